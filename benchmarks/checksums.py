@@ -29,7 +29,6 @@ harness.one_thread()
 
 LARGEST_SHARE = 0.02
 ONE_SHOT = ("pfnm", "uniform_ensemble", "average")
-MODULES = ("files", "tables", "states")  # of fedrepro.core.artifacts, where checksums are computed
 NAMES = ("checksum_of", "checksum_of_file")
 
 
@@ -123,16 +122,16 @@ def forked(work: Callable[[], None]) -> harness.Timed:
 @contextlib.contextmanager
 def timed_checksums(spent: list[float]) -> Iterator[None]:
     """Append the processor time of every checksum that is computed to `spent`."""
-    modules = [importlib.import_module(f"fedrepro.core.artifacts.{name}") for name in MODULES]
-    kept = [(module, name, getattr(module, name, None)) for module in modules for name in NAMES]
-    found = [(module, name, compute) for module, name, compute in kept if compute]
-    for module, name, compute in found:
-        setattr(module, name, timing(compute, spent))
+    from fedrepro.core import artifacts
+
+    kept = {name: getattr(artifacts, name) for name in NAMES}
+    for name, compute in kept.items():
+        setattr(artifacts, name, timing(compute, spent))
     try:
         yield
     finally:
-        for module, name, compute in found:
-            setattr(module, name, compute)
+        for name, compute in kept.items():
+            setattr(artifacts, name, compute)
 
 
 def timing(compute: Callable[..., str], spent: list[float]) -> Callable[..., str]:

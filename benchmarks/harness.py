@@ -208,11 +208,11 @@ def _values(runs: list[Timed]) -> dict[str, float]:
 
 def machine() -> dict[str, Any]:
     """The machine, the versions and the revision behind a measurement."""
+    from fedrepro.core.provenance import loaded, versions
     from fedrepro.core.provenance import machine as described
-    from fedrepro.core.provenance import revision, versions
 
-    load = os.getloadavg()[0]
-    return {**described(), "load": round(load, 2), "versions": versions(), "revision": revision()}
+    load, revision = os.getloadavg()[0], loaded().revision
+    return {**described(), "load": round(load, 2), "versions": versions(), "revision": revision}
 
 
 def main(run: Callable[[], int]) -> None:

@@ -118,7 +118,7 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
 def match_block(models: Path, home: Path, block: int) -> None:
     """PFNM on the first clients of all."""
     from fedrepro.api import ClientInfo, LocalModels
-    from fedrepro.core.artifacts import read_models
+    from fedrepro.core.local_models import read_models
     from fedrepro.core.registry import parse_token
     from fedrepro.core.rng import Rng
     from fedrepro.data.membership import read_partition

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.artifacts import read_models
+from fedrepro.core.local_models import read_models
 from fedrepro.data.membership import read_partition
 
 PARTITIONS = {"homogeneous": "homogeneous", "heterogeneous": "dirichlet"}

@@ -15,7 +15,7 @@ import pytest
 
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.metrics import MetricRow, Table
-from fedrepro.core.provenance import Loaded, Sources
+from fedrepro.core.provenance import Sources
 from fedrepro.numbers.files import write_exhibit
 from fedrepro.numbers.summary import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
@@ -176,8 +176,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
     """Exhibits are drawn from now on by sources of this revision."""
-    own = Sources("34" * 16, revision)
-    monkeypatch.setattr("fedrepro.numbers.about.loaded", lambda: Loaded(own, own))
+    monkeypatch.setattr("fedrepro.numbers.about.loaded", lambda: Sources("34" * 16, revision))
 
 
 @pytest.fixture

@@ -41,9 +41,9 @@ def with_components(path, table, kind, source):
 
 def changing(monkeypatch, name):
     """The file of one component gets another digest."""
-    was = changed.digest_of_file
+    was = changed.file_of
     monkeypatch.setattr(
-        changed, "digest_of_file", lambda path: "0" * 16 if Path(path).stem == name else was(path)
+        changed, "file_of", lambda item: "1 " + "0" * 16 if item.name == name else was(item)
     )
 
 

@@ -1,75 +1,201 @@
-"""A flipped bit, a cut or a swapped file is found wherever it is: the counts of tests/damage.py."""
+"""A flipped bit, a cut or a swapped file is refused with a sentence, whatever kind of file it is.
+
+Each file of a small run is read as the code that needs it reads it. Afterwards bits of it are
+flipped, it is cut, emptied, blanked in the middle, and swapped with others of its kind.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
+import gzip
+import hashlib
+import random
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from damage import Kind, examine, kinds, make_run
-from fedrepro.core.artifacts import damaged, forget, read_table, write_bytes
+from fedrepro.core.artifacts import forget, load_state
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.local_models import read_models
+from fedrepro.data.download import raw_sources
+from fedrepro.data.membership import read_partition
+from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
+from fedrepro.data.table import COLUMNS, read_dataset_table
+from fedrepro.numbers.files import open_exhibit, open_recorded, read_claims
+from fedrepro.numbers.summary import read_metrics
+from fedrepro.numbers.times import exhibit_seconds, spent
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.plan import Plan
+from fedrepro.record.compare import compare
+from fedrepro.record.keep import RECORD, record
+from fedrepro.site.reading import claims_of, maps_of
+from fedrepro.stages import (
+    aggregate,
+    claims,
+    data,
+    exhibit,
+    federate,
+    maps,
+    rounds_job,
+    train,
+)
 
-FLIPS, CUTS = 6, 3  # of each kind; tests/damage.py tries more
+ROOT = Path(__file__).parents[2]
+KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
+PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
+FLIPS, CUTS = 6, 3  # of each file
+Kind = tuple[Path, Callable[[], object], list[Path]]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run at scale tiny, in a working folder of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("run"))
-        yield make_run()
-    forget()
+def make_run() -> Plan:
+    """Compute all that the workflow makes at scale tiny for two exhibits, and record it."""
+    Path("config").symlink_to(ROOT / "config")
+    plan = Plan(Config(), {"pfnm": load_exhibits()["pfnm"]}, "tiny")
+    for key in KEYS:
+        for run, trials in plan.exhibit(key).trials.items():
+            pairs = zip(plan.blocks(trials), plan.run_files(run, trials), strict=True)
+            for block, path in pairs:
+                if not Path(path).exists():
+                    compute(plan, run, block, Path(path))
+        exhibit.run(key, plan, Path(plan.paths.exhibit(key, "")))
+    maps.run(plan, KEYS, Path(plan.paths.partition_maps))
+    claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
+    record("tiny")
+    return plan
+
+
+def compute(plan, run, trials, out) -> None:
+    """Run one job of a method, after what it needs and is not there yet."""
+    scenario, seed = run.scenario, plan.config.seed
+    folder = Path(plan.paths.dataset(scenario.dataset))
+    if not folder.exists():
+        data.prepare(scenario.dataset, Path(), folder)
+    members = Path(plan.partition_file(scenario.dataset, scenario.partition, trials))
+    if not members.exists():
+        data.partition(folder, scenario.partition, trials, seed, members)
+    given = scenario, run.method, folder, members
+    rest = trials, seed, "cpu"
+    times = out.with_name("timings.parquet")
+    if run.every is not None:
+        inputs = rounds_job.RoundsInputs(*given, *rest, 0.0, out, times)
+        federate.run(inputs, out.with_name("global.pt"))
+        return
+    models = [Path(path) for path in plan.model_files(scenario, trials)]
+    for path, clients in zip(models, plan.client_pieces(scenario), strict=True):
+        if not path.exists():
+            beside = path.with_name("timings.parquet")
+            train.run(scenario, folder, members, trials, clients, seed, "cpu", path, beside)
+    aggregate.run(*given, models, *rest, out, times)
+
+
+def raw_file() -> Kind:
+    """Make a raw file of a publisher, and a table that knows it."""
+    Path("raw").mkdir()
+    path, table = Path("raw/digits.gz"), Path("raw/table.csv")
+    path.write_bytes(packed := gzip.compress(random.Random(0).randbytes(3000), mtime=0))
+    row = dict.fromkeys(COLUMNS, "") | {
+        "name": "digits", "file": path.name, "form": "publisher",
+        "checksum": f"sha256:{hashlib.sha256(packed).hexdigest()}", "bytes": str(len(packed)),
+    }  # fmt: skip
+    pd.DataFrame([row]).to_csv(table, index=False)
+    known = read_dataset_table(table)
+    return path, lambda: raw_sources("digits", [path.name], path.parent, known), []
+
+
+def kinds(plan: Plan) -> Iterator[Kind]:
+    """Every kind of file of the run, the code that reads it, and files to swap it with."""
+    yield raw_file()
+    yield from kinds_of_results(plan)
+    yield from kinds_of_reports(plan)
+
+
+def kinds_of_results(plan: Plan) -> Iterator[Kind]:
+    one, two = (plan.exhibit(key) for key in KEYS)
+    folder = Path(plan.paths.dataset(one.points[0].scenario.dataset))
+
+    def everything() -> object:
+        prepared = load_prepared(folder)
+        parts = (prepared.raw, prepared.labels, prepared.groups)
+        return [part(split).tobytes() for split in SPLITS for part in parts]
+
+    paths = [folder / name for name in PREPARED_FILES]
+    yield from ((path, everything, paths) for path in paths)
+    block = plan.blocks(2)[0]
+    paths = [Path(plan.partition_file(*pair, block)) for pair in plan.partitions(KEYS)]
+    yield paths[0], lambda: read_partition(paths[0], 0), paths
+    scenarios = [next(r.scenario for r in e.runs if r.every is None) for e in (one, two)]
+    local, other = ([Path(p) for p in plan.model_files(s, block)] for s in scenarios)
+    yield local[0], lambda: read_models(local, [0, 1]), other
+    metrics = [Path(path) for path in plan.metrics_files(one)]
+    yield metrics[0], lambda: read_metrics([str(path) for path in metrics]), metrics[1:3]
+    times = [path.with_name("timings.parquet") for path in metrics]
+    yield times[0], lambda: (exhibit_seconds(times), spent(times)), metrics[1:2]
+    rounds = next(run for run in one.runs if run.every is not None)
+    state = Path(plan.run_files(rounds, 2)[0]).with_name("global.pt")
+    kept = [state.parent / f"checkpoints/trial-{trial}.pt" for trial in (0, 1)]
+    yield state, lambda: load_state(state), kept
+    yield kept[0], lambda: load_state(kept[0]), [kept[1], state]
+
+
+def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
+    base, other = (plan.paths.exhibit(key, "") for key in KEYS)
+    kept, also = (f"{RECORD}/tiny/{key}" for key in KEYS)
+
+    def recorded() -> None:
+        shutil.rmtree("again", ignore_errors=True)
+        record("tiny", [KEYS[0]], Path("reports"), Path("again"))
+
+    def recorded_again() -> None:
+        shutil.rmtree("again", ignore_errors=True)
+        record("tiny", [KEYS[0]], RECORD, Path("again"))
+        compare("tiny", KEYS[0])
+
+    def judged() -> None:
+        claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("judged/claims.csv"))
+
+    for suffix in open_exhibit(Path("reports/tiny"), KEYS[0], "tiny").suffixes:
+        yield Path(f"{base}{suffix}"), recorded, [Path(f"{other}{suffix}"), Path(f"{base}.csv")]
+    for suffix in open_recorded(RECORD / "tiny", KEYS[0], "tiny").suffixes:
+        yield Path(f"{kept}{suffix}"), recorded_again, [Path(f"{also}{suffix}")]
+    yield Path(f"{base}.csv"), judged, [Path(f"{other}.csv")]
+    table = Path("reports/tiny/pfnm/claims.csv")
+    for path in (table, table.with_suffix(".json")):
+        yield path, lambda: claims_of(read_claims(table)), [Path(f"{base}{path.suffix}")]
+    drawn = Path(plan.paths.partition_maps)
+    yield drawn / "maps.json", lambda: maps_of(drawn), [Path(f"{base}.json")]
+
+
+def spoiled(good: bytes, others: list[Path], draw: random.Random) -> Iterator[bytes]:
+    """Give the bytes with one bit flipped, cut, with zeros as a disk leaves them, and others."""
+    for at in draw.sample(range(8 * len(good)), FLIPS):
+        yield good[: at // 8] + bytes([good[at // 8] ^ 1 << at % 8]) + good[at // 8 + 1 :]
+    yield b""
+    for _ in range(CUTS):
+        yield good[: draw.randrange(len(good))]
+        at = draw.randrange(len(good))
+        yield good[:at] + bytes(min(512, len(good) - at)) + good[at + 512 :]
+    yield from (path.read_bytes() for path in others)
 
 
 @pytest.mark.long
-def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(run):
-    seen = {}
-    for kind in kinds(run):
-        flipped, cut, bad = examine(kind, FLIPS, CUTS, seed=0)
-        assert bad == []
-        assert flipped.total() == FLIPS
-        seen[kind.name] = flipped + cut
-    assert len(seen) > 30
-    # a checksum over all bytes leaves no place where a flip would mean nothing
-    assert all(set(tally) == {"found"} for tally in seen.values())
-
-
-def test_damage_that_nobody_looks_for_is_counted_as_silent(tmp_path):
-    path = tmp_path / "plain"
-    write_bytes(path, bytes(1000))
-    flipped, _, bad = examine(Kind("plain", path, path.read_bytes, ()), 10, 2, seed=0)
-    assert flipped == Counter(silent=10)
-    assert bad
-
-    def odd() -> bytes:
-        data = path.read_bytes()
-        if data != bytes(1000):
-            raise KeyError("odd")
-        return data
-
-    assert examine(Kind("odd", path, odd, ()), 10, 2, seed=0)[0] == Counter(trace=10)
-
-    def refused() -> bytes:
-        data = path.read_bytes()
-        if data != bytes(1000):
-            raise damaged(path, "odd")
-        return data
-
-    assert examine(Kind("refused", path, refused, ()), 10, 2, seed=0)[0] == Counter(found=10)
-
-
-def test_a_file_that_changes_after_it_was_compared_is_compared_again(run):
-    path = Path(run.metrics_files(run.exhibit("pfnm/figure-2a"))[0])
-    good = path.read_bytes()
-    read_table(path, "metrics")
-    path.write_bytes(good[:700] + b"?" + good[701:])
-    try:
-        with pytest.raises(FedreproError, match="its checksum is not that of its bytes"):
-            read_table(path, "metrics")
-    finally:
-        path.write_bytes(good)
+def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as keeping:  # a finished job removes its checkpoints
+        keeping.setattr(rounds_job.shutil, "rmtree", lambda *_args, **_more: None)
+        plan = make_run()
+    found = list(kinds(plan))
+    assert len(found) > 30
+    for path, read, others in found:
+        read()
+        good = path.read_bytes()
+        for bad in spoiled(good, others, random.Random(str(path))):
+            if bad == good:
+                continue
+            path.write_bytes(bad)
+            forget()
+            with pytest.raises(FedreproError, match=r"^[^\n]+$"):
+                read()
+            path.write_bytes(good)
+    forget()

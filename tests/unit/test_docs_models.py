@@ -55,7 +55,7 @@ def test_the_example_of_ones_own_model_trains(tmp_path):
         "stage('train', *split, '--dataset', 'digits', '--model', 'hourglass+narrow~5',\n"
         "      '--training', 'sgd+epochs~1+init~fan_in', '--clients', '0-1', '--members', 'p',\n"
         "      '--out', 'm', '--timings', 't')\n"
-        "from fedrepro.core.artifacts import read_models\n"
+        "from fedrepro.core.local_models import read_models\n"
         "print(read_models(['m'], [0])[0].tensors['weight1'].shape)\n"
     )
     run = loaded.python(["-c", start, str(tmp_path)], tmp_path)

@@ -23,7 +23,6 @@ from fedrepro.cli.documents import (
 from fedrepro.core.artifacts import write_json, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings
-from fedrepro.numbers.files import sha256_of
 from fedrepro.record.sentences import in_words, without_links
 from fedrepro.verdicts.table import COLUMNS
 
@@ -46,10 +45,8 @@ NICE = {"claim": "X2", "verdict": "no verdict", "says": "It is nice.", "reason":
 def recorded(monkeypatch, tmp_path, name, run):
     base = tmp_path / "reports/record/paper/pfnm" / name
     write_text(f"{base}.metrics.parquet", "")
-    about = {"key": f"pfnm/{name}", "scale": "paper", "trials": 7}
-    write_json(f"{base}.json", about)
-    files = {".json": sha256_of(Path(f"{base}.json").read_bytes())}
-    write_json(f"{base}.run.json", run | {"files": files})
+    about = {"key": f"pfnm/{name}", "scale": "paper", "trials": 7, "schema": 1}
+    write_json(f"{base}.json", about | {"files": {}, "run": run})
     monkeypatch.chdir(tmp_path)
     return base.parent
 

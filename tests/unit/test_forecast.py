@@ -86,25 +86,25 @@ def test_seconds_of_another_device_tell_nothing(workplace):  # noqa: F811
 
 
 def test_a_recorded_run_stands_in(workplace):  # noqa: F811
-    path = Path(f"reports/record/tiny/{KEY}.run.json")
+    path = Path(f"reports/record/tiny/{KEY}.json")
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"seconds": {"aggregate": 50.0, "federate": 7.0}}))
+    path.write_text(json.dumps({"run": {"seconds": {"aggregate": 50.0, "federate": 7.0}}}))
     found = of(f"reports/tiny/{KEY}.svg")
     assert found.seconds["aggregate"] == pytest.approx(50.0)
     assert found.seconds["federate"] == pytest.approx(7.0)
 
 
 def test_a_record_without_seconds_tells_nothing(workplace):  # noqa: F811
-    path = Path(f"reports/record/tiny/{KEY}.run.json")
+    path = Path(f"reports/record/tiny/{KEY}.json")
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"machine": {}}))
+    path.write_text(json.dumps({"run": {"machine": {}}}))
     assert of(f"reports/tiny/{KEY}.svg").hours == 0
 
 
 def test_a_recorded_run_on_other_data_counts_by_their_size(workplace):  # noqa: F811
-    path = Path(f"reports/record/paper/{KEY}.run.json")  # MNIST
+    path = Path(f"reports/record/paper/{KEY}.json")  # MNIST
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"seconds": {"federate": 60.0}}))
+    path.write_text(json.dumps({"run": {"seconds": {"federate": 60.0}}}))
     found = of("reports/paper/pfnm/figure-2c.svg")
     assert found.sources["the record"] > 0
     # networks with 3072 and 784 inputs, 10 classes; 50,000 and 60,000 examples; the same trials
@@ -122,9 +122,9 @@ def test_a_recorded_run_on_other_data_counts_by_their_size(workplace):  # noqa: 
 )
 def test_training_is_told_by_a_recorded_run_with_the_same_network(workplace, key, times):  # noqa: F811
     recorded = "arena/1-fashion-mnist-skewed"
-    path = Path(f"reports/record/paper/{recorded}.run.json")
+    path = Path(f"reports/record/paper/{recorded}.json")
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"cpu_seconds": {"train": 600.0}}))
+    path.write_text(json.dumps({"run": {"cpu_seconds": {"train": 600.0}}}))
     found = of(f"reports/paper/{key}.svg")
     assert found.sources["the record"] == found.jobs["train"] > 0
     assert found.seconds["train"] == pytest.approx(600 * times)
@@ -136,9 +136,9 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
     assert "hours of one core" in said
     assert "no measurement yet" in said
     assert "a time that is not known" in said
-    path = Path(f"reports/record/tiny/{KEY}.run.json")
+    path = Path(f"reports/record/tiny/{KEY}.json")
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"seconds": {"federate": 36_000.0}}))
+    path.write_text(json.dumps({"run": {"seconds": {"federate": 36_000.0}}}))
     assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
     assert "at least 10.00 hours of one core or 2.50 hours on 4" in capsys.readouterr().out
     assert main(["plan", "reports/quick/rm/sensitivity.html"]) == 0

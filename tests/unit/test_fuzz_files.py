@@ -1,6 +1,6 @@
 """Files in which much is wrong, artifacts and those of publishers: read as they were, or said.
 
-Single flipped bits in every kind of file are counted by tests/damage.py.
+Single flipped bits in every kind of file are looked for by test_damage.py.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from fedrepro.components.datasets.speech_commands import FILE
 from fedrepro.core import artifacts
 from fedrepro.core.artifacts import (
     load_state,
-    read_models,
     read_table,
     save_state,
     write_json,
-    write_models,
     write_table,
 )
+from fedrepro.core.local_models import model_rows, read_models, write_models
 from fedrepro.core.registry import parse_token
 from fedrepro.data import archive
 from fedrepro.data.archive import decompressed, unpacked
@@ -61,7 +60,8 @@ def folder(tmp_path_factory) -> Path:
     rng = np.random.default_rng(0)
     write_table(made / "t.parquet", {"x": rng.random(50), "y": ["a"] * 50}, "metrics", {"seed": 0})
     tensors = {"weight0": rng.random((4, 3, 2), np.float32)}
-    write_models(made / "m.parquet", [0, 0, 1, 1], [0, 1, 0, 1], [5] * 4, tensors, {"seed": 0})
+    rows = model_rows([0, 0, 1, 1], [0, 1, 0, 1], [5] * 4, tensors)
+    write_models(made / "m.parquet", rows, {"seed": 0})
     save_state(made / "s.pt", {"round": 3, "weights": [1.0, 2.0]})
     write_prepared(made / "data", small_arrays(), parse_token("dataset", "digits"), {})
     base = made / "tiny/p/f"

@@ -17,8 +17,9 @@ import fedrepro
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.cli.main import main
 from fedrepro.core import outside
-from fedrepro.core.artifacts import read_models, read_source
+from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.local_models import read_models
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component

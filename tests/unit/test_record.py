@@ -25,9 +25,9 @@ from synthetic import (
     write_training_times,
 )
 
-from fedrepro.core.artifacts import read_json, write_json, write_table
+from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.files import FIGURE
+from fedrepro.numbers.files import open_recorded
 from fedrepro.record.compare import CsvDifference, _judged, compare
 from fedrepro.record.keep import RECORD, exhibits_in, record
 
@@ -36,6 +36,12 @@ pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
 
 OTHER = "pfnm/figure-2b"
 BASE = RECORD / "tiny" / KEY
+DRAWN = (".svg", ".png", ".csv", ".choice.csv", ".metrics.parquet", ".json")
+
+
+def run_of():
+    """What the record says of its run."""
+    return read_json(f"{BASE}.json")["run"]
 
 
 @pytest.fixture
@@ -51,24 +57,43 @@ def made():
     return found
 
 
-def test_record_keeps_every_file_and_the_run(made):
+def test_record_keeps_numbers_one_picture_and_the_run(made):
     done = record("tiny", [KEY])
     assert done.warnings == []
-    own = [Path(f"{BASE}{suffix}") for suffix in (*FIGURE, ".run.json")]
+    kept = [suffix for suffix in DRAWN if suffix != ".png"]
+    own = [Path(f"{BASE}{suffix}") for suffix in kept]
     assert set(done.files) == {*own, BASE.parent / "claims.csv", BASE.parent / "claims.json"}
-    for suffix in FIGURE:
+    for suffix in kept[:-1]:
         ours = Path(made.paths.exhibit(KEY, suffix))
         assert Path(f"{BASE}{suffix}").read_bytes() == ours.read_bytes()
-    run = read_json(f"{BASE}.run.json")
+    about = read_json(f"{BASE}.json")
+    run = about["run"]
     assert run["seconds"]["train"] == 42.0
     assert set(run["seconds"]) == {"train", "aggregate", "federate"}
     assert run["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
-    assert set(run["files"]) == set(FIGURE)
+    assert {*about["files"], ".json"} == set(kept)
+
+
+def test_of_a_table_without_rows_the_record_keeps_the_heading(made):
+    heading = "method,setting\n"
+    path = made.paths.exhibit(KEY, ".choice.csv")
+    about = read_json(made.paths.exhibit(KEY, ".json"))
+    Path(path).write_text(heading)
+    write_json(
+        made.paths.exhibit(KEY, ".json"),
+        about | {"files": about["files"] | {".choice.csv": checksum_of(heading.encode())}},
+    )
+    record("tiny", [KEY])
+    assert not Path(f"{BASE}.choice.csv").exists()
+    files = open_recorded(RECORD / "tiny", KEY, "tiny")
+    assert files.read(".choice.csv") == heading.encode()
+    assert files.table(".choice.csv").empty
+    assert ".choice.csv" not in files.suffixes
 
 
 def test_processor_time_is_summed_over_jobs_and_memory_is_that_of_the_hungriest(made):
     record("tiny", [KEY])
-    run = read_json(f"{BASE}.run.json")
+    run = run_of()
     trials = made.exhibit(KEY).trials
     jobs = {r: len(made.blocks(n)) for r, n in trials.items()}
     in_rounds = sum(n for r, n in jobs.items() if r.every)
@@ -83,7 +108,7 @@ def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
     path = Path(made.run_files(one, 1)[0]).with_name("timings.parquet")
     write_table(path, {"trial": [0], "seconds": [1.0]}, "timings", {})
     record("tiny", [KEY])
-    run = read_json(f"{BASE}.run.json")
+    run = run_of()
     assert set(run["cpu_seconds"]) == set(run["peak_bytes"]) == {"train", "aggregate"}
 
 
@@ -127,7 +152,7 @@ def test_nothing_to_record_is_a_sentence():
         record("quick")
 
 
-@pytest.mark.parametrize("suffix", FIGURE)
+@pytest.mark.parametrize("suffix", DRAWN)
 def test_a_missing_file_is_named_with_the_command_and_nothing_is_recorded(made, suffix):
     Path(made.paths.exhibit(KEY, suffix)).unlink()
     with pytest.raises(FedreproError) as error:
@@ -173,14 +198,14 @@ def test_missing_times_are_a_warning(made):
     next(Path("results").rglob("metrics/**/timings.parquet")).unlink()
     done = record("tiny", [KEY])
     assert "the run time of pfnm/figure-2a is not recorded" in done.warnings[0]
-    assert read_json(f"{BASE}.run.json")["seconds"] == {}
+    assert run_of()["seconds"] == {}
 
 
 def test_missing_training_times_are_a_warning(made):
     next(Path("results").rglob("models/**/timings.parquet")).unlink()
     done = record("tiny", [KEY])
     assert "the training time of pfnm/figure-2a is not recorded" in done.warnings[0]
-    assert "train" not in read_json(f"{BASE}.run.json")["seconds"]
+    assert "train" not in run_of()["seconds"]
 
 
 def test_results_of_another_folder_have_the_machine_that_computed_them(made, monkeypatch):
@@ -189,23 +214,24 @@ def test_results_of_another_folder_have_the_machine_that_computed_them(made, mon
     away.mkdir()
     monkeypatch.chdir(away)
     assert record("tiny", [KEY], source=Path("../reports")).warnings == []
-    run = read_json(f"{BASE}.run.json")
+    run = run_of()
     assert run["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
     assert run["seconds"]["train"] == 42.0
 
 
 def test_a_record_keeps_its_machine_and_times_also_in_the_earlier_form(made, monkeypatch):
     record("tiny", [KEY])
-    before = read_json(f"{BASE}.run.json")
+    about = read_json(f"{BASE}.json")
+    before = about["run"]
     del before["machines"]
     before["machine"] = {"cpu": "of the other machine"}
-    write_json(f"{BASE}.run.json", before)
+    write_json(f"{BASE}.json", about)
     away = Path("away").resolve()
     source = RECORD.resolve()
     away.mkdir()
     monkeypatch.chdir(away)
     assert record("tiny", [KEY], source=source).warnings == []
-    assert read_json(f"{BASE}.run.json") == before
+    assert run_of() == before
 
 
 def describe(made, **entries):
@@ -232,7 +258,7 @@ def test_a_description_of_before_there_were_digests_is_read(made):
     done = record("tiny", [KEY])
     assert [" was drawn at git revision" in warning for warning in done.warnings] == [True, False]
     assert "the machine of pfnm/figure-2a is not recorded in full" in done.warnings[1]
-    assert read_json(f"{BASE}.run.json")["machines"] == []
+    assert run_of()["machines"] == []
     assert compare("tiny", KEY).notes == []
 
 
@@ -292,7 +318,7 @@ def test_a_stop_between_renames_does_not_pass_for_recorded(made, monkeypatch):
         patched.setattr(os, "replace", stopping)
         with pytest.raises(KeyboardInterrupt):
             record("tiny", [KEY])
-    assert not Path(f"{BASE}.run.json").exists()
+    assert not Path(f"{BASE}.json").exists()
     with pytest.raises(FedreproError, match="incomplete or was altered"):
         compare("tiny", KEY)
 

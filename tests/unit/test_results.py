@@ -217,7 +217,7 @@ def test_what_is_not_there_is_a_sentence(drawn, only, sentence):
 
 def test_an_exhibit_that_was_recorded_and_not_drawn_says_where_it_is(drawn):
     Path("reports/record/paper/other").mkdir(parents=True)
-    Path("reports/record/paper/other/table.run.json").touch()
+    Path("reports/record/paper/other/table.json").touch()
     with pytest.raises(FedreproError, match="tiny does not have other/table; as recorded it is"):
         collect("tiny", wide=False, reports=Path("reports"), only=Only(exhibit="other/table"))
 

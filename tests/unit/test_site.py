@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import re
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import once
 import pytest
 
-from fedrepro.core.artifacts import read_json, write_json, write_table
+from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.times import seconds_by_setting
 from fedrepro.record.sentences import filled
@@ -62,9 +61,9 @@ def altered(folder: Path, key: str, method: str, place: dict[str, str], mean: fl
     writer.writeheader()
     writer.writerows(rows)
     path.write_text(out.getvalue())
-    run = read_json(folder / f"{key}.run.json")
-    run["files"][".csv"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    write_json(folder / f"{key}.run.json", run)
+    about = read_json(folder / f"{key}.json")
+    about["files"][".csv"] = checksum_of(path.read_bytes())
+    write_json(folder / f"{key}.json", about)
 
 
 def test_a_guide_leads_to_pages_and_to_copies_of_what_is_none(tmp_path):

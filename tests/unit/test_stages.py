@@ -13,7 +13,8 @@ import torch
 from killed import killed_after
 
 from fedrepro.cli.main import main
-from fedrepro.core.artifacts import load_state, read_models, read_provenance, read_table, save_state
+from fedrepro.core.artifacts import load_state, read_provenance, read_table, save_state
+from fedrepro.core.local_models import read_models
 from fedrepro.core.provenance import origin
 from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared

@@ -20,7 +20,7 @@ import pytest
 from cluster import DATABASE, Cluster, lacking, until
 from test_workflow import BIN, checkout, environment
 
-from fedrepro.core.artifacts import read_models
+from fedrepro.core.local_models import read_models
 from fedrepro.data.prepared import load_prepared
 
 pytestmark = [

@@ -27,7 +27,8 @@ import yaml
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import preload, preloaded
-from fedrepro.core.artifacts import read_models, read_table
+from fedrepro.core.artifacts import read_table
+from fedrepro.core.local_models import read_models
 from fedrepro.core.packs import exhibits_of
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import ExhibitFile

@@ -24,7 +24,7 @@ from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
 from fedrepro.core.spec import Component
-from fedrepro.numbers.files import RUN, open_recorded, read_claims
+from fedrepro.numbers.files import open_recorded, read_claims
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
@@ -302,7 +302,7 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
 def _recorded(paper: str, name: str) -> pd.DataFrame | None:
     """The numbers of a recorded exhibit, None if it is not recorded."""
     key = f"{paper}/{name}"
-    recorded = Path(f"{RECORD / 'paper' / key}{RUN}").exists()
+    recorded = Path(f"{RECORD / 'paper' / key}.json").exists()
     return open_recorded(RECORD / "paper", key, "paper").numbers if recorded else None
 
 

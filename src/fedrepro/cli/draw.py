@@ -15,9 +15,8 @@ from fedrepro.core.temporary import temporary_folder
 from fedrepro.data.membership import read_members, table_of, write_partition
 from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
-from fedrepro.drawings import graph_map
-from fedrepro.drawings.graph_map import GraphNumbers
-from fedrepro.drawings.partition_map import PartitionMap, map_of, render
+from fedrepro.drawings import maps
+from fedrepro.drawings.maps import PartitionMap, graph_map, render
 from fedrepro.planning.paths import Paths, names_of
 
 SUFFIXES = (".svg", ".png")
@@ -34,24 +33,24 @@ def draw_partition(
     partition, data = read_token("partition", token), read_token("dataset", dataset)
     files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
     target = _target(out, "--".join(names_of((data, partition))), files)
-    drawn = partition_map(partition, data, trial, seed, raw)
+    drawn = drawn_partition(partition, data, trial, seed, raw)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, asdict(drawn.skew)
 
 
 def draw_graph(
     token: str, clients: int, trial: int, seed: int, out: Path | None
-) -> tuple[Path, GraphNumbers]:
-    """Draw a graph; returns the file written and the graph in numbers.
+) -> tuple[Path, str]:
+    """Draw a graph; returns the file written and the graph's numbers in words.
 
     Errors: FedreproError for an unknown token, a graph that does not fit, or a file name that is
     neither svg nor png.
     """
     graph = read_token("graph", token)
     target = _target(out, f"{names_of([graph])[0]}--{clients}")
-    drawn = graph_map.map_of(graph, clients, seed, trial)
-    write_bytes(target, graph_map.render(drawn, [target.suffix])[target.suffix])
-    return target, drawn.numbers
+    drawn = graph_map(graph, clients, seed, trial)
+    write_bytes(target, render(drawn, [target.suffix])[target.suffix])
+    return target, drawn.words
 
 
 def _target(out: Path | None, name: str, read: Sequence[Path] = ()) -> Path:
@@ -61,17 +60,17 @@ def _target(out: Path | None, name: str, read: Sequence[Path] = ()) -> Path:
     return target
 
 
-def partition_map(
+def drawn_partition(
     partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
 ) -> PartitionMap:
-    """The map of a partition that is drawn afresh, as the workflow would draw it."""
+    """Partition the data as the workflow would, and return its map."""
     with temporary_folder() as folder:
         prepared = _prepared(dataset, raw, folder)
         path = folder / "partition.parquet"
         table = table_of(dataset, partition, prepared, range(trial, trial + 1), seed)
         write_partition(path, table, provenance(seed))
         members = read_members(path, trial, dataset, partition)
-        return map_of(prepared, partition, members, seed, trial)
+        return maps.partition_map(prepared, partition, members, seed, trial)
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:

@@ -370,10 +370,9 @@ def draw_graph(
 ) -> None:
     """Who hears whom: nodes, edges and weights, with how fast beliefs spread."""
     from fedrepro.cli.draw import draw_graph as draw
-    from fedrepro.drawings.graph_map import words
 
-    path, numbers = draw(token, clients, trial, seed, out)
-    say(words(numbers))
+    path, words = draw(token, clients, trial, seed, out)
+    say(words)
     say(f"drawn: {path}")
 
 

@@ -175,7 +175,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load everything, serving jobs in between; then serve until the workflow ends."""
     outside.name_files(())  # these may change meanwhile, so jobs load them themselves
-    own, listener = identity(provenance.loaded().whole.digest), socket.socket(fileno=listening)
+    own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)
 
     def serve(seconds: float | None = 0) -> None:
         while ready := select.select([listener, lifeline], [], [], seconds)[0]:

@@ -1,4 +1,4 @@
-"""Where a result comes from: sources, parameters, versions, device, machine; never the time of day.
+"""State where a result comes from: sources, parameters, versions, machine; never the time of day.
 
 It is stated once, in the file itself, when that is written; whoever asks later reads it there.
 Sources are those that the process loaded: a job that was forked from a preloaded process inherits
@@ -8,7 +8,6 @@ what that process knew when it began to load them.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import platform
@@ -17,19 +16,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import fedrepro
-from fedrepro.core import arithmetic, outside, sources
+from fedrepro.core import arithmetic, sources
 from fedrepro.core.kinds import MODULE
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Component, Spec
-
-T = TypeVar("T")
 
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
 # what tells one origin from another; `changed_to` is there only if sources changed meanwhile
@@ -42,82 +39,38 @@ FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 @dataclass(frozen=True)
 class Sources:
-    """Files of the package: the digest of their contents, and the git revision that has them.
+    """What a process loaded of the package: the digest of its files, and the git revision.
 
-    revision: of the repository that tracks the package, with -dirty if any of these files differs
-    there; `unknown` if none tracks it.
+    revision: 12 digits, with -dirty if a file of the package differs there or is new; `unknown` if
+    no repository tracks the package.
     """
 
     digest: str
     revision: str
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """What a process loaded: all of the package, what of it computes, and each file's digest."""
-
-    whole: Sources
-    computing: Sources
-    each: Mapping[str, str] = field(default_factory=dict)
-
-
 @functools.cache
-def loaded() -> Loaded:
-    """The sources of this process, to be asked for before it loads them; kept from then on."""
-    files = sources.on_disk()
-    commit, blobs = _head()
-    return Loaded(
-        _sources(files, commit, blobs),
-        _sources(computing(files), commit, computing(blobs)),
-        {name: sources.digest_of(content) for name, content in files.items()},
-    )
+def loaded() -> Sources:
+    """Return the sources of this process; asked for before it loads them, and kept from then on."""
+    return Sources(sources.digest(sources.on_disk()), _revision())
 
 
-def computing(files: Mapping[str, T]) -> dict[str, T]:
-    """Those of the package's files that compute."""
-    return {name: what for name, what in files.items() if sources.computes(name)}
-
-
-def _sources(files: Mapping[str, bytes], commit: str, blobs: Mapping[str, str]) -> Sources:
-    return Sources(sources.digest(files), _revision(files, commit, blobs))
-
-
-def _revision(files: Mapping[str, bytes], commit: str, blobs: Mapping[str, str]) -> str:
-    if not blobs:
-        return "unknown"
-    kind = "sha1" if len(commit) == 40 else "sha256"
-    file_blobs = {name: _blob(content, kind) for name, content in files.items()}
-    return commit[:12] + ("" if file_blobs == blobs else "-dirty")
-
-
-def _blob(content: bytes, kind: str) -> str:
-    """The name that git gives to this content."""
-    return hashlib.new(kind, b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def _head() -> tuple[str, dict[str, str]]:
-    """The last commit of the repository around the package, and its blobs of the package's files.
-
-    Empty if there is no repository, or one that does not track them: where a package is installed,
-    any repository may lie around it.
-    """
+def _revision() -> str:
     try:
-        commit = _git("rev-parse", "HEAD").strip()
-        listed = _git("ls-tree", "-r", "-z", commit)
+        # where a package is installed, a repository may lie around it that does not track it
+        _git("ls-files", "--error-unmatch", "__init__.py")
+        commit, changed = _git("rev-parse", "HEAD")[:12], _git("status", "--porcelain", ".")
     except (OSError, subprocess.SubprocessError):
-        return "", {}
-    lines = (line.partition("\t") for line in listed.split("\0") if line)
-    blobs = {name: about.split()[2] for about, _, name in lines if name.endswith(sources.SUFFIXES)}
-    return commit, blobs
+        return "unknown"
+    return f"{commit}-dirty" if changed else commit
 
 
 def _git(*arguments: str) -> str:
-    """What git prints, asked in the folder of the package: paths are relative to it."""
-    environment = {key: value for key, value in os.environ.items() if key not in FOREIGN}
+    """Return what git prints in the folder of the package; it writes nothing."""
     return subprocess.run(
-        ["git", *arguments],
+        ["git", "--no-optional-locks", *arguments],
         cwd=sources.PACKAGE,
-        env=environment,
+        env={key: value for key, value in os.environ.items() if key not in FOREIGN},
         capture_output=True,
         encoding="utf-8",
         errors="replace",
@@ -126,14 +79,9 @@ def _git(*arguments: str) -> str:
     ).stdout
 
 
-def revision() -> str:
-    """The git revision of the sources that compute, as this process loaded them; see `Sources`."""
-    return loaded().computing.revision
-
-
 @functools.cache
 def versions() -> dict[str, str]:
-    """Versions of fedrepro, Python and the packages that compute."""
+    """Return versions of fedrepro, Python and the packages that compute."""
     by_name = {"fedrepro": fedrepro.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -144,12 +92,12 @@ def versions() -> dict[str, str]:
 
 
 def on_a_gpu(run: Mapping[str, Any]) -> bool:
-    """Whether some of what a recorded run was computed from was computed on a GPU."""
+    """Say whether some of what a recorded run was computed from was computed on a GPU."""
     return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
 
 
 def device_in_words(device: str) -> str:
-    """cpu, or a GPU by its name, whichever number it has."""
+    """Return cpu, or a GPU by its name, whichever number it has."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -158,17 +106,16 @@ def device_in_words(device: str) -> str:
 
 
 def origin(device: str = "cpu") -> dict[str, Any]:
-    """The keys of ORIGIN, as they are now.
+    """Return the keys of ORIGIN, as they are now.
 
     Sources that changed on disk since this process began may have been loaded in part, since
     modules are loaded when they are needed: `changed_to` is their digest then.
     """
-    loaded_sources = loaded().computing
-    now = sources.digest(computing(sources.on_disk()))
+    now = sources.digest(sources.on_disk())
     return {
-        "revision": loaded_sources.revision,
-        "digest": loaded_sources.digest,
-        **({} if now == loaded_sources.digest else {"changed_to": now}),
+        "revision": loaded().revision,
+        "digest": loaded().digest,
+        **({} if now == loaded().digest else {"changed_to": now}),
         "versions": versions(),
         "arithmetic": arithmetic.taken(),
         "device": device_in_words(device),
@@ -184,7 +131,7 @@ def provenance(
     inputs: Iterable[Mapping[str, Any]] = (),
     **parts: Any,
 ) -> dict[str, Any]:
-    """What goes into the metadata of every file that is computed, when it is written.
+    """Return what goes into the metadata of every file that is computed, when it is written.
 
     specs: the components that it was computed with, kept with their version and all parameters,
     and with version and digest of their files.
@@ -207,15 +154,12 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Version of a component and digest of its file, as this process loaded it."""
-    inside = os.path.relpath(component.file, sources.PACKAGE) if component.file else ""
-    loaded_outside = outside.loaded_digests.get(component.file)
-    digest = loaded().each.get(inside) or loaded_outside or sources.digest_of_file(component.file)
-    return f"{component.version} {digest}"
+    """Return the version of a component, and the digest of its file as this process loaded it."""
+    return f"{component.version} {component.digest}"
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The different origins of some files and of what they were computed from, in a fixed order.
+    """List the different origins of files and of what they were computed from, in a fixed order.
 
     Files of before there were digests have fewer keys.
     """
@@ -229,14 +173,14 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def provenance_of(path: Path | str) -> dict[str, Any]:
-    """The provenance of a table, without its content. Errors: FedreproError if it is damaged."""
+    """Read the provenance of a table. Errors: FedreproError if it is damaged."""
     from fedrepro.core.artifacts import read_source
 
     return read_source(path)
 
 
 def spent() -> dict[str, float]:
-    """What this process took: seconds of processor time, and bytes of memory at its peak.
+    """Measure what this process took: seconds of processor time, and bytes of memory at its peak.
 
     Processor time does not depend on what else the machine does. Memory counts mapped data sets
     and, in a job that was forked from a preloaded process, the libraries that it found there.
@@ -247,8 +191,7 @@ def spent() -> dict[str, float]:
 
 
 def say_what_it_took() -> None:
-    """The last line of a job's log, by the job itself: from outside, one that a preloaded process
-    runs cannot be measured."""
+    """Print the last line of a job's log: a job of a preloaded process is not seen from outside."""
     usage = spent()
     print(
         f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "
@@ -259,7 +202,7 @@ def say_what_it_took() -> None:
 
 @functools.cache
 def machine() -> dict[str, Any]:
-    """The machine in words; no host name, and nothing that changes from job to job."""
+    """Describe the machine: no host name, and nothing that changes from job to job."""
     cpu = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

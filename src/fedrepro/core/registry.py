@@ -89,8 +89,9 @@ def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callab
                 if namesake.file
             )
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
-        if version == DEV:
-            component = replace(component, version=f"{DEV}-{digest_of_file(component.file)}")
+        digest = digest_of_file(component.file)  # this computes, whatever is on disk by then
+        shown = f"{DEV}-{digest}" if version == DEV else version
+        component = replace(component, version=shown, digest=digest)
         taken = sorted(set(component.own_params) & set(component.common_params))
         if taken:
             raise FedreproError(

@@ -34,7 +34,7 @@ class Component:
 
     version: raised whenever results change; of a component in development, a text that changes
     with its file. common: a function whose parameters every component of the kind has beside its
-    own; they are not handed to `fn`.
+    own; they are not handed to `fn`. digest: 64 bits of its file, as it was when this was loaded.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class Component:
     fn: Callable[..., Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
     common: Callable[..., Any] | None = None
+    digest: str = ""
 
     @property
     def outside(self) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrepro.core.artifacts import (
     damaged,
-    read_batches,
+    opened,
     read_provenance,
     read_source,
     write_table,
@@ -105,22 +105,16 @@ class Membership:
 
 
 def table_of(dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """The same as `build_partition`, and no row where clients are made when they are drawn.
+    """Return the same as `build_partition`; no row where clients are made when they are drawn.
 
     The skew is then that of the first of them.
     """
-    population = population_of(dataset, spec)
-    if population is None:
+    if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
     skew = asdict(skew_of(population.label_counts(len(prepared.classes))))
-    skews, nothing = [skew] * len(trials), [None] * len(trials)
-    provenance = {
-        "trials": list(trials),
-        "redraws": [0] * len(trials),
-        "skew": skews,
-        "noise": nothing,
-    }
-    return _table(np.empty((4, 0), int), provenance)
+    each = {"redraws": 0, "skew": skew, "noise": None}
+    said = {key: [value] * len(trials) for key, value in each.items()}
+    return _table(np.empty((4, 0), int), {"trials": list(trials), **said})
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
@@ -189,21 +183,16 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> Membership:
-    """Who holds what in one trial of a partition, read from its file or made when it is asked for.
+    """Tell who holds what in one trial of a partition, by its file or as they are made.
 
     Errors: as of `read_partition`, and FedreproError for a population that there cannot be.
     """
-    population = population_of(dataset, partition)
-    if population is None:
+    if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)
-    public, validation = population.aside()
+    public, held = population.aside()
     return Membership(
-        population.train,
-        (),
-        public=public,
-        server_validation=validation,
-        population=population,
+        population.train, (), public=public, server_validation=held, population=population
     )
 
 
@@ -214,14 +203,15 @@ def read_partition(path: Path | str, trial: int) -> Membership:
     """
     noise = _noise(path, trial)
     writers = {name: HeldWriter() for name in SPLITS}
-    for batch in read_batches(path, KIND, ROWS_AT_ONCE):
-        of_trial = batch["trial"].to_numpy() == trial
-        client, index = (batch[name].to_numpy()[of_trial] for name in ("client", "index"))
-        split = batch["split"].dictionary_encode()
-        code = split.indices.to_numpy()[of_trial]
-        for place, name in enumerate(split.dictionary.to_pylist()):
-            in_split = code == place
-            writers[name].add(client[in_split], index[in_split])
+    with opened(path, KIND) as file:
+        for batch in file.iter_batches(ROWS_AT_ONCE):  # memory does not grow with the table
+            of_trial = batch["trial"].to_numpy() == trial
+            client, index = (batch[name].to_numpy()[of_trial] for name in ("client", "index"))
+            split = batch["split"].dictionary_encode()
+            code = split.indices.to_numpy()[of_trial]
+            for place, name in enumerate(split.dictionary.to_pylist()):
+                in_split = code == place
+                writers[name].add(client[in_split], index[in_split])
     clients = max(writer.last for writer in writers.values()) + 1
     train = writers["train"].held(clients)
     if clients == 0 or train.sizes.min() == 0:

@@ -82,8 +82,8 @@ def said(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 
 def _drawn() -> dict[str, Any]:
-    """What drew the exhibit, which need not be what computed it: all sources count here."""
-    sources = loaded().whole
+    """Return what drew the exhibit, which need not be what computed it."""
+    sources = loaded()
     libraries = {name: metadata.version(name) for name in DRAWN_WITH}
     return {
         "revision": sources.revision,

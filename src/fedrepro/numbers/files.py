@@ -1,16 +1,14 @@
 """The files of an exhibit, read as those that were written together.
 
 `<name>.json` names the checksums of the others and has one of its own, so that csv files stay
-plain. In the record `<name>.run.json` names the SHA-256 of all of them, also of those that were
-recorded before there were checksums.
+plain. A record keeps the numbers and one picture; its json also says under `run` where and how long
+the exhibit was computed, and under `blank` which tables have a heading and no row.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,17 +33,16 @@ from fedrepro.numbers.summary import read_csv
 if TYPE_CHECKING:
     import pandas as pd
 
-ALL = (".csv", ".choice.csv", ".json", ".metrics.parquet")
-FIGURE, TABLE = (".svg", ".png", *ALL), (".html", ".md", ".tex", ".printed.csv", *ALL)
 TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
-RUN = ".run.json"
+KEPT = (".svg", ".csv", ".choice.csv", ".printed.csv", TIMES, ".metrics.parquet")  # of a record
+SUFFIXES = (".png", ".html", ".md", ".tex", *KEPT, ".json")
 KEY = re.compile("[a-z0-9]+/[a-z0-9-]+")
 KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
 
 
 @dataclass(frozen=True)
 class ExhibitFiles:
-    """An exhibit on disk. about: its json; run: its run.json, empty if it is not recorded."""
+    """An exhibit on disk. about: its json; run: what a record says of its run, else empty."""
 
     base: str
     about: Mapping[str, Any]
@@ -53,22 +50,31 @@ class ExhibitFiles:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """Of all its files: those that were written together, in one order."""
-        names = set(self.run["files"]) if self.run else {*self.about["files"], ".json"}
-        if ".svg" in names:
-            return FIGURE
-        return (*TABLE, TIMES) if TIMES in names else TABLE
+        """List all its files, those that were written together, in one order."""
+        names = {*self.about["files"], ".json"}
+        return tuple(suffix for suffix in SUFFIXES if suffix in names)
+
+    @property
+    def is_table(self) -> bool:
+        return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
         """The bytes of one of its files. Errors: FedreproError for a missing or a strange one."""
         path = f"{self.base}{suffix}"
+        if suffix in self.about.get("blank", {}):
+            return str(self.about["blank"][suffix]).encode()
         if not Path(path).exists():
-            raise _missing(path, self.about["scale"], self.about["key"])
-        if self.run:
-            return _recorded(self.base, suffix, self.run)
+            raise self._unlike(path) or _missing(path, self.about["scale"], self.about["key"])
         if suffix == ".json":
             return Path(path).read_bytes()
-        return read_checked(path, self.about["files"].get(suffix, ""), f"{self.base}.json")
+        try:
+            return read_checked(path, self.about["files"].get(suffix, ""), f"{self.base}.json")
+        except FedreproError as error:
+            raise (self._unlike(path) or error) from error
+
+    def _unlike(self, path: str) -> FedreproError | None:
+        """Return the error for a file of a record that is not as it was written."""
+        return _altered(path, self.base) if self.run else None
 
     def table(self, suffix: str) -> pd.DataFrame:
         """Its numbers (.csv) or its choices (.choice.csv)."""
@@ -113,13 +119,14 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
     Errors: FedreproError for a json that is missing, damaged, of an older version or of another
     exhibit.
     """
-    if Path(f"{folder / _named(key)}{RUN}").exists():
-        return open_recorded(folder, key, scale)
-    path = f"{folder / key}.json"
+    path = f"{folder / _named(key)}.json"
     if not Path(path).exists():
         raise _missing(path, scale, key)
     about = read_json_of(path, KEYS)
     _require_own(path, about, key, scale)
+    run = about.get("run", {})
+    if run:
+        return ExhibitFiles(f"{folder / key}", about, run)
     if about["schema"] != SCHEMA_VERSION or not isinstance(about.get("files"), dict):
         raise FedreproError(
             f"{path} is of another version of fedrepro, and names no checksums; delete it, and "
@@ -140,21 +147,15 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """A recorded exhibit: its files are those that its run.json names."""
+    """Open an exhibit of a record. Errors: FedreproError for one that is not whole."""
     base = f"{folder / _named(key)}"
-    if not Path(f"{base}{RUN}").exists():
-        raise _altered(f"{base}.json", base)
     try:
-        run = read_json_of(f"{base}{RUN}", {"files": dict})
+        files = open_exhibit(folder, key, scale)
     except FedreproError as error:
-        raise _altered(f"{base}{RUN}", base) from error
-    try:
-        about = json.loads(_recorded(base, ".json", run))
-        about.pop("checksum", None)
-    except ValueError as error:
-        raise damaged(f"{base}.json", error) from error
-    _require_own(f"{base}.json", about, key, scale)
-    return ExhibitFiles(base, about, run)
+        raise _altered(f"{base}.json", base) from error
+    if not files.run:
+        raise _altered(f"{base}.json", base)
+    return files
 
 
 def _named(key: str) -> str:
@@ -162,19 +163,6 @@ def _named(key: str) -> str:
     if not KEY.fullmatch(key):
         raise FedreproError(f"'{key}' is no exhibit; name one such as pfnm/figure-2a")
     return key
-
-
-def sha256_of(data: bytes) -> str:
-    """As run.json names files."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def _recorded(base: str, suffix: str, run: Mapping[str, Any]) -> bytes:
-    path = Path(f"{base}{suffix}")
-    data = path.read_bytes() if path.exists() else b""
-    if sha256_of(data) != run["files"].get(suffix):
-        raise _altered(path, base)
-    return data
 
 
 def _require_own(path: str, about: Mapping[str, Any], key: str, scale: str) -> None:

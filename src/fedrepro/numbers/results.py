@@ -24,7 +24,7 @@ from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.about import same_bytes
-from fedrepro.numbers.files import RUN, ExhibitFiles, open_exhibit
+from fedrepro.numbers.files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.series import mean, sd
 from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import load_config, load_exhibits
@@ -120,7 +120,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     drawn = [exhibit for exhibit in plan.exhibits.values() if _is_there(exhibit, reports / scale)]
-    recorded = Path(f"reports/record/paper/{asked}{RUN}").exists()
+    recorded = Path(f"reports/record/paper/{asked}.json").exists()
     if recorded and not any(exhibit.key == asked for exhibit in drawn):
         raise FedreproError(
             f"{reports / scale} does not have {asked}; as recorded it is read by "
@@ -140,7 +140,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _is_there(exhibit: Exhibit, folder: Path) -> bool:
-    return any(Path(f"{folder / exhibit.key}{suffix}").exists() for suffix in (".json", RUN))
+    return Path(f"{folder / exhibit.key}.json").exists()
 
 
 def _add(

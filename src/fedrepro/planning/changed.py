@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from fedrepro.core.arithmetic import PORTABLE
+from fedrepro.core.provenance import file_of
 from fedrepro.core.registry import components
-from fedrepro.core.sources import digest_of_file
 from fedrepro.planning.plan import Plan
 
 # provenance stands in a parquet file's footer as plain text; loading pyarrow would take longer
@@ -71,10 +71,10 @@ def arithmetic_of(stamp: bytes) -> str:
 
 
 def _now(name: str) -> str:
-    """What a component would leave now; a name that is gone leaves nothing to compare."""
+    """Return what a component would leave now; a name that is gone leaves nothing to compare."""
     kind, _, key = name.partition(" ")
     item = components(kind).get(key)
-    return f"{item.version} {digest_of_file(item.file)}" if item else "gone"
+    return file_of(item) if item else "gone"
 
 
 def _sentence(name: str, runs: int, now: str) -> str:

@@ -145,8 +145,8 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
                 took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
                 for name in (job.name, ""):
                     found["finished jobs"][job.stage, name].append(took / job.work)
-        path = Path(f"reports/record/{plan.scale}/{exhibit.key}.run.json")
-        run = read_json_of(path, {}) if path.exists() else {}
+        path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
+        run = read_json_of(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and on_a_gpu(run) == cuda:
                 for name in (*names[stage], ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 from fedrepro.core.artifacts import (
@@ -16,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.board import pictures
 from fedrepro.numbers.board import REPORTED, VERIFIED, Entered, ground, rows_of
 from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
-from fedrepro.numbers.files import open_exhibit, sha256_of
+from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import ExhibitFile
 
@@ -42,7 +43,9 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
 def digests_of(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of an entry by name, its verdict aside."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
-    return {path.relative_to(folder).as_posix(): sha256_of(path.read_bytes()) for path in files}
+    return {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
+    }
 
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Entered]:

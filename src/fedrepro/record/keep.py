@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core.artifacts import SCHEMA_VERSION, atomic, json_text, read_table, target_of
+from fedrepro.core.artifacts import atomic, checksum_of, json_text, read_table, target_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import claims_file, exhibits_file
 from fedrepro.numbers.about import drawn_of
 from fedrepro.numbers.files import (
-    RUN,
+    KEPT,
     ExhibitFiles,
     open_exhibit,
-    sha256_of,
     write_claims,
 )
 from fedrepro.numbers.times import exhibit_seconds, spent, timings_of
@@ -95,14 +94,27 @@ def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """The files of one exhibit by suffix, checked, with the run's record at the end."""
+    """The files of one exhibit by suffix, checked, with its json at the end.
+
+    A table with a heading and no row is kept as its heading, in the json.
+    """
     files = open_exhibit(source / scale, key, scale)
-    contents = {suffix: files.read(suffix) for suffix in files.suffixes}
+    for suffix in files.suffixes:
+        files.read(suffix)  # all are as they were written, also what is not kept
     read_table(f"{files.base}.metrics.parquet", "metrics")
+    contents = {s: files.read(s) for s in KEPT if s in files.suffixes}
+    blank = dict(files.about.get("blank", {}))
+    for suffix in (".choice.csv", ".printed.csv"):
+        if suffix in contents and contents[suffix].count(b"\n") == 1:
+            blank[suffix] = contents.pop(suffix).decode()
     warnings.extend(_doubts(files.about))
-    run = _run(files, warnings)
-    run["files"] = {suffix: sha256_of(data) for suffix, data in contents.items()}
-    contents[RUN] = json_text({"schema": SCHEMA_VERSION, **run}).encode()
+    about = {
+        **files.about,
+        "files": {suffix: checksum_of(data) for suffix, data in contents.items()},
+        "blank": blank,
+        "run": _run(files, warnings),
+    }
+    contents[".json"] = json_text(about).encode()
     return contents
 
 
@@ -166,14 +178,14 @@ def _root(base: Path, key: str) -> Path:
 def _write(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """All files of one exhibit, or none: they are renamed only when all have been written.
 
-    The run's file goes first and comes back last, so what a kill in between leaves has none and
-    does not pass for recorded.
+    The json goes first and comes back last, so what a kill in between leaves has none and does not
+    pass for recorded.
     """
     paths = [Path(f"{base}{suffix}") for suffix in contents]
     with contextlib.ExitStack() as stack:
-        # `atomic` renames when it is left, in reverse order: the run's file is entered first
+        # `atomic` renames when it is left, in reverse order: the json is entered first
         for path, data in reversed(list(zip(paths, contents.values(), strict=True))):
             temporary = stack.enter_context(atomic(path))
             temporary.write_bytes(data)
-        target_of(f"{base}{RUN}").unlink(missing_ok=True)
+        target_of(f"{base}.json").unlink(missing_ok=True)
     return paths

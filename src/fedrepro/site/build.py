@@ -170,7 +170,8 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
     charts = set()
     for shown in paper.exhibits.values():
         numbers = [] if shown.name in paper.parts else [".csv"]
-        for suffix in (*numbers, ".choice.csv", ".printed.csv" if shown.is_table else ".svg"):
+        wanted = {*numbers, ".choice.csv", ".printed.csv", ".svg"}
+        for suffix in sorted(wanted & {*shown.files.suffixes}):
             contents.copies[f"shown/{shown.key}{suffix}"] = folder / f"{shown.key}{suffix}"
         spec = chart(shown)
         if spec:

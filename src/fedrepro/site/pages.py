@@ -275,11 +275,15 @@ def _exhibit(paper: Paper, shown: Shown, with_chart: bool) -> list[str]:
             f'<a href="../shown/{paper.name}/{n}.csv">{n}</a>' for n in paper.parts[shown.name]
         )
         numbers = f"numbers, csv: {', '.join(links)}"
-    beside = f'<a href="{at}.printed.csv">beside print, csv</a> · ' if shown.is_table else ""
+    more = {".printed.csv": "beside print, csv", ".choice.csv": "settings tried, csv"}
+    numbers += "".join(
+        f' · <a href="{at}{suffix}">{words}</a>'
+        for suffix, words in more.items()
+        if suffix in shown.files.suffixes
+    )
     lines += [
         f"<details><summary>What it shows, and its files</summary><p>{html_text(about['caption'])}"
-        f'</p><p class="small">{numbers} · {beside}'
-        f'<a href="{at}.choice.csv">settings tried, csv</a> · '
+        f'</p><p class="small">{numbers} · '
         f'<a href="{paper.name}-made.html#{shown.name}">how it was made</a></p></details>',
         "",
     ]

@@ -75,7 +75,7 @@ class Shown:
 
     @property
     def is_table(self) -> bool:
-        return ".html" in self.files.suffixes
+        return self.files.is_table
 
     @property
     def alt(self) -> str:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Made, Traffic
-from fedrepro.core.artifacts import TrialModels, one_line, read_models, write_table
+from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.local_models import TrialModels, read_models
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.outside import own_fault
 from fedrepro.core.provenance import provenance, provenance_of, spent

@@ -18,12 +18,12 @@ import numpy as np
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import (
     checksum_of_file,
-    read_models,
     save_state,
     write_json,
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import MODULE
+from fedrepro.core.local_models import read_models
 from fedrepro.core.params import written
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
+from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import shorten
 from fedrepro.data.membership import read_members
 from fedrepro.data.prepared import load_prepared
-from fedrepro.drawings import graph_map
-from fedrepro.drawings.partition_map import map_of, render, words
+from fedrepro.drawings.maps import GraphMap, PartitionMap, graph_map, partition_map, render
 from fedrepro.planning.paths import names_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
@@ -29,22 +30,10 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
         prepared = load_prepared(plan.paths.dataset(dataset))
         file = plan.partition_file(dataset, partition, block)
         held = read_members(file, TRIAL, dataset, partition)
-        drawn = map_of(prepared, partition, held, plan.config.seed, TRIAL)
+        drawn = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
         name = f"{'--'.join(names_of((dataset, partition)))}.svg"
-        write_bytes(out / name, render(drawn, [".svg"])[".svg"])
-        entries.append(
-            {
-                "image": name,
-                "title": drawn.title,
-                "alt": drawn.alt,
-                "words": words(drawn.skew),
-                "about": partition.component.doc,
-                "token": partition.token,
-                "exhibits": keys,
-                "skew": asdict(drawn.skew),
-                "stand_in": prepared.stand_in,
-            }
-        )
+        numbers = {"skew": asdict(drawn.skew), "stand_in": prepared.stand_in}
+        entries.append(_written(out / name, drawn, partition, keys) | numbers)
     head = {"kind": "partition-maps", "schema": SCHEMA_VERSION}
     write_json(out / "maps.json", {**head, "partitions": entries})
     say(f"{out}: {len(entries)} partitions")
@@ -54,21 +43,27 @@ def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
     """Write `out`/<graph>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
     entries = []
     for (graph, clients), keys in plan.graphs(exhibits).items():
-        drawn = graph_map.map_of(graph, clients, plan.config.seed, TRIAL)
+        drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
         name = f"{shorten(graph.token, NAME)}--{clients}.svg"
-        write_bytes(out / name, graph_map.render(drawn, [".svg"])[".svg"])
         entries.append(
-            {
-                "image": name,
-                "title": drawn.title,
-                "alt": drawn.alt,
-                "words": graph_map.words(drawn.numbers),
-                "about": graph.component.doc,
-                "token": graph.token,
-                "exhibits": keys,
-                "numbers": asdict(drawn.numbers),
-            }
+            _written(out / name, drawn, graph, keys) | {"numbers": asdict(drawn.numbers)}
         )
     head = {"kind": "graph-maps", "schema": SCHEMA_VERSION}
     write_json(out / "graphs.json", {**head, "graphs": entries})
     say(f"{out}: {len(entries)} graphs")
+
+
+def _written(
+    path: Path, drawn: PartitionMap | GraphMap, spec: Spec, exhibits: Sequence[str]
+) -> dict[str, Any]:
+    """Write a picture; returns its entry in the list of all."""
+    write_bytes(path, render(drawn, [".svg"])[".svg"])
+    return {
+        "image": path.name,
+        "title": drawn.title,
+        "alt": drawn.alt,
+        "words": drawn.words,
+        "about": spec.component.doc,
+        "token": spec.token,
+        "exhibits": exhibits,
+    }

@@ -7,7 +7,6 @@ to be made anew.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedrepro.core.artifacts import (
-    SCHEMA_VERSION,
-    json_text,
     read_provenance,
     read_table,
     write_bytes,
@@ -28,11 +25,10 @@ from fedrepro.core.params import written
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.numbers.about import command_of, said
 from fedrepro.numbers.files import (
-    RUN,
+    SUFFIXES,
     TIMES,
     ExhibitFiles,
     open_recorded,
-    sha256_of,
     write_exhibit,
 )
 from fedrepro.numbers.pairing import COLUMNS, with_pairs
@@ -77,6 +73,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     described = {name: files.about[name] for name in KEPT} | said(
         exhibit, plan, plan.files[exhibit.paper]
     )
+    run = {name: files.run[name] for name in _kept_of_run(files, key) if name in files.run}
     base = folder / plan.scale / key
     contents = {".csv": text.encode(), ".choice.csv": csv_text(choice).encode()}
     every = read_csv(text)
@@ -86,13 +83,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     contents |= exhibit.settings.drawing.files(exhibit, described, every)
     base.parent.mkdir(parents=True, exist_ok=True)
     _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
-    write_exhibit(str(base), described, contents)
-    run = {name: files.run[name] for name in _kept_of_run(files, key) if name in files.run}
-    suffixes = [*contents, ".metrics.parquet", ".json"]
-    files_now = {suffix: sha256_of(Path(f"{base}{suffix}").read_bytes()) for suffix in suffixes}
-    write_bytes(
-        f"{base}{RUN}", json_text({**run, "files": files_now, "schema": SCHEMA_VERSION}).encode()
-    )
+    write_exhibit(str(base), described | {"run": run}, contents)
 
 
 def _kept_of_run(files: ExhibitFiles, key: str) -> tuple[str, ...]:
@@ -150,7 +141,7 @@ def _paired(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _forget(base: Path, files: ExhibitFiles) -> None:
-    """Remove images of what is a table now: they are no longer among its files."""
-    for suffix in (".svg", ".png", ".html", ".md", ".tex", ".printed.csv"):
-        if suffix not in json.loads(Path(f"{base}{RUN}").read_text(encoding="utf-8"))["files"]:
+    """Remove files that it no longer has, such as the picture of what is a table now."""
+    for suffix in SUFFIXES:
+        if suffix not in files.suffixes:
             Path(f"{base}{suffix}").unlink(missing_ok=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.artifacts import model_writer, write_table
+from fedrepro.core.artifacts import opened, write_table
+from fedrepro.core.local_models import KIND, model_rows, write_models
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.data.membership import Membership
@@ -25,6 +26,9 @@ from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings, settings_of
 from fedrepro.training.terms import with_prior
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Weights that are held at a time; a few copies of them exist while they are trained and written.
 SLICE_BYTES = 128 * 2**20
@@ -61,8 +65,8 @@ def run(
     )
     source = stated()
     columns: dict[str, list[float]] = {"trial": [], "client": [], "seconds": []}
-    stopped = settings.patience > 0
-    with model_writer(out, source, stopped) as writer:
+
+    def models() -> Iterator[pa.Table]:
         for together in _groups(
             {trial: members_of(scenario, partition, trial) for trial in trials}
         ):
@@ -78,21 +82,26 @@ def run(
                     for task, task_rows in zip(tasks, rows, strict=True)
                 ]
                 trained = train(network, loaded, tasks, settings, starts, terms=terms).checked()
-                writer.write(
+                yield from model_rows(
                     [task.rng.trial for task in tasks],
                     [task.rng.client for task in tasks],
                     [len(task.rows) for task in tasks],
                     trained.tensors,
-                    _epochs(tasks, trained, settings) if stopped else None,
+                    _epochs(tasks, trained, settings) if settings.patience > 0 else None,
                 )
                 each = trained.seconds / max(1, int(trained.steps.sum()))
                 columns["trial"] += [task.rng.trial for task in tasks]
                 columns["client"] += [task.rng.client for task in tasks]
                 columns["seconds"] += (trained.steps * each).tolist()
                 say(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
+
+    write_models(out, models(), source)
     if (at_the_end := stated()) != source:
         source = at_the_end
-        _stamp(out, source, stopped)
+        # again, with what is known at the end: the sources changed meanwhile
+        with opened(out, KIND) as file:
+            groups = (file.read_row_group(number) for number in range(file.num_row_groups))
+            write_models(out, groups, source)
     write_table(
         timings,
         {
@@ -109,15 +118,6 @@ def _epochs(tasks: Sequence[Task], trained: Trained, settings: Settings) -> list
     """How many epochs each model took."""
     each = [task.per_epoch(settings.batch_size) for task in tasks]
     return [int(steps) // per_epoch for steps, per_epoch in zip(trained.steps, each, strict=True)]
-
-
-def _stamp(path: Path, source: Mapping[str, Any], stopped: bool) -> None:
-    """Write local models again, with what is known at the end: their sources changed meanwhile."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file, model_writer(path, source, stopped) as writer:
-        for number in range(file.num_row_groups):
-            writer.add(file.read_row_group(number))
 
 
 def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:

@@ -79,19 +79,16 @@ class MadeExamples(Examples):
     """
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
-        made = {"population": population, "scale": scale, "device": device}
-        for name, value in made.items():
-            object.__setattr__(self, name, value)  # as of a dataclass that is frozen
+        vars(self).update(population=population, scale=scale, device=device)  # the class is frozen
 
     population: Population
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """See `Examples`; the clients who hold these rows are made, each once."""
-        wanted = np.concatenate([np.empty(0, np.int64), *rows])
-        owners = self.population.owners(wanted)
+        wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.everyone.ends
+        owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)
-        ends = self.population.everyone.ends
         begins = np.cumsum([0, *(ends[clients + 1] - ends[clients])])
         made_rows = wanted - ends[owners] + begins[place]
         cuts = itertools.pairwise(np.cumsum([0, *map(len, rows)]))
@@ -101,8 +98,7 @@ class MadeExamples(Examples):
     def whole(self) -> Examples:
         """The examples of all clients. Errors: FedreproError for too many."""
         everyone = self.population.everyone
-        x, _ = self._form
-        size = int(everyone.ends[-1]) * x[0].nbytes
+        size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:
             raise FedreproError(
                 f"the examples of all {self.population.clients} clients are asked for at once, "
@@ -121,18 +117,16 @@ class MadeExamples(Examples):
         return self.whole.targets
 
     def _made(self, clients: np.ndarray, begins: np.ndarray) -> Examples:
-        """Those of some clients, one after another; begins: int64 (n + 1,), where each begins."""
+        """Make the examples of some clients; begins: int64 (n + 1,), where each one's begin."""
         x, y = (np.empty((begins[-1], *like.shape[1:]), like.dtype) for like in self._form)
-        for at, client in enumerate(clients):
-            part = slice(begins[at], begins[at + 1])
-            x[part], y[part] = self.population.made.examples(int(client))
+        for client, (begin, end) in zip(clients, itertools.pairwise(begins), strict=True):
+            x[begin:end], y[begin:end] = self.population.made.examples(int(client))
         return Examples(tensor_of(x).to(self.device), tensor_of(y).to(self.device), self.scale)
 
     @cached_property
-    def _form(self) -> tuple[np.ndarray, np.ndarray]:
+    def _form(self) -> list[np.ndarray]:
         """One example, (1, D) and (1,)."""
-        x, y = self.population.made.examples(0)
-        return x[:1].copy(), y[:1].copy()
+        return [part[:1].copy() for part in self.population.made.examples(0)]
 
 
 MOST_BYTES = 2 * 2**30  # of examples that are made at once because all are asked for

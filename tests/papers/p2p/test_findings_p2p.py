@@ -70,7 +70,7 @@ def recorded() -> Iterator[str]:
     yield f"is {behind.min():.1f} to {behind.max():.1f} points behind consensus wherever both are"
     files = "table-accuracy defaults settings interval graphs theorem-1 figure-1a"
     files += " spreads-iid spreads-a spreads-b spreads-unbalanced"
-    spent = [read_json(FOLDER / f"{name}.run.json")["cpu_seconds"] for name in files.split()]
+    spent = [read_json(FOLDER / f"{name}.json")["run"]["cpu_seconds"] for name in files.split()]
     hours = sum(sum(own.values()) for own in spent) / 3600
     yield f"All exhibits together took at most {hours:.1f} hours of one core"
 

@@ -27,7 +27,7 @@ AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class Synthetic:
-    """The clients, each made of its number and `draw` alone; see `synthetic`."""
+    """Makes clients, each from its number and `draw` alone; see `synthetic`."""
 
     alpha: float
     beta: float
@@ -39,25 +39,24 @@ class Synthetic:
     draw: int
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Training examples of the first so many clients: int64 (clients,)."""
-        counts = np.empty(clients, np.int64)
-        for first in range(0, clients, AT_ONCE):
-            counts[first : first + AT_ONCE] = self._counts(first, min(AT_ONCE, clients - first))[0]
-        return counts
+        """Count training examples of the first clients: int64 (clients,)."""
+        firsts = range(0, clients, AT_ONCE)
+        parts = [self._counts(at, min(AT_ONCE, clients - at))[0] for at in firsts]
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def examples(self, client: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
-        """Inputs float32 (n, 60) and labels int64 (n,) of a client."""
+        """Make inputs float32 (n, 60) and labels int64 (n,) of a client."""
         trained, tested = self._counts(client, 1)
         count = {"train": trained[0], "test": tested[0]}.get(split, 0)
         weight, bias, centre = self._task(client)
         x = self._stream(f"synthetic-{split}", client).standard_normal((count, INPUTS), np.float32)
         x *= SPREAD.astype(np.float32)
         x += centre.astype(np.float32)
-        y = np.empty(count, np.int64)
-        for start in range(0, count, AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            y[rows] = (x[rows].astype(np.float64) @ weight + bias).argmax(1)
-        return x, y
+        labels = [
+            (x[at : at + AT_ONCE].astype(np.float64) @ weight + bias).argmax(1)
+            for at in range(0, count, AT_ONCE)
+        ]
+        return x, np.concatenate([np.empty(0, np.int64), *labels])
 
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
         """Training and test examples of some clients: int64 (clients,) each.

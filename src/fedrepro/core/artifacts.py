@@ -1,0 +1,500 @@
+"""Read and write files: whole or not at all, versioned, checked, equal bytes for equal inputs.
+
+Every artifact carries a checksum that is compared when it is read: tables and states one of all
+their other bytes, JSON one of its keys and values; arrays, and csv files that stay plain, have
+theirs in a JSON file. A checksum finds damage (a flipped bit, a cut file, one file where another
+belongs), not intent. Those that parquet has of its pages say nothing of the footer, in which
+a tenth of all flipped bits would change a table in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from fedrepro.core.errors import FedreproError, disk_error, printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+Name = Path | str
+Source = Mapping[str, Any]  # provenance
+
+# Raised whenever files are written in another way. Files of version 1 have no checksums.
+SCHEMA_VERSION = 2
+BEFORE_CHECKSUMS = 1
+TREES = ("seed=", "dataset=")  # how the first of a tree's folders begins
+
+# -------------------------------------------------------------------------- checksums and places
+
+CHUNK = 1 << 18  # bytes; fits the cache of a core
+UNKNOWN = f"xxh3:{0:016x}"  # as long as any, where one is filled in afterwards
+LENGTH = len(UNKNOWN)
+SEAL = re.compile(rb"xxh3:[0-9a-f]{16}")
+TAIL = 1 << 20  # bytes at the end, in which the last checksum is that of a table or a state
+
+
+def checksum_of(data: bytes | memoryview) -> str:
+    """Return the checksum of these bytes, xxh3 of 64 bits: as fast as a file is read."""
+    return f"xxh3:{xxhash.xxh3_64_hexdigest(data)}"
+
+
+def checksum_of_file(path: Name, hole: int | None = None) -> str:
+    """Return the checksum of a file's bytes, but for those of a checksum at `hole`."""
+    hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(CHUNK))
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        for start, stop in [(0, size)] if hole is None else [(0, hole), (hole + LENGTH, size)]:
+            at = file.seek(start)
+            while at < stop and (got := file.readinto(buffer[: stop - at])):
+                hasher.update(buffer[:got])
+                at += got
+    return f"xxh3:{hasher.hexdigest()}"
+
+
+def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
+    """Say whether a file has this checksum; compared once a process, and again if it changed."""
+    try:
+        status = os.stat(path)
+        stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return _compared(os.fspath(path), checksum, hole, stamp)
+    except OSError:
+        return False
+
+
+@cache
+def _compared(path: str, checksum: str, hole: int | None, stamp: tuple[int, ...]) -> bool:
+    return checksum_of_file(path, hole) == checksum
+
+
+forget = _compared.cache_clear  # so that every file is compared again, as by another process
+
+
+def _seal(path: Name) -> tuple[int, str] | None:
+    """Find the checksum that a table or a state names: where it stands, and the checksum."""
+    with open(path, "rb") as file:
+        start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+        seals = list(SEAL.finditer(file.read()))
+    return (start + seals[-1].start(), seals[-1][0].decode()) if seals else None
+
+
+def _fill_in(path: Path) -> None:
+    """Write the checksum of all other bytes of a new file where it stands as UNKNOWN."""
+    found = _seal(path)
+    assert found is not None
+    with path.open("r+b") as file:
+        file.seek(found[0])
+        file.write(checksum_of_file(path, found[0]).encode())
+
+
+def _names_checksum(path: Name) -> bool:
+    """Say whether a table or state names a checksum; refuse one that has another than it names."""
+    found = _seal(path)
+    if found is not None and not has_checksum(path, found[1], found[0]):
+        raise damaged(path, "its checksum is not that of its bytes")
+    return found is not None
+
+
+def place_of(path: Name) -> str:
+    """Return a file's path from `seed=…` or `dataset=…` on; empty outside of such a tree."""
+    parts = Path(path).parts
+    first = next((i for i, part in enumerate(parts) if part.startswith(TREES)), len(parts))
+    return "/".join(parts[first:])
+
+
+def require_place(path: Name, written: str) -> None:
+    """Refuse a file that was written at another place of a tree than where it lies."""
+    if written and place_of(path) not in ("", written):
+        raise damaged(path, f"it was made as {written}")
+
+
+def damaged(path: Name, why: object, remove: Name | None = None) -> FedreproError:
+    """Make the error for a file that cannot be used; `remove` is what to delete, or the file."""
+    what = "it" if remove is None else f"the folder {remove}"
+    return FedreproError(
+        f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
+        f"delete {what} and start again, and it will be made anew"
+    )
+
+
+def one_line(error: object) -> str:
+    """Return an error's text without line breaks, cut short; of the system's, what went wrong."""
+    text = getattr(error, "strerror", None) or str(error)
+    return printable(" ".join(text.split()))[:160] or type(error).__name__
+
+
+# --------------------------------------------------------------------------------------- files
+
+
+@contextlib.contextmanager
+def atomic(path: Name) -> Iterator[Path]:
+    """Give a temporary name, which is renamed to `path` at the end; if the body fails, none stays.
+
+    Links are followed. Temporary files that a killed process left for the same target are removed.
+    Errors: FedreproError for a disk that is full or must not be written to, and for what is there
+    and is no file.
+    """
+    path = target_of(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with saying_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for orphan in path.parent.glob(f".{path.name}.*.tmp"):
+            try:
+                os.kill(int(orphan.name.split(".")[-2]), 0)
+            except (ProcessLookupError, ValueError):
+                orphan.unlink(missing_ok=True)
+            except PermissionError:  # of somebody else, and alive
+                pass
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def target_of(path: Name) -> Path:
+    """Return the file that is written under this name: itself, or where a link leads.
+
+    Errors: FedreproError for what is there and is no regular file, which renaming would replace.
+    """
+    target = Path(path)
+    try:
+        if target.is_symlink():
+            target = Path(os.path.realpath(target))
+        mode = os.stat(target).st_mode
+    except (FileNotFoundError, NotADirectoryError):  # nothing yet; making its folder says the rest
+        return target
+    except OSError as error:
+        why = one_line(error).lower()
+        raise FedreproError(f"cannot write {path} ({why}); name a file") from error
+    if not stat.S_ISREG(mode):
+        raise FedreproError(f"cannot write {path}: it is {_kind(mode)} and no file; name another")
+    return target
+
+
+def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name] = ()) -> None:
+    """Refuse what a command must not write, before anything is computed.
+
+    suffixes: by which it says in what form it can write; none: any. read: the files that it reads,
+    which must not be lost. Errors: FedreproError; see also `target_of` and `require_unread`.
+    """
+    target_of(path)
+    if suffixes and Path(path).suffix not in suffixes:
+        *others, last = suffixes
+        ends = f"{', '.join(others)} or {last}" if others else last
+        raise FedreproError(f"cannot write {path}: its name must end in {ends}")
+    require_unread(path, read)
+
+
+def require_unread(path: Name, read: Iterable[Name]) -> None:
+    """Refuse to write a file or folder that the same command reads, by whatever name."""
+    for other in read:
+        with contextlib.suppress(OSError, ValueError):  # what is not there cannot be lost
+            if os.path.samefile(path, other):
+                same = "" if Path(path) == Path(other) else f", which is {other},"
+                raise FedreproError(
+                    f"cannot write {path}: this command reads it{same} and it would be lost; "
+                    "name another"
+                )
+
+
+def require_file(path: Name) -> None:
+    """Refuse what is there and is no regular file: a pipe would let its reader wait for ever."""
+    with contextlib.suppress(OSError):  # what is not there is said by who opens it
+        if not stat.S_ISREG(mode := os.stat(path).st_mode):
+            raise FedreproError(f"cannot read {path}: it is {_kind(mode)} and no file")
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+@contextlib.contextmanager
+def saying_disk_errors(path: Name) -> Iterator[None]:
+    """Turn an error of a disk that is full, or must not be written to, into a sentence."""
+    folder = Path(path).parent
+    try:
+        yield
+    except OSError as error:
+        # a failed write has no name; what lies elsewhere was read meanwhile
+        at = folder if error.filename is None else Path(error.filename)
+        near = at == folder or folder in at.parents or at in folder.parents
+        failure = disk_error(error, path) if near else None
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def write_bytes(path: Name, data: bytes | memoryview) -> None:
+    """Write these bytes; errors: as of `atomic`."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: Name, text: str) -> None:
+    """Write a text in UTF-8; errors: as of `atomic`."""
+    write_bytes(path, text.encode())
+
+
+def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
+    """Read a file whose checksum another one names; FedreproError for other or missing bytes."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise damaged(path, error) from error
+    if checksum_of(data) != checksum:
+        raise damaged(path, f"it is not the file that {named_in} names")
+    return data
+
+
+def write_array(path: Name, array: np.ndarray) -> str:
+    """Write an `.npy` file, which jobs map into memory; return its checksum."""
+    form, array = np.lib.format, np.ascontiguousarray(array)
+    with atomic(path) as temporary:
+        with temporary.open("wb") as file:
+            form.write_array_header_1_0(file, form.header_data_from_array_1_0(array))
+            # np.save would not say why it could not write all of it
+            file.write(array.reshape(-1).view(np.uint8).data)
+        return checksum_of_file(temporary)
+
+
+def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
+    """Map the array of an `.npy` file, read-only: only the pages that are used are read.
+
+    remove: see `damaged`. Its checksum is compared by `has_checksum`, when it is used.
+    """
+    try:
+        mapped: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # NumPy reads the header as Python, which can raise anything
+        raise damaged(path, error, remove) from error
+    return mapped
+
+
+def write_json(path: Name, value: Mapping[str, Any]) -> None:
+    """Write keys and values as JSON, with a checksum of them under the key `checksum`."""
+    write_text(path, json_text(value))
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """Return what `write_json` writes."""
+    # as it is read back: keys are texts then, tuples lists
+    plain = json.loads(json.dumps(value))
+    return json.dumps(plain | {"checksum": _of_value(plain)}, indent=2, sort_keys=True) + "\n"
+
+
+def read_json(path: Name, remove: Name | None = None) -> Any:
+    """Read what `write_json` wrote, or any other JSON. remove: see `damaged`.
+
+    Errors: FedreproError for a file that is missing, is no JSON, or does not have the checksum
+    that it names; and for one of this schema version that names none.
+    """
+    try:
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, error, remove) from error
+    if isinstance(value, dict):
+        checksum = value.pop("checksum", None)
+        old = checksum is None and value.get("schema", BEFORE_CHECKSUMS) == BEFORE_CHECKSUMS
+        if not old and checksum != _of_value(value):
+            raise damaged(path, "its checksum is not that of what it holds", remove)
+    return value
+
+
+def read_json_of(
+    path: Name, keys: Mapping[str, type | tuple[type, ...]], remove: Name | None = None
+) -> dict[str, Any]:
+    """Read a JSON object that has these keys, with values of these types, and perhaps others."""
+    value = read_json(path, remove)
+    known = value if isinstance(value, dict) else {}
+    for key, kind in keys.items():
+        if not isinstance(known.get(key), kind):
+            raise damaged(path, f"it is another file: it has no '{key}', or an odd one", remove)
+    return known
+
+
+def _of_value(value: Any) -> str:
+    return checksum_of(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+
+
+# -------------------------------------------------------------------------------------- tables
+
+
+def write_table(
+    path: Name,
+    table: pa.Table | Mapping[str, Any] | Iterator[pa.Table],
+    kind: str,
+    provenance: Source,
+    kept: bool = False,
+) -> None:
+    """Write a table of this kind as parquet, with schema version and provenance in its metadata.
+
+    table: or tables of one schema, each of which becomes row groups, so that a file may hold more
+    than fits the memory; they are not compressed. kept: it goes into a repository; a quarter of
+    the bytes where values repeat, and slower.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = {
+        "fedrepro.kind": kind,
+        "fedrepro.schema": str(SCHEMA_VERSION),
+        "fedrepro.provenance": json.dumps(provenance, sort_keys=True),
+        "fedrepro.place": place_of(path),
+    }
+    if isinstance(table, Mapping):
+        table = pa.table(dict(table))
+    many = isinstance(table, Iterator)
+    tables = table if isinstance(table, Iterator) else iter([table])
+    with atomic(path) as temporary:
+        first = next(tables)
+        texts = [item.name for item in first.schema if pa.types.is_string(item.type)]
+        floats = [item.name for item in first.schema if pa.types.is_floating(item.type)]
+        with pq.ParquetWriter(
+            temporary,
+            first.schema.with_metadata(metadata),
+            compression="none" if many else "zstd",
+            compression_level=19 if kept else None,
+            use_dictionary=kept or texts,
+            use_byte_stream_split=not many and not kept and floats,
+        ) as writer:
+            for rows in itertools.chain([first], tables):
+                writer.write_table(rows.replace_schema_metadata(metadata))
+            writer.add_key_value_metadata({"fedrepro.checksum": UNKNOWN})
+        _fill_in(temporary)
+
+
+@contextlib.contextmanager
+def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
+    """Open a table of this or of any kind; refuse one that is damaged or of elsewhere."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        named = _names_checksum(path)
+        with pq.ParquetFile(path) as file:
+            metadata = file.schema_arrow.metadata or {}
+            stored, version, place = (
+                metadata.get(f"fedrepro.{key}".encode(), b"").decode(errors="replace")
+                for key in ("kind", "schema", "place")
+            )
+            if kind not in (None, stored):
+                stored = stored or "no fedrepro table"
+                raise FedreproError(f"{path} holds {stored}, but {kind} was expected")
+            if version not in (str(SCHEMA_VERSION), str(BEFORE_CHECKSUMS)):
+                raise FedreproError(
+                    f"{path} was written with schema version {version or 'none'}, this fedrepro "
+                    f"reads {SCHEMA_VERSION}; delete the file and start again, and it will be "
+                    "made anew"
+                )
+            if version == str(SCHEMA_VERSION) and not named:
+                raise damaged(path, "its checksum is missing")
+            require_place(path, place)
+            yield file
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise damaged(path, error) from error
+
+
+def read_table(path: Name, kind: str) -> pa.Table:
+    """Read a table of this kind; refuse damaged files, other kinds and other schema versions."""
+    with opened(path, kind) as file:
+        return file.read()
+
+
+def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
+    """Read the provenance of a table of this or of any kind, without its content."""
+    with opened(path, kind) as file:
+        return read_provenance(file.schema_arrow.empty_table(), str(path))
+
+
+def require_source(path: Name, made: Mapping[str, str]) -> None:
+    """Refuse a table whose provenance says another thing of any of these keys; it may be silent."""
+    provenance = read_source(path)
+    for key, wanted in made.items():
+        if provenance.get(key, wanted) != wanted:
+            raise damaged(path, f"it was made with {key} {provenance[key]}, not {wanted}")
+
+
+def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
+    """Return the provenance of a table that was read. Errors: FedreproError if it has none."""
+    try:
+        metadata = table.schema.metadata or {}
+        provenance: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])
+    except (KeyError, ValueError) as error:
+        raise FedreproError(
+            f"{name} does not say where it comes from: it is damaged, or another version made it; "
+            "delete it and start again"
+        ) from error
+    return provenance
+
+
+# -------------------------------------------------------------------------------------- states
+
+# the record that ends a zip archive: how it begins, and its length without the comment
+END_RECORD, END_LENGTH = b"PK\x05\x06", 22
+
+
+def save_state(path: Name, state: Any) -> None:
+    """Write plain data and tensors as `.pt`, a zip archive; equal states give equal bytes.
+
+    The archive's comment is its place and its checksum, and any program can still read it.
+    """
+    import torch
+
+    # torch.save writes the file's own name into the archive, so it goes through a buffer
+    buffer = io.BytesIO()
+    torch.save(_canonical(state, {}), buffer)
+    comment = f"{place_of(path)} {UNKNOWN}".encode()
+    buffer.seek(-2, io.SEEK_END)  # the length of the comment, in two bytes
+    buffer.write(len(comment).to_bytes(2, "little") + comment)
+    with atomic(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
+        _fill_in(temporary)
+
+
+def _canonical(value: Any, texts: dict[str, str]) -> Any:
+    """Return the same data in new objects, except that equal texts are one object.
+
+    Pickle writes an object that it has met before as a reference, so that without this the bytes
+    would tell apart a state just computed from the same state read back.
+    """
+    if isinstance(value, str):
+        return texts.setdefault(value, value)
+    if isinstance(value, dict):
+        return {_canonical(k, texts): _canonical(v, texts) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_canonical(item, texts) for item in value)
+    return value.detach().clone() if hasattr(value, "detach") else value
+
+
+def load_state(path: Name) -> Any:
+    """Read what `save_state` wrote; tensors on the CPU.
+
+    Errors: FedreproError for a file that is missing, damaged, or was written at another place.
+    """
+    import torch
+
+    try:
+        if not _names_checksum(path):
+            raise damaged(path, "its checksum is missing")
+        data = Path(path).read_bytes()
+        require_place(path, data[data.rfind(END_RECORD) + END_LENGTH : -LENGTH].decode().strip())
+        return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    except FedreproError:
+        raise
+    except Exception as error:  # unpickling can raise anything
+        raise damaged(path, error) from error

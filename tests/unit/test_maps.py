@@ -1,0 +1,380 @@
+"""Drawings of partitions and graphs: legible, with words; the command, the stage, the page."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from partitioned import spec_of
+from small_exhibits import file_of
+from test_pages import Nesting
+
+from fedrepro.cli.draw import draw_partition, drawn_partition
+from fedrepro.cli.main import main
+from fedrepro.core.artifacts import read_json
+from fedrepro.core.registry import components, parse_token, read_token
+from fedrepro.data.membership import build_partition, write_partition
+from fedrepro.data.prepared import load_prepared, write_prepared
+from fedrepro.drawings.canvas import rules
+from fedrepro.drawings.maps import FEW, PartitionMap, graph_map, render
+from fedrepro.graphs.places import PLACES, rectangle
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.plan import Plan
+from fedrepro.site.pages import drawings_page
+from fedrepro.site.reading import Reports, graphs_of, maps_of
+from fedrepro.stages import maps as stage
+
+ROOT = Path(__file__).parents[2]
+KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
+
+
+def map_with(counts: np.ndarray, names: list[str] | None = None, **given: object) -> PartitionMap:
+    names = names or [str(label) for label in range(counts.shape[1])]
+    return PartitionMap("Title", "subtitle", counts, names, **given)  # type: ignore[arg-type]
+
+
+def counts_of(clients: int, classes: int, seed: int = 0) -> np.ndarray:
+    return 1 + np.random.default_rng(seed).poisson(5, (clients, classes))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 40, 41, 1000])
+def test_the_same_partition_gives_the_same_bytes_whatever_the_users_settings(clients):
+    import matplotlib
+
+    given = map_with(counts_of(clients, 10))
+    first = render(given)
+    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):
+        assert render(given) == first
+    assert first[".svg"].startswith(b"<?xml")
+    assert first[".png"].startswith(b"\x89PNG")
+    assert len(first[".svg"]) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes", "names"),
+    [
+        (2, 10, None),
+        (5, 7, ["akiec", "bcc", "bkl", "df", "mel", "nv", "vasc"]),
+        (30, 10, None),
+        (60, 80, [chr(32 + label) for label in range(80)]),
+        (3, 3, ["\n", " ", "$x$"]),
+        (1000, 10, None),
+    ],
+)
+def test_no_text_is_cut_off_or_lies_on_another(clients, classes, names):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    noise = np.linspace(0.01, 0.1, clients)
+    for added in (None, noise):
+        with rules():
+            drawn = map_with(counts_of(clients, classes), names, noise=added).figure()
+            canvas = FigureCanvasAgg(drawn)
+            canvas.draw()
+            renderer = canvas.get_renderer()
+            texts = [t for t in drawn.findobj(Text) if t.get_text().strip() and t.get_visible()]
+            upright = [t for t in texts if t.get_rotation() in (0, 90)]
+            boxes = [t.get_window_extent(renderer).extents for t in upright]
+        left, bottom, right, top = np.array(boxes).T
+        width, height = canvas.get_width_height()
+        assert min(left.min(), bottom.min()) >= 0
+        assert right.max() <= width
+        assert top.max() <= height
+        # the boxes have room around the glyphs; a pixel of it may be shared
+        beside = (left[:, None] < right - 1) & (left < right[:, None] - 1)
+        above = (bottom[:, None] < top - 2) & (bottom < top[:, None] - 2)
+        pairs = np.argwhere(np.triu(beside & above, 1))
+        assert not [(upright[i].get_text(), upright[j].get_text()) for i, j in pairs]
+
+
+@given(st.integers(1, 120), st.integers(1, 6), st.integers(0, 5))
+def test_every_client_is_drawn_once_and_few_stay_in_their_own_order(clients, classes, seed):
+    order = map_with(counts_of(clients, classes, seed)).order()
+    assert sorted(order) == list(range(clients))
+    if clients <= FEW:
+        assert (order == np.arange(clients)).all()
+
+
+def test_many_clients_are_ordered_by_main_class_and_then_by_size():
+    single = np.eye(5, dtype=int)[np.arange(100) * 7 % 5] * (1 + np.arange(100)[:, None] % 9)
+    ordered = single[map_with(single).order()]
+    main, sizes = ordered.argmax(axis=1), ordered.sum(axis=1)
+    assert (np.diff(main) >= 0).all()
+    assert (np.diff(sizes)[np.diff(main) == 0] <= 0).all()
+
+
+def test_a_class_that_a_client_lacks_has_no_number():
+    counts = np.array([[3, 0], [0, 4]])
+    with rules():
+        shown = {t.get_text() for t in map_with(counts).figure().axes[0].texts}
+    assert shown == {"3", "4"}
+
+
+def test_the_picture_has_words():
+    given = map_with(np.array([[3, 0], [0, 5]]))
+    assert given.words == (
+        "2 clients each hold 3 to 5 examples (median 4) of 1 class. "
+        "Total variation from the whole: mean 0.500, at most 0.625."
+    )
+    assert given.alt.startswith("Title. Map of clients and classes. 2 clients")
+
+
+# ------------------------------------------------------------------------------ the command
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def test_draw_partition_writes_a_picture_and_says_the_skew(workplace, capsys):
+    # a person may state a default and sort keys as they like; a path may not
+    token = "dirichlet+alpha~0.2+clients~5"
+    assert main(["draw", "partition", token, "--out", "map.png"]) == 0
+    said = capsys.readouterr().out
+    assert "drawn: map.png" in said
+    assert "distance from all" in said
+    assert (workplace / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["draw", "partition", "pooled"]) == 0
+    assert (workplace / "digits--pooled.svg").exists()
+
+
+def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
+    from fedrepro.data.membership import read_partition
+
+    spec = spec_of("dirichlet", 4, min_examples=10)
+    digits = components("dataset")["digits"].spec()
+    write_prepared(Path("data"), digits.component.fn(Path(), **digits.values), digits, {})
+    data = load_prepared("data")
+    write_partition("p.parquet", build_partition(spec, data, range(3), 7), {})
+    counts = read_partition("p.parquet", 2).label_counts(data.labels("train"), 10)
+    assert np.array_equal(drawn_partition(spec, digits, 2, 7, None).counts, counts)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dirichlte"], "did you mean 'dirichlet'"),
+        (["iid"], "needs a value for its parameter 'clients'"),
+        (["pooled", "--out", "map.pdf"], "cannot write map.pdf: its name must end in .svg or .png"),
+        (["pooled", "--dataset", "mnist"], "data set 'mnist' is not here"),
+        (["one_class+clients~3"], "leave out some of the 10 classes"),
+        (["pooled", "--trial", "-1"], "Invalid value for '--trial'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(workplace, words, sentence, capsys):
+    assert main(["draw", "partition", *words]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_token_of_a_person_is_read_and_one_in_a_path_must_be_canonical():
+    text = "dirichlet+clients~5+alpha~0.2"
+    assert read_token("partition", text).token == "dirichlet+clients~5"
+    with pytest.raises(Exception, match=r"not in canonical form; write 'dirichlet\+clients~5'"):
+        parse_token("partition", text)
+
+
+def test_the_file_is_the_drawing(workplace):
+    path, skew = draw_partition("iid+clients~3", "digits", 1, 0, None, None)
+    digits = components("dataset")["digits"].spec()
+    drawn = drawn_partition(read_token("partition", "iid+clients~3"), digits, 1, 0, None)
+    assert path.read_bytes() == render(drawn)[".svg"]
+    assert skew["clients"] == 3
+
+
+# ------------------------------------------------------------------- the stage and the report
+
+
+def plan() -> Plan:
+    return Plan(Config(), load_exhibits(), "tiny")
+
+
+def drawn_maps(made: Plan) -> Path:
+    """The stage, on partitions as the workflow makes them."""
+    (block,) = made.blocks(2)
+    for dataset, partition in made.partitions(KEYS):
+        folder = Path(made.paths.dataset(dataset))
+        if not folder.exists():
+            write_prepared(folder, dataset.component.fn(Path(), **dataset.values), dataset, {})
+        table = build_partition(partition, load_prepared(folder), range(2), 0)
+        write_partition(made.partition_file(dataset, partition, block), table, {})
+    out = Path(made.paths.partition_maps)
+    stage.run(made, KEYS, out)
+    return out
+
+
+def test_the_plan_lists_what_exhibits_are_about_and_not_their_controls():
+    found = plan().partitions([*KEYS, KEYS[0]])
+    assert [(d.token, p.token) for d, p in found] == [
+        ("digits", f"{name}+clients~{clients}")
+        for name in ("homogeneous", "dirichlet")
+        for clients in (2, 4)
+    ]
+    assert list(found.values()) == [[KEYS[0]], [KEYS[0]], [KEYS[1]], [KEYS[1]]]
+
+
+def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace):
+    made = plan()
+    out = drawn_maps(made)
+    assert len(list(out.iterdir())) == 5
+    shown = Nesting(drawings_page(Reports("tiny", [], maps=maps_of(out))))
+    images = shown.all("img")
+    assert len(images) == 4
+    for image in images:
+        assert (out.parent / image["src"].removeprefix("shown/")).exists()
+        assert "Map of clients and classes" in image["alt"]
+    text = " ".join(shown.text.split())
+    for entry in read_json(out / "maps.json")["partitions"]:
+        assert entry["words"] in text
+        assert f"{entry['skew']['distance_mean']:.3f}" in text
+
+
+def test_png_is_as_wide_as_a_page():
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(render(map_with(counts_of(5, 10)))[".png"]))
+    assert image.width == 1400
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+MATRIX = "matrix+rows~0.45_0.55@0.70_0.30"
+GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
+
+
+def drawing(token: str, clients: int):
+    return graph_map(parse_token("graph", token), clients, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("token", "clients"), [(MATRIX, 2), ("ring", 1), ("grid+torus~true", 9), ("small_world", 64)]
+)
+def test_the_same_graph_gives_the_same_bytes_whatever_the_users_settings(token, clients):
+    import matplotlib
+
+    first = render(drawing(token, clients))
+    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):
+        assert render(drawing(token, clients)) == first
+    assert first[".svg"].startswith(b"<?xml")
+    assert first[".png"].startswith(b"\x89PNG")
+    assert len(first[".svg"]) < 400_000
+
+
+@pytest.mark.parametrize(
+    ("token", "clients"),
+    [(MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("grid", 25), ("complete", 64)],
+)
+def test_no_text_of_a_graph_is_cut_off(token, clients):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    with rules():
+        drawn = drawing(token, clients).figure()
+        canvas = FigureCanvasAgg(drawn)
+        canvas.draw()
+        texts = [t for t in drawn.findobj(Text) if t.get_text().strip() and t.get_visible()]
+        boxes = [t.get_window_extent(canvas.get_renderer()).extents for t in texts]
+    left, bottom, right, top = np.array(boxes).T
+    width, height = canvas.get_width_height()
+    assert min(left.min(), bottom.min()) >= 0
+    assert right.max() <= width
+    assert top.max() <= height
+
+
+def arrows(token: str, clients: int) -> int:
+    with rules():
+        return len(drawing(token, clients).figure().axes[0].patches)
+
+
+def test_unlike_weights_are_two_arrows_and_an_edge_goes_around_nodes_on_its_way():
+    """In a torus of nine, the ends of a row are neighbours, and the middle is between them."""
+    assert arrows(MATRIX, 2) == 2
+    assert arrows("ring", 6) == 0
+    assert arrows("grid+torus~true", 9) == 6
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("count", [1, 2, 3, 12, 17])
+def test_every_node_has_a_place_of_its_own(name, count):
+    places = PLACES[name](count)
+    assert places.shape == (count, 2)
+    assert ((places > -1e-12) & (places < 1 + 1e-12)).all()
+    assert len(np.unique(places.round(9), axis=0)) == count
+
+
+def test_a_rectangle_is_as_near_a_square_as_can_be():
+    assert [rectangle(n) for n in (1, 2, 7, 8, 16, 24)] == [
+        (1, 1), (1, 2), (1, 7), (2, 4), (4, 4), (4, 6),
+    ]  # fmt: skip
+
+
+def test_the_picture_of_a_graph_has_words():
+    given = drawing(MATRIX, 2)
+    assert given.words == (
+        "2 directed edges; in the long run each of 2 nodes counts 0.44 to 0.56. "
+        "Second modulus 0.25, S_W 0.3733."
+    )
+    assert given.alt.startswith("2 nodes: given. Nodes and edges, and the matrix of weights.")
+    assert drawing("small_world", 8).subtitle == "small_world · seed 0, trial 0"
+
+
+def test_draw_graph_writes_a_picture_and_says_its_numbers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["draw", "graph", "ring", "--clients", "5", "--out", "ring.png"]) == 0
+    said = capsys.readouterr().out
+    assert "10 directed edges" in said
+    assert (tmp_path / "ring.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["draw", "graph", "star"]) == 0
+    assert (tmp_path / "star--16.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["rign"], "did you mean 'ring'"),
+        (["matrix"], "needs a value for its parameter 'rows'"),
+        ([MATRIX, "--clients", "3"], "is for 2 nodes, and there are 3 clients"),
+        (["ring", "--out", "ring.pdf"], "cannot write ring.pdf: its name must end in .svg or .png"),
+    ],
+)
+def test_a_mistake_with_a_graph_is_one_sentence(given, sentence, capsys):
+    assert main(["draw", "graph", *given]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def plan_with(**settings) -> Plan:
+    given = {"graph": {"name": "ring"}, "methods": [GOSSIP, {"name": "local", "label": "alone"}]}
+    return Plan(Config(), {"small": file_of(**given | settings)}, "quick")
+
+
+def test_the_plan_lists_graphs_that_methods_are_on():
+    found = plan_with().graphs(["small/x"])
+    assert {(graph.token, nodes): keys for (graph, nodes), keys in found.items()} == {
+        ("ring", 2): ["small/x"],
+        ("ring", 4): ["small/x"],
+    }
+    assert not plan_with(methods=[{"name": "local", "label": "alone"}]).graphs(["small/x"])
+
+
+def test_all_graphs_are_drawn_by_one_stage_and_shown_on_the_page(tmp_path):
+    out = tmp_path / "graphs"
+    stage.run_graphs(plan_with(), ["small/x"], out)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "graphs.json", "ring--2.svg", "ring--4.svg",
+    ]  # fmt: skip
+    shown = Nesting(drawings_page(Reports("quick", [], graphs=graphs_of(out))))
+    images = shown.all("img")
+    assert [image["src"] for image in images] == [
+        f"shown/graphs/ring--{nodes}.svg" for nodes in (2, 4)
+    ]
+    assert all("Nodes and edges" in image["alt"] for image in images)
+    text = " ".join(shown.text.split())
+    for entry in read_json(out / "graphs.json")["graphs"]:
+        assert entry["words"] in text
