@@ -43,7 +43,7 @@ MODULES = (
 HARMLESS_THREADS = {"jemalloc_bg_thd"}  # sleeps, and jemalloc itself takes care of forks
 FEW = 3  # jobs: to load everything takes 3 s of processor time, to start fewer jobs takes less
 PATIENCE = 5.0  # seconds for a request
-prctl, PR_SET_PDEATHSIG = ctypes.CDLL(None).prctl, 1  # dies with its parent
+PR_SET_PDEATHSIG = 1
 
 
 def start(jobs: int) -> int | None:
@@ -105,7 +105,7 @@ def strange_threads() -> set[str]:
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
     """Start a job, pass signals on to it, report how it ended as a shell does, and leave."""
     try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         pid = os.fork()
         if pid == 0:
             channel.close()
@@ -133,7 +133,7 @@ def run_job(
     """Become a job, run it, and leave; given and the rest are as `run_preloaded` sends them."""
     code = 1
     try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         os.setpgid(0, 0)
         for target, stream in zip((0, 1, 2), given, strict=False):
             os.dup2(stream, target)
@@ -156,6 +156,10 @@ def run_job(
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)  # no exit handlers: they belong to the process that was forked
+
+
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
