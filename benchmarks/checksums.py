@@ -65,9 +65,8 @@ def jobs(
 
     from fedrepro.cli import preload
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.paths import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, federate, train
-    from fedrepro.stages.rounds_job import RoundsInputs
 
     for name in preload.MODULES:
         importlib.import_module(name)
@@ -76,27 +75,27 @@ def jobs(
     kinds = {"dataset": "mnist", "model": "mlp", "training": training}
     own = {kind: parse_token(kind, token) for kind, token in kinds.items()}
     scenario, one = Scenario(partition=partition, **own), TrialBlock(0, 0)
-    rounds = parse_token("method", "downpour_sgd")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         paths = home / "data", home / "members.parquet"
-        models, times, out = (home / name for name in ("local.parquet", "t.parquet", "m.parquet"))
         generate(home / "data", clients * examples)
 
-        def measured(method: str) -> Callable[[], None]:
-            given = parse_token("method", method), *paths, [models], one, 0, "cpu", out, times
-            return lambda: aggregate.run(scenario, *given)
+        specs = {spec.kind: spec for spec in scenario.specs}
+        files = {"data": str(paths[0]), "members": str(paths[1])}
+        everyone = {"trials": one, "clients": TrialBlock(0, clients - 1)}
+
+        def measured(stage: str, method: str) -> Job:
+            both, local = specs | {"method": parse_token("method", method)}, f"{home}/local.parquet"
+            return Job(stage, str(home), both, trials=one, local=(local,), **files)
+
+        def aggregated(method: str) -> Callable[[], None]:
+            return lambda: aggregate.run(measured("aggregate", method))
 
         work: dict[str, Callable[[], None]] = {
             "partition": lambda: data.partition(paths[0], partition, one, 0, paths[1]),
-            "train": lambda: train.run(
-                scenario, *paths, one, TrialBlock(0, clients - 1), 0, "cpu", models, times
-            ),
-            **{name: measured(name) for name in names},
-            "downpour_sgd": lambda: federate.run(
-                RoundsInputs(scenario, rounds, *paths, one, 0, "cpu", 20.0, out, times),
-                home / "global.pt",
-            ),
+            "train": lambda: train.run(Job("train", str(home), specs, **files, **everyone)),
+            **{name: aggregated(name) for name in names},
+            "downpour_sgd": lambda: federate.run(measured("federate", "downpour_sgd")),
         }
         for job, run in work.items():
             yield job, forked(run)

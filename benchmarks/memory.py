@@ -82,7 +82,7 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     import torch
 
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.paths import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, train
 
     torch.set_num_threads(1)
@@ -95,19 +95,19 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
         data.partition(home / "data", partition, TrialBlock(0, 0), 0, home / "members.parquet")
         training = spec("training", f"adam+epochs~{epochs}" if epochs != 10 else "adam")
         scenario = Scenario(spec("dataset", "mnist"), partition, spec("model", "mlp"), training)
-        paths = home / "data", home / "members.parquet"
-        models = home / "local.parquet"
+        models, specs = home / "local.parquet", {part.kind: part for part in scenario.specs}
+        same = {
+            "trials": TrialBlock(0, 0),
+            "data": str(home / "data"),
+            "members": str(home / "members.parquet"),
+        }
 
         def trained() -> None:
-            everyone = TrialBlock(0, clients - 1)
-            train.run(
-                scenario, *paths, TrialBlock(0, 0), everyone, 0, "cpu", models, home / "t.parquet"
-            )
+            train.run(Job("train", str(home), specs, clients=TrialBlock(0, clients - 1), **same))
 
         def averaged() -> None:
-            method = spec("method", "average")
-            out = home / "metrics.parquet", home / "timings.parquet"
-            aggregate.run(scenario, method, *paths, [models], TrialBlock(0, 0), 0, "cpu", *out)
+            both = specs | {"method": spec("method", "average")}
+            aggregate.run(Job("aggregate", str(home), both, local=(str(models),), **same))
 
         found = {"train": clock(trained), "average": clock(averaged)}
         found["pfnm"] = clock(lambda: match_block(models, home, min(block, clients)))

@@ -7,7 +7,7 @@ stages prepare, partition and federate, and a dry run plans an exhibit. Processo
 the largest resident memory (2 GiB at most) and the time to plan are to grow by no more than a tenth
 from the first number to the last. All clients have 93 examples and one model (Synthetic-IID), so
 that every round is the same work and teaches something. pfl and Flower do the same rounds, on the
-same examples, each once; one that takes longer or more memory than it may is stopped, and the file
+same examples, as often; one that takes longer or more memory than it may is stopped, and the file
 says by what.
 """
 
@@ -37,7 +37,7 @@ METHODS = ["fedavg", "scaffold"]
 COHORT = 1000
 DATA = {"iid": True, "log_sd": 0.0}
 TRAINING = {"lr": 0.03, "batch_size": 10, "epochs": 1, "weight_sd": 0.0, "bias": 0.0}
-PEERS = {"pfl": 0.4, "flower": 0.3}  # of our rounds: these take long
+PEERS = ("pfl", "flower")
 TENTH = 1.1
 MOST_GIB = 2.0
 
@@ -113,7 +113,7 @@ def one(method: str, clients: int, count: int) -> None:
     import torch
 
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.planning.paths import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
     from fedrepro.stages.progress import Keeper
 
@@ -139,12 +139,11 @@ def one(method: str, clients: int, count: int) -> None:
         data.prepare(dataset, home, home / "data")
         data.partition(home / "data", partition, block, 0, home / "partition.parquet")
         scenario = Scenario(dataset, partition, parse_token("model", "logistic"), training)
-        out = home / "metrics.parquet"
-        where = home / "data", home / "partition.parquet", block, 0, "cpu", 60.0
-        job = rounds_job.RoundsInputs(scenario, spec, *where, out, home / "timings.parquet")
+        specs = {one.kind: one for one in (*scenario.specs, spec)}
+        files = {"data": str(home / "data"), "members": str(home / "partition.parquet")}
         ticks[-1] = time.process_time()
-        federate.run(job, home / "model.pt")
-        rows = pq.read_table(out, partitioning=None).to_pylist()
+        federate.run(Job("federate", str(home), specs, trials=block, **files))
+        rows = pq.read_table(home / "metrics.parquet", partitioning=None).to_pylist()
     accuracy = [row["value"] for row in rows if row["metric"] == "accuracy"][-1]
     # the first round has the start of the job in it
     found = {"seconds": statistics.median(ticks[1:-1]), "accuracy": accuracy}
@@ -205,13 +204,14 @@ def plan(folder: Path, clients: int) -> harness.Contender:
 
 
 def beside(name: str, given) -> dict[str, dict[str, object]]:
-    """What a peer took at each number of clients, or what stopped it; by number of clients."""
+    """What a peer took at each number of clients in each run, or what stopped it, and the median
+    of its seconds a round; by number of clients."""
     found = {}
     for clients in given.clients:
         work = {
             "clients": clients,
             "cohort": COHORT,
-            "rounds": max(2, round(PEERS[name] * given.rounds)),
+            "rounds": given.rounds,
             "data": {"alpha": 1.0, "beta": 1.0, "kept": 30, "least": 50, "log_mean": 4.0}
             | {"draw": 0, **DATA},
             **{key: TRAINING[key] for key in ("lr", "batch_size", "epochs")},
@@ -219,7 +219,10 @@ def beside(name: str, given) -> dict[str, dict[str, object]]:
         paths = os.pathsep.join(map(str, (SCRIPTS, harness.ROOT / "src")))
         words = [str(PYTHON), str(SCRIPTS / f"{name}_population.py"), json.dumps(work)]
         limits = Limits(given.minutes, given.gib)
-        one = found[str(clients)] = watched(words, {"PYTHONPATH": paths}, limits)
+        runs = [watched(words, {"PYTHONPATH": paths}, limits) for _ in range(given.runs)]
+        known = [run["seconds"] for run in runs if "seconds" in run]
+        median = statistics.median(known) if known else None
+        one = found[str(clients)] = {"seconds": median, "runs": runs}
         print(f"{name}, {clients} clients: {one}", file=sys.stderr)
     return found
 

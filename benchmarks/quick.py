@@ -133,7 +133,7 @@ def handed_over() -> float:
     lifeline = preload.start(preload.FEW)
     if lifeline is None:
         return seconds(5, [sys.executable, "-P", "-c", IMPORTS])
-    words = [sys.executable, "-P", "-c", STAGE, "stage", "--help"]
+    words = [sys.executable, "-P", "-c", STAGE, "job", "--help"]
     run(words)
     time.sleep(10)  # until everything is loaded
     found = seconds(15, words)

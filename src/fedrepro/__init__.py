@@ -16,6 +16,19 @@ OFFERED = {
     "start": "fedrepro.stages.notebook",
 }
 
+# where components of each kind lie, and papers: core looks there, and knows no room above it
+KINDS = {
+    "dataset": "fedrepro.components.datasets",
+    "partition": "fedrepro.components.partitions",
+    "model": "fedrepro.components.models",
+    "training": "fedrepro.components.trainings",
+    "graph": "fedrepro.components.graphs",
+    "feature": "fedrepro.components.features",
+    "method": "fedrepro.methods",
+}
+DRAWINGS = "fedrepro.drawings.exhibits"
+PAPERS = "fedrepro.papers"
+
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *OFFERED})

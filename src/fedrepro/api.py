@@ -19,16 +19,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.kinds import METHOD_KINDS, STATE
+from fedrepro.core.kinds import METHOD_KINDS, MODULE, WHICH
 from fedrepro.core.metrics import METRICS, Metric
-from fedrepro.core.registry import read_token, register, require_several
+from fedrepro.core.names import spec_called
+from fedrepro.core.registry import register, require_several
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec
+from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.traffic import Traffic as Traffic
 
 if TYPE_CHECKING:
@@ -72,6 +73,21 @@ DISCLOSED = {
     "client_validation": "each client's own validation examples, by which a setting is chosen",
     "public": "labelled examples that everybody may see, by which a setting is chosen",
 }
+
+# What becomes of running statistics, such as BatchNorm's, where models are merged.
+BatchNorm = Annotated[
+    Literal["average", "local", "recalibrate"],
+    Arg(
+        "running statistics: averaged as weights are; left at each client, with the weights of "
+        "their layers (FedBN); or measured again on data (REPAIR)",
+        later=True,
+    ),
+]
+
+
+def _merging(*, batchnorm: BatchNorm = "average") -> None:
+    """What every method has that merges networks into one of their form."""
+
 
 BUDGET = 8  # settings of a method that a comparison of many methods tries
 
@@ -173,21 +189,24 @@ class LocalModels:
         state_dicts: Sequence[Mapping[str, Any]],
         *,
         label_counts: np.ndarray | None = None,
-        model: str | None = None,
+        model: str | Sequence[str] | None = None,
         shape: Sequence[int] | None = None,
         layers: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> LocalModels:
         """Models that plain PyTorch trained, one state dict per client; `combine` takes them.
 
-        label_counts: examples of each client and class, (J, K). model: token of the architecture;
-        without it, fully connected layers with ReLU between them. shape: of one example, for a
-        model with convolutions. layers: their names in order, where file and names leave it open.
-        names: of the clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
+        label_counts: examples of each client and class, (J, K). model: the architecture, such as
+        resnet20+norm~batch, lenet5 or nets.py:Net, or that of each client; without it, fully
+        connected layers in the order of the state dicts, with ReLU between them. shape: of one
+        example, which other models need.
+        layers: their names in order, where that of the state dicts is another. names: of the
+        clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
         """
         module = import_module(STATE_DICTS)
-        spec = read_token("model", model) if model else None
-        stacked = module.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        words = [model] if isinstance(model, str) else list(model or ())
+        specs = [spec_called("model", word) for word in words]
+        stacked = module.stack(state_dicts, specs, tuple(shape) if shape else None, layers, names)
         counts = module.checked_counts(label_counts, len(state_dicts), stacked.classes)
         return LocalModels(
             stacked.model,
@@ -202,6 +221,11 @@ class LocalModels:
     @property
     def clients(self) -> int:
         return len(next(iter(self.tensors.values())))
+
+    def alone(self, client: int) -> GlobalModel:
+        """The model of one client as it is."""
+        tensors = {name: value[[client]] for name, value in self.tensors.items()}
+        return GlobalModel(self.model, tensors, widths=self.widths and (self.widths[client],))
 
     @property
     def numbers(self) -> int:
@@ -264,7 +288,9 @@ class GlobalModel:
     method sent, if it is not every client's model once and what `Clients` counted. exchanges: those
     of all clients with the server, if they are not one, and one more for what clients did beside.
     layers: what the clients' state dicts call the layers, if the models came as such. widths: of
-    each network as of `LocalModels`, where they differ.
+    each network as of `LocalModels`, where they differ. unseen: of each client's validation
+    examples the positions, int64, that nothing was fitted to, where a method fits to some; choices
+    read these alone.
     """
 
     model: Spec
@@ -277,14 +303,17 @@ class GlobalModel:
     ties: Rng | None = None
     gate: Mapping[str, np.ndarray] | None = None
     widths: tuple[tuple[int, ...], ...] | None = None
+    unseen: Sequence[np.ndarray] | None = None
 
     @property
     def parameters(self) -> int:
-        """Trained numbers of all networks and the gate together."""
-        form = self.model.component.meta.get(STATE)
-        buffers = form.varying if form else ()
-        trained = {name: value for name, value in self.tensors.items() if name not in buffers}
-        return _numbers(trained, self.widths) + sum(v.size for v in (self.gate or {}).values())
+        """Numbers of all networks and the gate together."""
+        return self.trained()
+
+    def trained(self, buffers: Collection[str] = ()) -> int:
+        """The same without buffers of the network, by name."""
+        tensors = {k: v for k, v in self.tensors.items() if k == WHICH or k not in buffers}
+        return _numbers(tensors, self.widths) + sum(v.size for v in (self.gate or {}).values())
 
     @property
     def networks(self) -> int:
@@ -321,13 +350,24 @@ class GlobalModel:
 def _numbers(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> int:
-    """Numbers of all networks, without the units that stand for none."""
+    """Numbers of all networks, without the units or architectures that stand for none."""
+    if WHICH in tensors:
+        counts = tensors[WHICH].sum(axis=0)
+        sizes = ((name, value[0].size) for name, value in tensors.items() if name != WHICH)
+        return sum(int(counts[int(name.partition(".")[0])]) * size for name, size in sizes)
     if widths is None:
         return sum(value.size for value in tensors.values())
     ends = tensors["weight0"].shape[1], tensors[f"weight{len(widths[0])}"].shape[2]
     biased = "bias0" in tensors
     sizes = ((ends[0], *own, ends[1]) for own in widths)
     return sum((a + biased) * b for each in sizes for a, b in pairwise(each))
+
+
+def takes(method: Component, model: Spec) -> bool:
+    """Whether a method combines networks of a model, by the `models` that it declares."""
+    allowed = method.meta["models"]
+    any_module = MODULE in allowed and bool(model.component.meta.get(MODULE))
+    return not allowed or model.name in allowed or any_module
 
 
 State = dict[str, Any]
@@ -337,7 +377,8 @@ class Federated(Protocol):
     """A method in rounds. The state is plain data, arrays and tensors: `states.py` says which.
 
     `init` and `round` are pure: the next state depends on the state, what the clients do, the
-    declared information and the random place (rng.round is the round's number) only.
+    declared information and the random place (rng.round is the round's number) only. `model` reads
+    off the state what predicts: one model, or one for each client, which then predicts alone.
     """
 
     rounds: int
@@ -348,7 +389,7 @@ class Federated(Protocol):
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]: ...
 
-    def model(self, state: State, clients: Clients) -> GlobalModel: ...
+    def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]: ...
 
 
 # What a peer method has of every node: what it came to on its own data, by which nodes are judged,
@@ -414,22 +455,27 @@ def method(
     one_start: bool | Literal["better"] = False,
     grid: Mapping[str, Sequence[Any]] | None = None,
     any_width: bool = False,
+    merges: bool | Literal["matched"] = False,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
     version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
-    (empty: any). trainings: local training procedures that it is defined with (empty: any).
-    evaluate: splits on which the harness measures it. scenario: components it sets itself (pooled
-    training takes the partition `pooled`), or parameters of them (averaging from a shared start
-    sets `shared_init` of the training). metrics: what it reports that METRICS does not have.
-    prepare: of a one-shot method, a function of (clients, info, *, rng, and some of its
-    parameters), called once for all settings of a trial with equal values of those; what it returns
-    becomes `prepared`. sends: what clients send beside their models, in a phrase; it belongs to the
-    need `client_answers`. one_start: whether it combines only models that trained from the same
-    start; "better": others too, and a note is told of them. grid: values of its parameters that a
-    comparison may try, BUDGET settings at most. any_width: whether it combines perceptrons of
-    different widths (`LocalModels.widths`). Errors: FedreproError for a need that there is not,
-    for answers without that phrase, and for a larger grid.
+    (empty: any), among which "module" is any `torch.nn.Module`. trainings: local training
+    procedures that it is defined with (empty: any). evaluate: splits on which the harness measures
+    it. scenario: components it sets itself (pooled training takes the partition `pooled`), or
+    parameters of them (averaging from a shared start sets `shared_init` of the training). metrics:
+    what it reports that METRICS does not have. prepare: of a one-shot method, a function of
+    (clients, info, *, rng, and some of its parameters), called once for all settings of a trial
+    with equal values of those; what it returns becomes `prepared`. sends: what clients send beside
+    their models, in a phrase; it belongs to the need `client_answers`. one_start: whether it
+    combines only models that trained from the same start; "better": others too, and a note is told
+    of them. grid: values of its parameters that a comparison may try, BUDGET settings at most.
+    any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
+    different architectures if `models` allow it. merges:
+    whether it makes one network of the clients' form from their weights, so that it has rules for
+    running statistics (`BatchNorm`); "matched": whose units are in an order of its own. Errors:
+    FedreproError for a need that there is not, for answers without that phrase, and for a larger
+    grid.
     """
     if kind not in METHOD_KINDS:
         raise unknown("kind", kind, METHOD_KINDS, f"method '{name}'")
@@ -474,4 +520,6 @@ def method(
         better_of_one_start=one_start == "better",
         grid=dict(grid or {}),
         any_width=any_width,
+        merges=merges,
+        common=_merging if merges else None,
     )

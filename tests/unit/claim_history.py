@@ -9,6 +9,7 @@ have its commit among their ancestors.
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from fedrepro.verdicts.claims import in_full
+from fedrepro.verdicts.claims import ClaimFile, in_full
 
 PARTS = ("checks", "readings")
 
@@ -133,3 +134,34 @@ def came_before(history: History, commit: str | None, exhibits: list[str]) -> bo
     return not revisions or (
         commit is not None and all(history.contains(one, commit) for one in revisions)
     )
+
+
+def _rows(history: History, commit: str, path: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((history.file(commit, path) or "").splitlines()))
+
+
+def raised_in(history: History, file: ClaimFile, folder: str) -> set[str]:
+    """The exhibits of a paper that got more trials when a claim that names them was undecided.
+
+    folder: where the paper's exhibits and its claims.csv are recorded.
+    """
+    named = {
+        claim.id: {name for check in claim.all_checks for name in check.named}
+        for claim in file.claims
+    }
+    found = set()
+    for exhibit in {name for names in named.values() for name in names}:
+        path = f"{folder}/{exhibit}.csv"
+        most = 0
+        for commit, _ in reversed(history.commits(path)):
+            before, trials = most, [row["trials"] for row in _rows(history, commit, path)]
+            most = max((int(count) for count in trials if count), default=most)
+            if not 0 < before < most:
+                continue
+            verdicts = {
+                row["claim"]: row["verdict"]
+                for row in _rows(history, f"{commit}^", f"{folder}/claims.csv")
+            }
+            if any(verdicts.get(c) == "undecided" for c in named if exhibit in named[c]):
+                found.add(exhibit)
+    return found

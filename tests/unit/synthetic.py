@@ -129,8 +129,8 @@ def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> No
     """Seconds for every local model below an exhibit."""
     for run, trials in made.exhibit(key).trials.items():
         for block in made.blocks(trials) if run.every is None else ():
-            files = made.model_files(run.scenario, block)
-            for path, clients in zip(files, made.client_pieces(run.scenario), strict=True):
+            local = made.jobs.local(run.scenario, block)
+            for path, clients in zip(local.files, local.pieces, strict=True):
                 models = [(t, j) for t in block for j in clients]
                 write_times(Path(path).with_name("timings.parquet"), models, seconds)
 
@@ -138,7 +138,7 @@ def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> No
 def draw(made: Plan, key: str = KEY, values: Values = plausible) -> Path:
     """The exhibit through its stage; returns its path without a suffix."""
     write_runs(made, key, values)
-    base = Path(made.paths.exhibit(key, ""))
+    base = Path(made.exhibit_file(key, ""))
     stage.run(key, made, base)
     return base
 

@@ -118,10 +118,17 @@ def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
     (tmp_path / "raw.svg").write_text("kept")
     (tmp_path / "link").symlink_to("data")
     monkeypatch.setattr("fedrepro.cli.draw.raw_files", lambda _: ["raw.svg"])
-    prepare = ["stage", "prepare", "--dataset", "digits", "--raw", "data", "--out"]
+    job = {"stage": "prepare", "dataset": {"name": "digits"}, "raw": "data"}
+    onto = {out: ["job", json.dumps(job | {"out": out})] for out in ("data", "link")}
     for command, sentence in (
-        ([*prepare, "data"], "cannot write data: this command reads it"),
-        ([*prepare, "link"], "cannot write link: this command reads it, which is data,"),
+        (
+            onto["data"],
+            "cannot write data: this command reads it",
+        ),
+        (
+            onto["link"],
+            "cannot write link: this command reads it, which is data,",
+        ),
         (
             ["draw", "partition", "iid+clients~3", "--raw", ".", "--out", "raw.svg"],
             "this command reads it",
@@ -347,12 +354,12 @@ def test_a_file_that_changes_after_it_was_compared_is_compared_again(tmp_path):
 
 @pytest.mark.parametrize("kind", ["table", "state"])
 def test_a_file_that_lies_where_another_belongs_is_refused(tmp_path, kind):
-    one, two = (tmp_path / f"seed=0/dataset=digits/trials={i}-{i}/a" for i in (0, 1))
+    one, two = (tmp_path / f"train/digits-trials-{i}/a" for i in (0, 1))
     for path in (one, two):
         WRITE[kind](path)
         READ[kind](path)
     two.write_bytes(one.read_bytes())
-    with pytest.raises(FedreproError, match=r"it was made as seed=0/dataset=digits/trials=0-0/a"):
+    with pytest.raises(FedreproError, match=r"it was made as train/digits-trials-0/a"):
         READ[kind](two)
     # a copy outside of any tree may be called anything
     (tmp_path / "copy").write_bytes(one.read_bytes())

@@ -130,7 +130,7 @@ def test_a_method_that_matches_gives_permuted_copies_back_as_one(method, name):
     counts = np.array([[3, 1, 2], [1, 1, 1], [5, 0, 4]])
     info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
     item = components("method")[method]
-    made = item.fn(models, info, rng=Rng(0), **item.spec().values)
+    made = item.fn(models, info, rng=Rng(0), **item.spec().own)
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(9, int(np.prod(shape))))).float()
     first, found = (
         logits(network, {k: v[0] for k, v in tensors.items()}, x)
@@ -169,7 +169,7 @@ def test_a_convolutional_network_is_fused_at_its_own_width_only():
     info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
     item = components("method")["ot_fusion"]
     with pytest.raises(FedreproError, match="leave out units"):
-        item.fn(models, info, rng=Rng(0), **item.spec({"units": 5}).values)
+        item.fn(models, info, rng=Rng(0), **item.spec({"units": 5}).own)
 
 
 def test_permuting_twice_is_permuting_once_by_both():

@@ -20,7 +20,7 @@ from fedrepro.planning.boards import ground_of, part_keys, parts_of, require_fro
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.sentences import filled
-from fedrepro.site.boards import board_html, board_top
+from fedrepro.site.boards import board_html, board_top, superseded_by
 from fedrepro.site.reading import ShownBoard
 from fedrepro.stages.entries import alone
 
@@ -361,6 +361,27 @@ def test_seconds_are_means_over_scenarios() -> None:
     found = ground(BOARD, [Part("1-a", CASES)])
     times = seconds(found, rows_of(found)).set_index("method")
     assert (times.loc["good", "mean"], times.loc["good", "scenarios"]) == (1.0, 3)
+
+
+def test_a_board_may_choose_settings_in_each_trial_as_the_best_client_is_chosen() -> None:
+    found, rows = made(Part("1-a", CASES), board=BOARD.model_copy(update={"each_trial": True}))
+    even = found.scenes[0]
+    assert found.entries[even]["good"].accuracy.tolist() == pytest.approx([0.8] * 3)
+    assert rows["good"].standing.score.value == pytest.approx(rows["good"].each_trial)
+    table = leaderboard(found, [*rows.values()]).set_index("method")
+    # of three trials the first takes the other setting
+    assert table.loc["good", "ends_of_grid"] == "rate: lowest in 2, highest in 1 of 3"
+
+
+def test_what_is_superseded_says_so_once_the_later_one_has_numbers() -> None:
+    found, _ = made(Part("1-a", CASES))
+    first = shown_as(found, leaderboard(found, rows_of(found)))
+    later = BOARD.model_copy(update={"supersedes": "1"}).model_dump()
+    second = ShownBoard({**first.about, "key": "arena/2", "board": later}, first.table, first.times)
+    assert superseded_by(first, [first]) == superseded_by(second, [first, second]) == ""
+    assert superseded_by(first, [first, second]) == "arena/2"
+    assert "Superseded by arena/2" in "".join(board_html(first, "arena/2"))
+    assert "Superseded" not in "".join(board_html(first))
 
 
 # ---------------------------------------------------------------------------------------- ground

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from claim_history import History, came_before, fixed_in
+from claim_history import History, came_before, fixed_in, raised_in
 
 from fedrepro.verdicts.claims import load_claims
 
@@ -46,6 +46,14 @@ def test_every_claim_says_whether_its_bounds_came_before_its_numbers(path):
     late |= SEEN_ELSEWHERE.get(file.paper, set())
     assert {claim.id for claim in tested if claim.fixed == "after"} == late
     assert not late or file.paper in DECLARED
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_the_head_of_a_file_names_what_got_more_trials_after_an_undecided_verdict(path):
+    if HERE.lacking():
+        pytest.skip(HERE.lacking())
+    file = load_claims(path)
+    assert set(file.rules.raised) == raised_in(HERE, file, f"reports/record/paper/{file.paper}")
 
 
 # ------------------------------------------------------------------------ on histories made for it

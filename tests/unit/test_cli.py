@@ -102,10 +102,16 @@ def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):
         (["redraw", ""], "'' is no exhibit"),
         (["draw", "partition", "iid+clients~2", "--trial", "9" * 30], "--trial"),
         (["draw", "graph", "ring", "--clients", "9" * 30], "--clients"),
-        (["stage", "tokens", "--scale", "quik", "--out", "x"], "scale 'quik' is none of"),
-        (["stage", "tokens", "--scale", "tiny", "--trials-per-job", "x", "--out", "x"], "'x'"),
-        (["stage", "tokens", "--scale", "tiny", "--trials-per-job", "9" * 5000, "--out", "x"],
-         "granularity.trials_per_job"),
+        (["job", '{"stage": "exhibit", "exhibit": "pfnm/x", "scale": "quik", "out": "x"}'],
+         "scale 'quik' is none of"),
+        (["job", '{"stage": "exhibit", "exhibit": "pfnm/x", "scale": "tiny", "out": "x", '
+                 '"granularity": {"trials_per_job": "x"}}'], "granularity.trials_per_job"),
+        (["job", '{"stage": "exhibits"}'], "unknown stage 'exhibits'"),
+        (["job", '{"stage": "claims", "papers": 1}'], "unknown key 'papers'"),
+        (["job", '{"stage": "claims", "paper": "pfnm"}'], "the key 'exhibits' is missing"),
+        (["job", "[1]"], "a job is {"),
+        (["job", "nowhere"], "nowhere cannot be read as jobs"),
+        (["job", '{"stage"'], "not valid json"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
@@ -220,7 +226,7 @@ def ended(code: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True)
 
 
-@pytest.mark.parametrize("words", [["list", "methods"], ["stage", "--help"]])
+@pytest.mark.parametrize("words", [["list", "methods"]])
 def test_a_terminal_gets_those_letters_that_it_has(words):
     done = ended(MAIN + "sys.exit(main())", *words)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -230,10 +236,10 @@ def test_a_terminal_gets_those_letters_that_it_has(words):
 
 def test_so_does_the_log_of_a_job():
     """A preloaded process opens the error stream of a job, and not as Python does."""
-    code = MAIN + "sys.stderr = os.fdopen(2, 'w'); main(['stage', chr(181)])"
+    code = MAIN + "sys.stderr = os.fdopen(2, 'w'); sys.exit(main(['job', chr(181)]))"
     done = ended(code)
     assert done.returncode == 2
-    assert b"invalid choice: '?'" in done.stderr
+    assert b"? cannot be read as jobs" in done.stderr
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-", "2>&- >&-"])
@@ -248,9 +254,9 @@ def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(cli.atexit, "register", lambda _, *lines, **__: said.append(lines))
     log = tmp_path / "log"
     log.write_text(
-        "Command 'fedrepro stage train' died with <Signals.SIGKILL: 9>.\nfedrepro: x is wrong\n"
-        "Command 'fedrepro stage aggregate' returned non-zero exit status 137.\n"
-        "Command 'fedrepro stage exhibit' returned non-zero exit status 2.\n"
+        "Command 'fedrepro job x' died with <Signals.SIGKILL: 9>.\nfedrepro: x is wrong\n"
+        "Command 'fedrepro job y' returned non-zero exit status 137.\n"
+        "Command 'fedrepro job z' returned non-zero exit status 2.\n"
     )
     cli.say_again(str(log))
     assert said == [(cli.KILLED, "fedrepro: x is wrong")]

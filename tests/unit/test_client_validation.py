@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jobs
 import numpy as np
 import pytest
 from problems import problem
 from small_exhibits import small
 
-from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import Rng
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.planning.paths import Scenario
+from fedrepro.planning.jobs import Scenario
 from fedrepro.stages.common import TrialData
 
 NEEDS = frozenset({"client_validation_examples"})
@@ -23,9 +23,9 @@ NEEDS = frozenset({"client_validation_examples"})
 
 def clients_of(folder, dataset, partition):
     """The clients of trial 0, as a method that declares the need is handed them."""
-    stage = ["stage", "partition", "--partition", partition, "--data", str(folder / dataset)]
     out = folder / "partition.parquet"
-    assert main([*stage, "--trials", "0", "--out", str(out)]) == 0
+    words = ["--partition", partition, "--data", folder / dataset]
+    assert jobs.stage("partition", *words, "--trials", "0", "--out", out) == 0
     tokens = {"dataset": dataset, "partition": partition, "model": "logistic", "training": "adam"}
     scenario = Scenario(**{kind: parse_token(kind, token) for kind, token in tokens.items()})
     members = read_partition(out, 0)
@@ -38,8 +38,7 @@ def clients_of(folder, dataset, partition):
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("data")
     for token in ("digits", "digits+validation~200"):
-        words = ["stage", "prepare", "--dataset", token, "--out", str(found / token)]
-        assert main(words) == 0
+        assert jobs.stage("prepare", "--dataset", token, "--out", found / token) == 0
     return found
 
 

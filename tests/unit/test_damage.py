@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedrepro.cli.job import COMPUTING
 from fedrepro.core.artifacts import forget, load_state
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import read_models
@@ -31,16 +32,7 @@ from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
 from fedrepro.record.keep import RECORD, record
 from fedrepro.site.reading import claims_of, maps_of
-from fedrepro.stages import (
-    aggregate,
-    claims,
-    data,
-    exhibit,
-    federate,
-    maps,
-    rounds_job,
-    train,
-)
+from fedrepro.stages import claims, exhibit, maps, rounds_job
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
@@ -54,40 +46,14 @@ def make_run() -> Plan:
     Path("config").symlink_to(ROOT / "config")
     plan = Plan(Config(), {"pfnm": load_exhibits()["pfnm"]}, "tiny")
     for key in KEYS:
-        for run, trials in plan.exhibit(key).trials.items():
-            pairs = zip(plan.blocks(trials), plan.run_files(run, trials), strict=True)
-            for block, path in pairs:
-                if not Path(path).exists():
-                    compute(plan, run, block, Path(path))
-        exhibit.run(key, plan, Path(plan.paths.exhibit(key, "")))
-    maps.run(plan, KEYS, Path(plan.paths.partition_maps))
+        for job in plan.jobs_of(plan.exhibit(key)):
+            if not Path(job.out).exists():
+                COMPUTING[job.stage][1](job, "cpu")
+        exhibit.run(key, plan, Path(plan.exhibit_file(key, "")))
+    maps.run(plan, KEYS, Path(plan.maps_folder("partitions")))
     claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     return plan
-
-
-def compute(plan, run, trials, out) -> None:
-    """Run one job of a method, after what it needs and is not there yet."""
-    scenario, seed = run.scenario, plan.config.seed
-    folder = Path(plan.paths.dataset(scenario.dataset))
-    if not folder.exists():
-        data.prepare(scenario.dataset, Path(), folder)
-    members = Path(plan.partition_file(scenario.dataset, scenario.partition, trials))
-    if not members.exists():
-        data.partition(folder, scenario.partition, trials, seed, members)
-    given = scenario, run.method, folder, members
-    rest = trials, seed, "cpu"
-    times = out.with_name("timings.parquet")
-    if run.every is not None:
-        inputs = rounds_job.RoundsInputs(*given, *rest, 0.0, out, times)
-        federate.run(inputs, out.with_name("global.pt"))
-        return
-    models = [Path(path) for path in plan.model_files(scenario, trials)]
-    for path, clients in zip(models, plan.client_pieces(scenario), strict=True):
-        if not path.exists():
-            beside = path.with_name("timings.parquet")
-            train.run(scenario, folder, members, trials, clients, seed, "cpu", path, beside)
-    aggregate.run(*given, models, *rest, out, times)
 
 
 def raw_file() -> Kind:
@@ -113,7 +79,7 @@ def kinds(plan: Plan) -> Iterator[Kind]:
 
 def kinds_of_results(plan: Plan) -> Iterator[Kind]:
     one, two = (plan.exhibit(key) for key in KEYS)
-    folder = Path(plan.paths.dataset(one.points[0].scenario.dataset))
+    folder = Path(plan.jobs.dataset(one.points[0].scenario.dataset))
 
     def everything() -> object:
         prepared = load_prepared(folder)
@@ -123,10 +89,10 @@ def kinds_of_results(plan: Plan) -> Iterator[Kind]:
     paths = [folder / name for name in PREPARED_FILES]
     yield from ((path, everything, paths) for path in paths)
     block = plan.blocks(2)[0]
-    paths = [Path(plan.partition_file(*pair, block)) for pair in plan.partitions(KEYS)]
+    paths = [Path(plan.jobs.partition(*pair, block)) for pair in plan.partitions(KEYS)]
     yield paths[0], lambda: read_partition(paths[0], 0), paths
     scenarios = [next(r.scenario for r in e.runs if r.every is None) for e in (one, two)]
-    local, other = ([Path(p) for p in plan.model_files(s, block)] for s in scenarios)
+    local, other = ([Path(p) for p in plan.jobs.local(s, block).files] for s in scenarios)
     yield local[0], lambda: read_models(local, [0, 1]), other
     metrics = [Path(path) for path in plan.metrics_files(one)]
     yield metrics[0], lambda: read_metrics([str(path) for path in metrics]), metrics[1:3]
@@ -140,7 +106,7 @@ def kinds_of_results(plan: Plan) -> Iterator[Kind]:
 
 
 def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
-    base, other = (plan.paths.exhibit(key, "") for key in KEYS)
+    base, other = (plan.exhibit_file(key, "") for key in KEYS)
     kept, also = (f"{RECORD}/tiny/{key}" for key in KEYS)
 
     def recorded() -> None:
@@ -163,7 +129,7 @@ def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
     table = Path("reports/tiny/pfnm/claims.csv")
     for path in (table, table.with_suffix(".json")):
         yield path, lambda: claims_of(read_claims(table)), [Path(f"{base}{path.suffix}")]
-    drawn = Path(plan.paths.partition_maps)
+    drawn = Path(plan.maps_folder("partitions"))
     yield drawn / "maps.json", lambda: maps_of(drawn), [Path(f"{base}.json")]
 
 
@@ -184,6 +150,7 @@ def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_pa
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as keeping:  # a finished job removes its checkpoints
         keeping.setattr(rounds_job.shutil, "rmtree", lambda *_args, **_more: None)
+        keeping.setenv(rounds_job.CHECKPOINT_SECONDS, "0")
         plan = make_run()
     found = list(kinds(plan))
     assert len(found) > 30

@@ -324,10 +324,10 @@ def test_data_of_before_checksums_are_compared_with_their_sha256(
 
 
 def test_data_in_the_folder_of_others_are_refused(tmp_path: Path) -> None:
-    prepare(tmp_path / "dataset=digits+test~12", small_arrays())
-    (tmp_path / "dataset=digits+test~12").rename(tmp_path / "dataset=digits")
-    with pytest.raises(FedreproError, match=r"it was made as dataset=digits\+test~12"):
-        load_prepared(tmp_path / "dataset=digits")
+    prepare(tmp_path / "prepare/digits-1", small_arrays())
+    (tmp_path / "prepare/digits-1").rename(tmp_path / "prepare/digits-2")
+    with pytest.raises(FedreproError, match=r"it was made as prepare/digits-1"):
+        load_prepared(tmp_path / "prepare/digits-2")
 
 
 def test_a_folder_that_was_not_finished_does_not_pass_for_one(

@@ -20,7 +20,7 @@ FILES = re.findall(r"^`src/fedrepro/methods/(\w+)\.py`:\n\n```python\n(.*?)```",
                    re.M | re.S)  # fmt: skip
 # a second folder of the package stands for the files in src/fedrepro/methods
 FOUND = "import os, fedrepro.methods as found\nfound.__path__.append(os.environ['OWN_METHODS'])\n"
-NAMES = ("median", "my_fedavg", "my_fedavgm", "my_walk", "my_neighbours")
+NAMES = ("median", "my_fedavg", "my_fedavgm", "my_sam", "my_walk", "my_neighbours")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def own(tmp_path_factory):
 
 
 def python(own, *words, cwd=ROOT):
-    path = os.pathsep.join([str(own / "own_plugin"), str(ROOT / "src")])
+    path = os.pathsep.join([str(own / "own_plugin"), str(ROOT / "src"), str(ROOT / "tests/unit")])
     env = {**os.environ, "PYTHONPATH": path, "OWN_METHODS": str(own)}
     run = loaded.python(words, cwd, env)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
@@ -43,20 +43,21 @@ def python(own, *words, cwd=ROOT):
 
 
 def test_the_page_has_a_file_of_each_kind():
-    assert [name for name, _ in FILES] == ["median", "my_fedavg", "my_walk", "my_neighbours"]
+    files = ["median", "my_fedavg", "my_sam", "my_walk", "my_neighbours"]
+    assert [name for name, _ in FILES] == files
 
 
 def test_the_methods_of_the_page_pass_the_contract(own):
     words = ["-m", "pytest", "-p", "own_methods", "-p", "no:cacheprovider", "-rN"]
     said = python(own, *words, "tests/unit/test_contract.py", "-k", " or ".join(NAMES))
     # each says what it is; the median has two tests more, methods in rounds two each
-    assert "13 passed" in said
+    assert "16 passed" in said
 
 
 STAGES = """
 import own_methods
-from fedrepro.cli.main import main
-def stage(*words): assert main(['stage', *words]) == 0
+import jobs
+def stage(*words): assert jobs.stage(*words) == 0
 scenario = ['--dataset', 'digits', '--partition', 'iid+clients~3', '--model', 'mlp+hidden~10',
             '--training', 'adam+epochs~2+shared_init~true']
 made = [*scenario, '--data', 'd', '--members', 'p', '--trials', '0', '--timings', 't']
@@ -67,6 +68,8 @@ stage('aggregate', *made, '--method', 'median', '--local', 'm', '--out', 'median
 for name in ('my_fedavg', 'my_fedavgm'):
     stage('federate', *made, '--method', name + '+rounds~8+share~0.7', '--global-model', 'g',
           '--out', name)
+stage('federate', *made, '--method', 'my_sam+fraction~1+rounds~8', '--global-model', 'g',
+      '--out', 'my_sam')
 stage('peer', *made, '--graph', 'ring', '--method', 'my_neighbours+rounds~8', '--out',
       'my_neighbours', '--confusion', 'c', '--nodes', 'n')
 stage('simulate', '--method', 'my_walk+repeats~50', '--trials', '0', '--timings', 't', '--out',
@@ -74,7 +77,7 @@ stage('simulate', '--method', 'my_walk+repeats~50', '--trials', '0', '--timings'
 from fedrepro.core.artifacts import read_table
 walk = read_table('my_walk', 'metrics').to_pandas().query("phase == 'final'")
 print('my_walk', float(walk['value'].item()))
-for name in ('median', 'my_fedavg', 'my_fedavgm', 'my_neighbours'):
+for name in ('median', 'my_fedavg', 'my_fedavgm', 'my_sam', 'my_neighbours'):
     table = read_table(name, 'metrics').to_pandas().query("phase == 'final'")
     row = table[(table['metric'] == 'accuracy') & (table['split'] == 'test')]
     print(name, float(row['value'].iloc[0]))

@@ -316,8 +316,8 @@ def test_an_exhibit_says_of_its_runs_what_their_files_say():
     own = {"resolved": {"weights": ["kept;v0;sigma2~7"]}, "behind": [earlier]}
     for path in made.metrics_files(made.exhibit(KEY)):
         write_table(path, read_table(path, "metrics"), "metrics", {**SOURCE, **own})
-    stage.run(KEY, made, Path(made.paths.exhibit(KEY, "")))
-    about = json.loads(Path(made.paths.exhibit(KEY, ".json")).read_text())
+    stage.run(KEY, made, Path(made.exhibit_file(KEY, "")))
+    about = json.loads(Path(made.exhibit_file(KEY, ".json")).read_text())
     assert about["components"] == {"weights": ["kept;v0;sigma2~7"]}
     assert sorted(one["revision"] for one in about["computed"]) == [REVISION, "earlier"]
 
@@ -332,10 +332,10 @@ def test_runs_of_another_version_are_refused_where_snakemake_has_no_record_of_th
         own = {**SOURCE, "resolved": {"method": [resolved]}}
         write_table(path, read_table(path, "metrics"), "metrics", own)
         if resolved == run.method.resolved:
-            stage.run(KEY, made, Path(made.paths.exhibit(KEY, "")))
+            stage.run(KEY, made, Path(made.exhibit_file(KEY, "")))
             continue
         with pytest.raises(FedreproError, match=r"is of pfnm;v0.*: delete it"):
-            stage.run(KEY, made, Path(made.paths.exhibit(KEY, "")))
+            stage.run(KEY, made, Path(made.exhibit_file(KEY, "")))
 
 
 @pytest.mark.usefixtures("undrawn")

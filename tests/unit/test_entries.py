@@ -17,7 +17,7 @@ from fedrepro.numbers.about import about
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.entries import Case, ExhibitSettings, MethodEntry
-from fedrepro.planning.paths import Scenario
+from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.verdicts.cells import Numbers, grids
 
@@ -217,8 +217,7 @@ def test_a_run_is_measured_on_what_its_methods_and_choices_need():
     assert set(one.splits.values()) == {(("test",), ())}
     both = made_plan(methods=[*downpour(rounds=2, label="E"), *other])
     for run in both.runs:
-        (file,) = both.run_files(run, 1)
-        assert both.splits_at(file) == (("server_validation", "test"), ())
+        assert both.splits[run] == (("server_validation", "test"), ())
     curve = {"metric": "accuracy", "split": "server_validation", "over": "area"}
     followed = made_plan(methods=downpour(rounds=[2, 3], choose=curve))
     wanted = (("server_validation", "test"), ("server_validation",))
@@ -228,8 +227,9 @@ def test_a_run_is_measured_on_what_its_methods_and_choices_need():
 def test_when_a_run_is_measured_and_ends_is_part_of_its_path():
     long = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.9))
     assert {run.every for run in long.runs} == {Measuring(None, 0.9)}
-    files = [path for run in long.runs for path in long.run_files(run, 1)]
-    assert all("/every=auto+until~0.9/" in path for path in files)
+    other = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.8))
+    files = [{path for run in one.runs for path in one.run_files(run, 1)} for one in (long, other)]
+    assert files[0].isdisjoint(files[1])
 
 
 def made_plan(**settings) -> Plan:

@@ -3,6 +3,7 @@ missing. Packages that only extras bring are hidden from a process of its own.""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -36,16 +37,18 @@ heavy = {"torch", "sklearn", "numba", "matplotlib", "snakemake"} & set(sys.modul
 assert not heavy, heavy
 """
 WORK = """
+import jobs
 from fedrepro.cli.main import main
 def command(*words, status=0): assert main(list(words)) == status, words
 scenario = ["--dataset", "digits", "--partition", "iid+clients~3", "--model", "mlp+hidden~10",
             "--training", "adam+epochs~2"]
 made = [*scenario, "--data", "d", "--members", "p", "--trials", "0", "--timings", "t"]
-command("stage", "prepare", "--dataset", "digits", "--out", "d")
-command("stage", "partition", *scenario[2:4], "--data", "d", "--trials", "0", "--out", "p")
-command("stage", "train", *made, "--clients", "0-2", "--out", "m")
-command("stage", "aggregate", *made, "--method", "average", "--local", "m", "--out", "a")
-command("stage", "federate", *made, "--method", "fedavg+rounds~2", "--global-model", "g", "--out",
+def stage(*words): assert jobs.stage(*words) == 0, words
+stage("prepare", "--dataset", "digits", "--out", "d")
+stage("partition", *scenario[2:4], "--data", "d", "--trials", "0", "--out", "p")
+stage("train", *made, "--clients", "0-2", "--out", "m")
+stage("aggregate", *made, "--method", "average", "--local", "m", "--out", "a")
+stage("federate", *made, "--method", "fedavg+rounds~2", "--global-model", "g", "--out",
         "f")
 command("methods")
 command("check-method", "average")
@@ -93,6 +96,7 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", HIDING + code, " ".join(hidden())],
         cwd=folder, capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,9 +17,9 @@ from fuzz import some
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
+from fedrepro.cli.job import COMPUTING, DRAWING
 from fedrepro.cli.main import FAULT, main
 from fedrepro.cli.people import app
-from fedrepro.cli.stage import ARGUMENTS, STAGES
 
 ROOT = Path(__file__).parents[2]
 WORDS = [
@@ -86,24 +87,19 @@ def lines(draw: st.DrawFn) -> list[str]:
     return line
 
 
+KEYS = ("dataset", "partition", "method", "data", "raw", "out", "trials", "exhibit", "exhibits")
+KEYS += ("scale", "reports", "paper", "board", "kind", "granularity", "seed", "file", "x")
+VALUES = st.sampled_from(
+    [*WORDS, None, True, 0, -1, 1.5, [], [0, 1], ["pfnm/figure-2a"], {}, {"name": "digits"}]
+)
+
+
 @st.composite
-def stages(draw: st.DrawFn) -> list[str]:
-    """A stage with nearly all that it needs."""
-    name = draw(st.sampled_from(sorted(STAGES)))
-    line = ["stage", name]
-    # each stage refuses options of others, so these are asked of its own parser
-    for option in options_of(name):
-        if ARGUMENTS[option].get("required") or draw(st.booleans()):
-            line += [f"--{option.replace('_', '-')}", draw(st.sampled_from(WORDS))]
-    return line
-
-
-def options_of(name: str) -> list[str]:
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    STAGES[name][1](parser)
-    return [action.dest for action in parser._actions if action.dest in ARGUMENTS]
+def jobs(draw: st.DrawFn) -> list[str]:
+    """A job with some keys."""
+    stage = draw(st.sampled_from([*COMPUTING, *DRAWING, "x"]))
+    keys = draw(st.lists(st.sampled_from(KEYS), unique=True))
+    return ["job", json.dumps({"stage": stage, **{key: draw(VALUES) for key in keys}})]
 
 
 def said_or_done(folder: Path, line: list[str]) -> None:
@@ -134,6 +130,6 @@ def test_bad_arguments_of_commands(folder, line):
 
 
 @some(150)
-@given(stages())
-def test_bad_arguments_of_stages(folder, line):
+@given(jobs())
+def test_bad_keys_of_jobs(folder, line):
     said_or_done(folder, line)

@@ -45,17 +45,16 @@ def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> P
     path = folder / "pfnm.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     plan = Plan(Config(granularity=granularity), load_exhibits(folder), scale)
-    assert plan.shortened is not None
     for exhibit in plan.exhibits.values():
         plan.metrics_files(exhibit)
         assert exhibit.settings.model_dump_json()
         assert {*exhibit.swept, *exhibit.shown}.isdisjoint(["method"])
     for dataset, partition in plan.partitions(list(plan.exhibits)):
-        plan.partition_file(dataset, partition, plan.blocks(1)[0])
+        plan.jobs.partition(dataset, partition, plan.blocks(1)[0])
     for run, trials in plan.trials.items():
         if run.every is None and run.scenario and run.scenario.clients < 100:
             for block in plan.blocks(trials)[:5]:
-                plan.model_files(run.scenario, block)
+                assert plan.job(plan.jobs.run(run, block)).models
     return plan
 
 

@@ -89,6 +89,12 @@ def of_partition(item):
 
 
 def of_model(item):
+    if is_module(item):
+        import torch
+
+        torch.manual_seed(0)
+        made = item.fn((3, 8, 8), 3, **item.spec().values)
+        return [np.concatenate([v.numpy().ravel() for v in made.state_dict().values()])]
     network = item.fn((8, 8) if item.name == "cnn" else (5,), 3, **item.spec().values)
     return [*network.initial(Rng(0), 0.1, 0.1).values()]
 
@@ -159,6 +165,11 @@ NUMBERS = {
 ALL = [(kind, name) for kind in KINDS for name in sorted(components(kind))]
 
 
+def is_module(item):
+    """Whether PyTorch computes what it is, whose bytes are those of one machine."""
+    return bool(item.meta.get("module"))
+
+
 def can_be_measured(kind: str, name: str) -> bool:
     return kind != "dataset" or name in EMBEDDED or IS_HERE
 
@@ -199,7 +210,7 @@ def test_results_change_only_with_the_version(kind, name):
     assert alike(kept["numbers"], now["numbers"]), (
         f"results of {kind} '{name}' changed under version {now['version']}; {hint}"
     )
-    if exact.PORTABLE:
+    if exact.PORTABLE and not is_module(components(kind)[name]):
         assert digest == exact.kept().get(f"{kind} {name}"), f"{kind} {name}; {exact.HINT}"
 
 

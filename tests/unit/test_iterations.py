@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
+import jobs
 import numpy as np
 import pytest
 
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_table
 from fedrepro.core.registry import components
 from fedrepro.core.states import unpacked
@@ -45,7 +45,7 @@ class Job:
         self.given = [*given, *SCENARIO, "--members", folder / "p"]
 
     def stage(self, *words):
-        return main(["stage", *map(str, words)])
+        return jobs.stage(*words)
 
     def run(self, method, *words, training=TRAINING):
         made = {name: self.folder / name for name in ("metrics", "timings", "model.pt")}

@@ -200,12 +200,12 @@ def drawn_maps(made: Plan) -> Path:
     """The stage, on partitions as the workflow makes them."""
     (block,) = made.blocks(2)
     for dataset, partition in made.partitions(KEYS):
-        folder = Path(made.paths.dataset(dataset))
+        folder = Path(made.jobs.dataset(dataset))
         if not folder.exists():
             write_prepared(folder, dataset.component.fn(Path(), **dataset.values), dataset, {})
         table = build_partition(partition, load_prepared(folder), range(2), 0)
-        write_partition(made.partition_file(dataset, partition, block), table, {})
-    out = Path(made.paths.partition_maps)
+        write_partition(made.jobs.partition(dataset, partition, block), table, {})
+    out = Path(made.maps_folder("partitions"))
     stage.run(made, KEYS, out)
     return out
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contract import METHODS, as_split, call
+from contract import CLASSES, FEATURES, METHODS, as_split, call
 from problems import problem
 from small_exhibits import small
 
@@ -14,7 +14,7 @@ from fedrepro.api import BUDGET, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.federation.clients import own_starts
-from fedrepro.numbers.measure import correct
+from fedrepro.numbers.measure import EvaluationSplit, correct, measure
 from fedrepro.stages.aggregate import _sent
 
 MERGING = [
@@ -175,6 +175,32 @@ def test_an_untrained_gate_of_class_weights_is_the_mean_of_logits(given):
     weights = made.gate["weight0"]
     assert np.allclose(weights.sum(axis=0), 1, atol=1e-6)
     assert np.allclose(weights[weights != 0], 0.25, atol=1e-6)
+
+
+def test_a_gate_that_leaves_examples_is_fitted_to_the_others_and_chosen_by_these(given):
+    data = given.clients.data
+    made = call("fens", given, leave=True)
+    assert [left.tolist() for left in made.unseen] == [
+        list(range(1, len(rows), 2)) for rows in data.validation
+    ]
+    # the labels of what it leaves are nothing to it
+    spoiled = data.validated.targets.clone()
+    for rows in data.validation:
+        spoiled[rows[1::2]] = 0
+    examples = replace(data.validated, targets=spoiled)
+    clients = replace(given.clients, data=replace(data, validation_examples=examples))
+    other = replace(given, clients=clients, info=replace(given.info, clients=clients))
+    assert close(call("fens", other, leave=True).gate, made.gate, 0)
+    assert not close(call("fens", other).gate, call("fens", given).gate, 0)
+    # and its accuracy at the clients counts these alone
+    rows = list(data.validation)
+    split = EvaluationSplit(
+        data.validated, data.validated.targets.numpy(), (FEATURES,), CLASSES, rows
+    )
+    counted = [row[1::2] for row in rows]
+    right = correct(made, split)[np.concatenate(counted)].mean()
+    found = {n.metric: n.value for n in measure(made, {"client_validation": split})}
+    assert found["accuracy"] == pytest.approx(right)
 
 
 @pytest.mark.parametrize("name", ONE_START)

@@ -12,7 +12,7 @@ from fedrepro.core.called import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.own.check_method import methods_of
-from fedrepro.own.names import method_named
+from fedrepro.own.combine import method_named
 
 
 @pytest.mark.parametrize(

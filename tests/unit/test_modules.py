@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jobs
 import numpy as np
 import plain
 import pytest
@@ -14,8 +15,7 @@ from problems import Beside, peers_of, problem_of
 from torch import nn
 
 import fedrepro
-from fedrepro.api import GlobalModel, LocalModels
-from fedrepro.cli.main import main
+from fedrepro.api import GlobalModel, LocalModels, takes
 from fedrepro.core import outside
 from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
@@ -224,9 +224,8 @@ def with_norm(norm):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (with_norm(nn.BatchNorm2d(1)), "keeps 0.running_mean beside its parameters and changes it"),
         (with_norm(nn.BatchNorm2d(1, track_running_stats=False)), "other scores beside others"),
-        (lambda shape, classes: Seen(shape, classes, nn.Identity()), "keeps mean beside its"),
+        (lambda shape, classes: Seen(shape, classes, nn.Identity()), "assigns mean another tensor"),
         (frozen, r"1\.bias is frozen \(requires_grad=False\), and here all"),
         (lambda shape, classes: nn.Flatten(), "has no parameters, so that nothing can be"),
         (lambda shape, classes: nn.LazyLinear(classes), "weight has no shape yet, give its size"),
@@ -251,7 +250,8 @@ def test_a_module_of_other_shapes_each_time_is_refused_when_it_starts():
         _ = [network.initial(Rng(0, place), 0.1, 0.0) for place in range(3)]
 
 
-def test_every_method_that_takes_any_model_takes_it():
+@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.BatchNorm1d])
+def test_every_method_that_takes_modules_takes_it(norm):
     """What all are held to, on a problem of which the models are a module's."""
     rng = np.random.default_rng(0)
     labels = np.arange(80) % 3
@@ -261,20 +261,24 @@ def test_every_method_that_takes_any_model_takes_it():
     beside = Beside(part, [own[own < 30] for own in rows], part, part, part)
 
     def small(shape, classes):
-        return nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, classes))
+        return nn.Sequential(nn.Linear(4, 5), norm(5), nn.Tanh(), nn.Linear(5, classes))
 
     training = components("training")["sgd"].spec({"epochs": 2, "shared_init": True})
     given = problem_of(x, labels, rows, beside, model_of(small), training, (4,), 3)
     passed = set()
     for name, item in components("method").items():
         meta = item.meta
-        if meta["models"] or meta["kind"] == "simulation" or "partition" in meta["scenario"]:
+        if meta["kind"] == "simulation" or "partition" in meta["scenario"]:
+            continue
+        if not takes(item, given.models.model):
             continue
         for check in held.checks_of(item)[1:]:
             check.run(item, given)
         passed.add(name)
     assert {"average", "fedavg", "scaffold", "uniform_ensemble", "ties", "gossip_sgd"} <= passed
-    assert peers_of(given.clients).numbers == 4 * 5 + 5 + 2 * 5 + 5 * 3 + 3
+    assert {"regmean_plus", "fedlpa", "fisher_merge", "c2m3", "ot_fusion", "feddf"} <= passed
+    numbers = 4 * 5 + 5 + 2 * 5 + 5 * 3 + 3 + (2 * 5 + 1) * (norm is nn.BatchNorm1d)
+    assert peers_of(given.clients).numbers == numbers
 
 
 def test_through_the_stages_and_back_as_a_state_dict(resnet, tmp_path, monkeypatch):
@@ -288,7 +292,7 @@ def test_through_the_stages_and_back_as_a_state_dict(resnet, tmp_path, monkeypat
         ["train", *made, "--clients", "0-1", "--out", "m"],
         ["aggregate", *made, "--method", "average", "--local", "m", "--out", "a"],
     ):
-        assert main(["stage", *words]) == 0
+        assert jobs.stage(*words) == 0
     for file in "ma":
         told = read_source(file)["arithmetic"]
         assert told.endswith("portable but for the products of a torch.nn.Module"), told

@@ -153,8 +153,9 @@ def test_a_file_of_several_kinds_can_be_planned(named):
     values = {"paper": "mine", "title": "t", "source": "s", "exhibits": {"one": entry}}
     plan = Plan(Config(), {"mine": ExhibitFile.model_validate(values)}, "quick")
     (path,) = plan.metrics_files(plan.exhibit("mine/one"))
-    assert "partition=main_class+clients~2" in path
-    assert "methods=median" in path
+    job = plan.jobs.job(str(Path(path).parent))
+    assert job.scenario.partition.token == "main_class+clients~2"
+    assert job.specs["method"].name == "median"
 
 
 def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
@@ -259,4 +260,4 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     cli.hand_over("", 20.0)  # the environment stays where nothing is configured
     assert outside.named() == ("mine.py",)
     cli.hand_over("", 20.0, [path, "more.py"])
-    assert outside.named() == (path, "more.py")
+    assert outside.named() == ("mine.py", "more.py")  # each file once, however it is written

@@ -83,7 +83,7 @@ def test_a_job_keeps_the_trace_in_its_log(own, capsys, monkeypatch):
     command = own("clients.tensor")
     # a job differs from a command in its first word alone here
     monkeypatch.setattr(entry, "_there_or_here", lambda words: entry._here(command))
-    assert main(["stage", "aggregate"]) == MENDABLE
+    assert main(["job", "{}"]) == MENDABLE
     trace, _, sentence = capsys.readouterr().err.rpartition("fedrepro: ")
     assert trace.startswith("Traceback")
     assert re.search(r"mine\.py.*the log of the job", sentence)

@@ -8,7 +8,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from small_exhibits import small
 from torch import nn
 
 import fedrepro
@@ -233,16 +232,17 @@ def test_masks_that_all_clients_share_may_be_infinite():
         components("model").pop("masked", None)
 
 
-def test_methods_that_move_more_than_trained_parameters_are_refused_where_buffers_differ():
+def test_methods_that_move_weights_average_buffers_that_differ():
+    from fedrepro.own.combine import combined
     from fedrepro.own.models import OwnGround
 
-    item = components("method")["task_arithmetic"]
     local = read([one.state_dict() for one in clients(batch_norm)], "batch_norm")
     start = {name: value[:1] for name, value in local.tensors.items()}
     ground = OwnGround(local, components("training")["adam"].spec(), start=start)
-    assert "'1.running_mean' is a buffer that training changes" in ground.lacking(item)
-    same = read([clients(HeadFirst)[0].state_dict()] * 2, "head_first")
-    assert not OwnGround(same, ground.training, start=dict(same.tensors)).lacking(item)
+    made = combined(ground, components("method")["task_arithmetic"].spec({"scale": 2.0}), 0)
+    for name in ("1.running_mean", "1.running_var"):
+        assert np.allclose(made.tensors[name][0], local.tensors[name].mean(axis=0))
+    assert made.tensors["1.num_batches_tracked"] == local.tensors["1.num_batches_tracked"].max()
 
 
 def test_commands_read_buffers_and_say_nothing_of_relu(tmp_path, monkeypatch, capsys):
@@ -263,10 +263,9 @@ def test_commands_read_buffers_and_say_nothing_of_relu(tmp_path, monkeypatch, ca
     assert main([*words, "--evaluate", "test.npz"]) == 0
     said = "".join(capsys.readouterr())
     assert "ReLU" not in said
-    assert "buffers differ between clients (mean, step)" in said
     assert main(["combine", "uniform_ensemble", *files, "--out", "none.pt"]) == 2
     said = capsys.readouterr().err
-    assert "if your @module made it, name that: --model batch_norm or head_first" in said
+    assert "name the network that it is of, as in --model nets.py:Net" in said
     assert "others are not combined" not in said
     assert said.count("\n") == 1
 
@@ -298,22 +297,6 @@ def test_buffers_that_a_module_draws_are_the_same_in_every_job():
         assert torch.equal(*drawn)
     finally:
         components("model").pop("projected", None)
-
-
-def flat_batch_norm(shape, classes):
-    """Running statistics of inputs of any shape."""
-    inputs = int(np.prod(shape))
-    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(inputs), nn.Linear(inputs, classes))
-
-
-@pytest.mark.parametrize("data", ["digits", "shapes"])
-def test_batch_norm_is_refused_when_it_is_planned(data):
-    try:
-        module("flat", version="dev")(flat_batch_norm)
-        with pytest.raises(FedreproError, match=r"1\.running_mean beside its parameters and chang"):
-            small(model={"name": "flat"}, dataset={"name": data})
-    finally:
-        components("model").pop("flat", None)
 
 
 # ------------------------------------------------------------------------------ different widths

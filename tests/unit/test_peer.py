@@ -369,9 +369,9 @@ def test_what_nodes_cannot_believe_is_a_failure_that_says_so(
 @pytest.mark.parametrize(
     ("name", "method", "sentence"),
     [
-        ("peer", "fedavg", "is computed in rounds: give it to `fedrepro stage federate`"),
-        ("peer", "average", "is computed at once: give it to `fedrepro stage aggregate`"),
-        ("federate", "gossip_sgd", "in rounds on a graph: give it to `fedrepro stage peer`"),
+        ("peer", "fedavg", "is computed in rounds: its stage is federate, not peer"),
+        ("peer", "average", "is computed at once: its stage is aggregate, not peer"),
+        ("federate", "gossip_sgd", "in rounds on a graph: its stage is peer, not federate"),
     ],
 )
 def test_a_method_of_another_stage_is_one_sentence(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.measuring import Measuring
-from fedrepro.core.registry import SCENARIO, components, parse_token
+from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.about import about
 from fedrepro.planning.config import Config
-from fedrepro.planning.paths import Paths, Scenario, TrialBlock
+from fedrepro.planning.jobs import Jobs, TrialBlock
 from fedrepro.planning.plan import Plan
 
 GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
@@ -35,12 +32,8 @@ def peers(**settings):
 
 def files_of(exhibit, *names):
     """The files of runs of these methods."""
-    found = Paths("quick", 0)
-    return {
-        found.metrics(run.scenario, run.method, TrialBlock(0, 4), run.every)
-        for run in exhibit.runs
-        if run.method.name in names
-    }
+    found = Jobs("quick", 0)
+    return {found.run(run, TrialBlock(0, 4)) for run in exhibit.runs if run.method.name in names}
 
 
 def test_only_peer_methods_keep_the_graph():
@@ -58,56 +51,7 @@ def test_no_path_of_another_method_changes_with_a_graph():
     without = files_of(peers(graph=None, methods=OTHERS), *names)
     assert files_of(peers(), *names) == without
     assert files_of(peers(cases=TWO), *names) == without
-    assert not any("graph=" in path for path in without)
-
-
-def test_runs_of_peers_lie_in_a_tree_of_their_own():
-    """Its folders are the kinds in their order, the graph before the method."""
-    for path in files_of(peers(), "gossip_sgd"):
-        folders = path.split("/")
-        assert folders[:4] == ["results", "quick", "seed=0", "peer"]
-        keys = [folder.partition("=")[0] for folder in folders[4:-1]]
-        assert keys == [*SCENARIO, "methods", "every", "trials"]
-
-
-@given(
-    st.lists(st.floats(0.01, 0.99), min_size=2, max_size=12),
-    st.lists(st.integers(1, 999), min_size=1, max_size=20),
-    st.integers(2, 10**6),
-)
-def test_all_wildcards_of_a_job_stay_within_200_bytes(weights, hidden, count):
-    rows = ["_".join(f"{w / sum(weights):.6f}" for w in weights)] * len(weights)
-    values = {
-        "dataset": ("cifar10", {"features": "convnet", "validation": 5000}),
-        "partition": ("dirichlet", {"clients": count, "alpha": weights[0]}),
-        "model": ("mlp", {"hidden": hidden}),
-        "training": ("sgd", {"lr": weights[0], "l2": weights[1], "momentum": 0.5}),
-        "graph": ("matrix", {"rows": rows}),
-    }
-    scenario = Scenario(**{k: components(k)[name].spec(own) for k, (name, own) in values.items()})
-    method = components("method")["gossip_sgd"].spec({"rounds": count, "steps": [1, 3, 10, 30]})
-    for every in (Measuring(26), Measuring(None, 0.975, 1000)):
-        path = Paths("paper", 999_999).metrics(scenario, method, TrialBlock(0, 9999), every)
-        wildcards = [part.split("=", 1)[1] for part in path.split("/") if "=" in part]
-        assert len(wildcards) == len(SCENARIO) + 4
-        assert sum(map(len, wildcards)) + len("paper") <= 200
-        assert all(part.count("=") <= 1 for part in path.split("/"))
-
-
-def test_names_of_graphs_lead_back_to_their_tokens():
-    rows = [f"{1 - 0.01 * n:.2f}_{0.01 * n:.2f}" for n in (1, 2)]
-    long = {"name": "matrix", "rows": rows}
-    file = file_of(
-        graph=long,
-        methods=[GOSSIP],
-        sweep={"partition.clients": [2]},
-        model={"name": "mlp", "hidden": [20] * 40},
-    )
-    plan = Plan(Config(), {"small": file}, "quick")
-    (run,) = plan.runs
-    for spec, name in zip(run.scenario.specs, run.scenario.names, strict=True):
-        assert parse_token(spec.kind, plan.tokens[spec.kind, name]) == spec
-    assert ("model", run.scenario.names[2], run.scenario.model.token) in plan.shortened
+    assert files_of(peers(), "gossip_sgd").isdisjoint(files_of(peers(cases=TWO), *names))
 
 
 def test_a_graph_may_be_swept():

@@ -35,11 +35,10 @@ from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import Job, Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.common import TrialData
-from fedrepro.stages.rounds_job import RoundsInputs
 from fedrepro.training.examples import MadeExamples
 from fedrepro.training.settings import settings_of
 
@@ -254,13 +253,11 @@ def run(folder, dataset, partition, method, model="logistic", training="sgd"):
     scenario = Scenario(
         dataset, partition, parse_token("model", model), parse_token("training", training)
     )
-    given = RoundsInputs(
-        scenario, method, folder / "data", folder / "partition.parquet", TrialBlock(0, 0), 0,
-        "cpu", 60.0, folder / "metrics.parquet", folder / "timings.parquet",
-    )  # fmt: skip
-    federate.run(given, folder / "model.pt")
+    specs = {spec.kind: spec for spec in (*scenario.specs, method)}
+    files = {"data": str(folder / "data"), "members": str(folder / "partition.parquet")}
+    federate.run(Job("federate", str(folder), specs, trials=TrialBlock(0, 0), **files))
     table = pq.read_table(folder / "metrics.parquet", partitioning=None).to_pylist()
-    return load_state(folder / "model.pt")["trials"]["0"], table
+    return load_state(folder / "global.pt")["trials"]["0"], table
 
 
 def test_a_run_does_the_same_whether_clients_are_kept_or_made(tmp_path):
@@ -271,10 +268,10 @@ def test_a_run_does_the_same_whether_clients_are_kept_or_made(tmp_path):
         tables.append([value["value"].numpy().tobytes() for value in state["tensors"].values()])
         training = parse_token("training", "sgd+epochs~1")
         scenario = Scenario(dataset, natural(25), parse_token("model", "logistic"), training)
-        train.run(
-            scenario, folder / "data", folder / "partition.parquet", TrialBlock(0, 0),
-            TrialBlock(3, 8), 0, "cpu", folder / "local.parquet", folder / "t.parquet",
-        )  # fmt: skip
+        specs = {spec.kind: spec for spec in scenario.specs}
+        files = {"data": str(folder / "data"), "members": str(folder / "partition.parquet")}
+        blocks = {"trials": TrialBlock(0, 0), "clients": TrialBlock(3, 8)}
+        train.run(Job("train", str(folder), specs, **files, **blocks))
         local = pq.read_table(folder / "local.parquet", partitioning=None)
         tables[-1].append(local.replace_schema_metadata())
     assert tables[0] == tables[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -19,7 +20,10 @@ from fedrepro.cli import preload, preloaded
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hands over on Linux only")
 ROOT = Path(__file__).parents[2]
 ENTRY = "import sys; from fedrepro.cli.main import main; sys.exit(main())"
-TOKENS = ["tokens", "--scale", "tiny", "--seed", "0", "--trials-per-job", "auto", "--out"]
+SIMULATED = {
+    "stage": "simulate", "method": {"name": "finite_beliefs", "repeats": 2, "steps": 3},
+    "trials": [0, 0],
+}  # fmt: skip
 # files of a run's folder that are called as libraries are
 SHADOWS = ("ot", "queue", "random", "secrets", "torch", "yaml")
 
@@ -75,24 +79,29 @@ def far(begun, tmp_path_factory):
 
 def stage(*words: str, env: dict[str, str] | None = None, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", ENTRY, "stage", *words],
+        [sys.executable, "-c", ENTRY, "job", *words],
         env={**os.environ, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, **options,
     )  # fmt: skip
 
 
+def text(**keys: object) -> str:
+    return json.dumps(keys)
+
+
 def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp_path):
     for name, env in (("a", {}), ("b", {preloaded.SOCKET: "none"})):
-        near = stage(*TOKENS, str(tmp_path / name), cwd=ROOT, env=env)
+        near = stage(text(**SIMULATED, out=str(tmp_path / name)), cwd=ROOT, env=env)
         assert near.wait(600) == 0, near.stderr.read()
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    near = stage("prepare", "--dataset", "digtis", "--out", str(tmp_path))
+    one, two = ((tmp_path / name / "metrics.parquet").read_bytes() for name in "ab")
+    assert one == two
+    near = stage(text(stage="prepare", dataset={"name": "digtis"}, out=str(tmp_path)))
     assert near.wait(600) == 2
     assert "fedrepro: unknown dataset 'digtis'" in near.stderr.read()
     near = stage("--help")
     assert near.wait(600) == 0
-    assert "usage: fedrepro stage" in near.stdout.read()
-    near = stage("prepare", "--dataset", "digits", "--out", "made", cwd=tmp_path)
+    assert "usage: fedrepro job" in near.stdout.read()
+    near = stage(text(stage="prepare", dataset={"name": "digits"}, out="made"), cwd=tmp_path)
     assert near.wait(600) == 0
     assert (tmp_path / "made/dataset.json").exists()
     said = re.search(r"processor time and, at its peak, (\d+) MiB", near.stderr.read())
@@ -102,8 +111,8 @@ def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp
 @pytest.mark.parametrize(
     ("words", "other", "value"),
     [
-        (["train", "--threads", "2"], "os.getuid", os.getuid),
-        (["train", "--device", "cuda"], "os.getuid", os.getuid),
+        (["{}", "--threads", "2"], "os.getuid", os.getuid),
+        (["{}", "--device", "cuda"], "os.getuid", os.getuid),
         (["--help"], "os.getuid", lambda: os.geteuid() + 1),
         (["--help"], "arithmetic.pin", lambda: "portable but for MKL_CBWR=AVX"),
         (["--help"], "sources.digest", lambda files: "of other files than it has loaded"),
@@ -112,14 +121,15 @@ def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp
 def test_what_does_not_suit_the_process_runs_where_it_is(far, monkeypatch, words, other, value):
     with monkeypatch.context() as patch:
         patch.setattr(f"fedrepro.cli.preloaded.{other}", value)
-        assert preloaded.run_preloaded(["stage", *words]) is None
+        assert preloaded.run_preloaded(["job", *words]) is None
 
 
 def running_job(far: int, folder: Path) -> tuple[subprocess.Popen[str], int]:
     """The near end and the number of a job that waits for ever: nobody writes to its data set."""
     os.mkfifo(folder / "dataset.json")
-    words = ["partition", "--data", str(folder), "--partition", "homogeneous+clients~2"]
-    near = stage(*words, "--trials", "0", "--out", str(folder / "partition.parquet"))
+    partition = {"name": "homogeneous", "clients": 2}
+    given = {"stage": "partition", "partition": partition, "data": str(folder), "trials": [0, 0]}
+    near = stage(text(**given, out=str(folder / "made")))
 
     def reading() -> int:
         with contextlib.suppress(OSError):  # there is no reader yet
@@ -159,7 +169,7 @@ def test_whoever_ends_first_takes_the_job_along(far, tmp_path, to, sent, status)
     assert ("the preloaded process is gone" in near.stderr.read()) == (status == 1)
     assert wait_for(lambda: not alive(job))
     if status == 1:  # nothing is left of it, and jobs run where they are
-        assert preloaded.run_preloaded(["stage", "--help"]) is None
+        assert preloaded.run_preloaded(["job", "--help"]) is None
 
 
 def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
@@ -168,7 +178,7 @@ def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen()
-        near = stage(*TOKENS, str(tmp_path / "a"), env={preloaded.SOCKET: name})
+        near = stage(text(**SIMULATED, out=str(tmp_path / "a")), env={preloaded.SOCKET: name})
         channel, _ = listener.accept()
         with channel:
             channel.recv(1 << 16)

@@ -526,8 +526,8 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     monkeypatch.setattr(where, lambda paper: published)
     made = Plan(Config(), {"small": file}, "paper")
     tables_of(made, "small/x")
-    stage.run("small/x", made, Path(made.paths.exhibit("small/x", "")))
-    base = made.paths.exhibit("small/x", "")
+    stage.run("small/x", made, Path(made.exhibit_file("small/x", "")))
+    base = made.exhibit_file("small/x", "")
     assert set(read_json(f"{base}.json")["files"]) == {
         *(".html", ".md", ".tex", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet"),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jobs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 from killed import killed_after
 from small_exhibits import file_of
 
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
@@ -79,17 +79,6 @@ def test_what_a_race_costs_in_whole_runs():
     assert whole_runs(16) == 16 / 8 + 8 / 8 + 4 / 4 + 2 / 2
 
 
-@pytest.mark.parametrize("text", ["auto+until~0.97+race~100", "1+race~8", "40"])
-def test_a_race_stands_in_the_text_of_when_rounds_are_measured(text):
-    assert str(Measuring.parse(text)) == text
-
-
-@pytest.mark.parametrize("text", ["auto+race~0", "auto+race~", "1+race~8+until~0.5", "1+race~-8"])
-def test_what_is_no_race_is_refused(text):
-    with pytest.raises(FedreproError, match="when to measure"):
-        Measuring.parse(text)
-
-
 # ----------------------------------------------------------------------------- one job
 
 METHOD = "fedavg+fraction~0.5+rounds~16"
@@ -101,10 +90,9 @@ SPLIT = ["--partition", "iid+clients~4+validation~200", "--trials", "0-1"]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("race")
-    words = ["stage", "prepare", "--dataset", "digits", "--out", str(folder / "data")]
-    assert main(words) == 0
+    assert jobs.stage("prepare", "--dataset", "digits", "--out", folder / "data") == 0
     place = ["--data", str(folder / "data"), "--out", str(folder / "p")]
-    assert main(["stage", "partition", *SPLIT, *place]) == 0
+    assert jobs.stage("partition", *SPLIT, *place) == 0
     return folder
 
 
@@ -112,7 +100,7 @@ def federate(made, out, lr, every, *words, method=METHOD, data=None):
     given = ["--data", made / (data or "data"), "--members", made / "p", *SHARED, *SPLIT]
     files = ["--out", out / "m", "--timings", out / "t", "--global-model", out / "g"]
     what = ["--method", method, "--training", f"sgd+epochs~1+lr~{lr}", "--measure-every", every]
-    return main(["stage", "federate", *map(str, [*given, *files, *what, *words])])
+    return jobs.stage("federate", *given, *files, *what, *words)
 
 
 def rows_of(path):
@@ -292,8 +280,10 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
     assert {run.every for run in runs} == {Measuring(1, None, 40)}
     for run, trials in runs.items():
         (path,) = plan.run_files(run, trials)
-        assert path.endswith("/methods=fedavg+rounds~40/every=1+race~40/trials=0-6/metrics.parquet")
-        assert plan.splits_at(path) == (("server_validation", "test"), ("server_validation",))
+        assert path.endswith("-trials-0-6/metrics.parquet")
+        job = plan.jobs.job(path.removesuffix("/metrics.parquet"))
+        assert job.every == Measuring(1, None, 40)
+        assert (job.evaluate, job.follow) == (("server_validation", "test"), ("server_validation",))
         assert setting_count(run) == 3
         assert whole_settings(run) == whole_runs(3)
     assert set(planned(trials=2).exhibit("small/x").trials) == set(runs)
@@ -335,16 +325,6 @@ def test_each_race_is_over_the_rounds_of_its_own_settings():
         ("fedavg+rounds~20", 20),
         ("fedavg+fraction~0.5+rounds~10", 10),
     ]
-
-
-def test_a_long_race_still_fits_into_names():
-    long = {"rounds": 12345, "steps": [123456, 234567], "last_lr": 0.00012345}
-    entry = fedavg(**long, measure_every="auto", until=0.97)
-    plan = planned(methods=entry, trials=10)
-    for path in plan.metrics_files(plan.exhibit("small/x")):
-        parts = [p.split("=", 1)[1] for p in path.split("/") if "=" in p]
-        assert sum(map(len, parts)) + len("paper") <= 200
-    assert any("id~" in name for kind, name, _ in plan.shortened if kind == "methods")
 
 
 @pytest.mark.parametrize(

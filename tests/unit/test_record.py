@@ -64,7 +64,7 @@ def test_record_keeps_numbers_one_picture_and_the_run(made):
     own = [Path(f"{BASE}{suffix}") for suffix in kept]
     assert set(done.files) == {*own, BASE.parent / "claims.csv", BASE.parent / "claims.json"}
     for suffix in kept[:-1]:
-        ours = Path(made.paths.exhibit(KEY, suffix))
+        ours = Path(made.exhibit_file(KEY, suffix))
         assert Path(f"{BASE}{suffix}").read_bytes() == ours.read_bytes()
     about = read_json(f"{BASE}.json")
     run = about["run"]
@@ -76,11 +76,11 @@ def test_record_keeps_numbers_one_picture_and_the_run(made):
 
 def test_of_a_table_without_rows_the_record_keeps_the_heading(made):
     heading = "method,setting\n"
-    path = made.paths.exhibit(KEY, ".choice.csv")
-    about = read_json(made.paths.exhibit(KEY, ".json"))
+    path = made.exhibit_file(KEY, ".choice.csv")
+    about = read_json(made.exhibit_file(KEY, ".json"))
     Path(path).write_text(heading)
     write_json(
-        made.paths.exhibit(KEY, ".json"),
+        made.exhibit_file(KEY, ".json"),
         about | {"files": about["files"] | {".choice.csv": checksum_of(heading.encode())}},
     )
     record("tiny", [KEY])
@@ -154,7 +154,7 @@ def test_nothing_to_record_is_a_sentence():
 
 @pytest.mark.parametrize("suffix", DRAWN)
 def test_a_missing_file_is_named_with_the_command_and_nothing_is_recorded(made, suffix):
-    Path(made.paths.exhibit(KEY, suffix)).unlink()
+    Path(made.exhibit_file(KEY, suffix)).unlink()
     with pytest.raises(FedreproError) as error:
         record("tiny", [KEY])
     assert f"figure-2a{suffix} is missing" in str(error.value)
@@ -169,7 +169,7 @@ def test_one_refused_exhibit_keeps_all_from_being_recorded(made):
 
 
 def test_a_damaged_metrics_file_is_refused(made):
-    path = Path(made.paths.exhibit(KEY, ".metrics.parquet"))
+    path = Path(made.exhibit_file(KEY, ".metrics.parquet"))
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(FedreproError, match="cannot be read"):
         record("tiny", [KEY])
@@ -177,7 +177,7 @@ def test_a_damaged_metrics_file_is_refused(made):
 
 
 def test_a_json_of_another_exhibit_is_refused(made):
-    path = made.paths.exhibit(KEY, ".json")
+    path = made.exhibit_file(KEY, ".json")
     write_json(path, read_json(path) | {"key": OTHER})
     with pytest.raises(FedreproError, match="describes pfnm/figure-2b at scale tiny"):
         record("tiny", [KEY])
@@ -195,14 +195,14 @@ def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revisio
 
 
 def test_missing_times_are_a_warning(made):
-    next(Path("results").rglob("metrics/**/timings.parquet")).unlink()
+    next(Path("results").rglob("aggregate/*/timings.parquet")).unlink()
     done = record("tiny", [KEY])
     assert "the run time of pfnm/figure-2a is not recorded" in done.warnings[0]
     assert run_of()["seconds"] == {}
 
 
 def test_missing_training_times_are_a_warning(made):
-    next(Path("results").rglob("models/**/timings.parquet")).unlink()
+    next(Path("results").rglob("train/*/timings.parquet")).unlink()
     done = record("tiny", [KEY])
     assert "the training time of pfnm/figure-2a is not recorded" in done.warnings[0]
     assert "train" not in run_of()["seconds"]
@@ -236,7 +236,7 @@ def test_a_record_keeps_its_machine_and_times_also_in_the_earlier_form(made, mon
 
 def describe(made, **entries):
     """Rewrite the description of a drawn exhibit; None leaves an entry out."""
-    path = made.paths.exhibit(KEY, ".json")
+    path = made.exhibit_file(KEY, ".json")
     about = read_json(path) | entries
     write_json(path, {key: value for key, value in about.items() if value is not None})
 
@@ -411,9 +411,9 @@ def test_other_numbers_of_one_portable_arithmetic_are_not_put_down_to_chance():
 
 def test_numbers_on_one_side_only_are_counted(made):
     record("tiny", [KEY])
-    path = Path(made.paths.exhibit(KEY, ".csv"))
+    path = Path(made.exhibit_file(KEY, ".csv"))
     lines = path.read_text().splitlines(keepends=True)
-    rewrite(made.paths.exhibit(KEY, ""), ".csv", "".join(lines[:-1]).encode())
+    rewrite(made.exhibit_file(KEY, ""), ".csv", "".join(lines[:-1]).encode())
     found = compare("tiny", KEY)
     assert found.verdict.endswith("1 numbers are on one side only")
     assert found.rows[-1].ours is None
@@ -422,7 +422,7 @@ def test_numbers_on_one_side_only_are_counted(made):
 
 def test_other_data_seed_and_versions_are_noted(made):
     record("tiny", [KEY])
-    path = made.paths.exhibit(KEY, ".json")
+    path = made.exhibit_file(KEY, ".json")
     about = read_json(path)
     about["data"][0]["sha256"] = "cd" * 32
     about["computed"][0]["versions"]["torch"] = "0"
@@ -435,7 +435,7 @@ def test_other_data_seed_and_versions_are_noted(made):
 
 def test_missing_numbers_are_a_sentence_with_the_command(made):
     record("tiny", [KEY])
-    Path(made.paths.exhibit(KEY, ".csv")).unlink()
+    Path(made.exhibit_file(KEY, ".csv")).unlink()
     with pytest.raises(FedreproError, match=r"figure-2a.csv is missing; make it with: snakemake"):
         compare("tiny", KEY)
 

@@ -66,6 +66,24 @@ def test_no_import_runs_from_a_lower_room_to_a_higher_one() -> None:
     assert not upwards
 
 
+ENTRY_POINTS = "fedrepro.components"  # what other packages call their group, and no module
+
+
+def test_no_text_names_a_module_of_a_higher_room() -> None:
+    """As `import_module` would take it."""
+    order = rooms()
+    upwards = []
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            found = re.fullmatch(r"fedrepro\.(\w+)[\w.]*", text) if isinstance(text, str) else None
+            if not found or found[1] not in order or text == ENTRY_POINTS:
+                continue
+            if order.index(found[1]) > order.index(room_of(path)):
+                upwards.append(f"{path.relative_to(ROOT)} names {text}")
+    assert not upwards
+
+
 def test_no_class_name_stands_twice() -> None:
     names = Counter(
         node.name

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
+import jobs
 import numpy as np
 import pytest
 from problems import problem
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, Traffic
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
@@ -85,7 +85,7 @@ def stages(tmp_path_factory):
     split = ["--partition", "iid+clients~4+public~60+validation~100", "--trials", "0-1"]
 
     def stage(*words):
-        return main(["stage", *map(str, words)])
+        return jobs.stage(*words)
 
     data, members = folder / "data", folder / "p"
     assert stage("prepare", "--dataset", "digits", "--out", data) == 0

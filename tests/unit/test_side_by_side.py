@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import re
-import warnings
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -17,14 +16,11 @@ import pytest
 import torch
 from torch import nn
 
-import fedrepro
 from fedrepro.api import NEEDS, LocalModels
 from fedrepro.cli import printing
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.networks.predict import network_of
-from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.numbers.costs import SEEN, megabytes, seen, times
 from fedrepro.own.data import DataForm, paired, read_files, read_inputs
 from fedrepro.own.models import WAYS, OwnFiles, OwnGround, read_ground
@@ -150,7 +146,7 @@ def test_what_cannot_be_applied_is_a_line_with_why(page):
     lines = dict(re.findall(r"^not applied: (\w+) (.*)$", out, re.M))
     assert lines["feddf"] == "needs inputs of other data (--public)"
     assert "trained in a way of its own" in lines["pooled"]
-    assert "no file here holds that" in lines["raw"]
+    assert "which no file here holds" in lines["raw"]
     assert re.search(r"^\d+ further methods combine no trained models.*fedavg", out, re.M)
     assert not any(line.startswith("failed") for line in lines.values())
 
@@ -227,39 +223,6 @@ def trained(start: int, data: int, hidden: tuple[int, ...] = (16,)) -> dict[str,
     return network.state_dict()
 
 
-@pytest.mark.parametrize("hidden", [(16,), (12, 12)])
-def test_networks_of_one_start_are_told_from_those_of_several(hidden):
-    def scores(starts):
-        states = [trained(start, data, hidden) for data, start in enumerate(starts)]
-        models = LocalModels.from_state_dicts(states)
-        network = network_of(models.model, models.shape, models.classes)
-        each = [{k: v[j] for k, v in models.tensors.items()} for j in range(len(starts))]
-        return [resemblance(network, each[0], own) for own in each[1:]]
-
-    assert min(scores([0] * 4)) > ENOUGH
-    assert max(scores([0, 1, 2, 3, 4, 5])) < ENOUGH
-
-
-def test_permuted_units_are_of_another_start_and_without_units_nothing_tells():
-    state = trained(0, 0)
-    turned = torch.roll(torch.arange(16), 1)
-    other = {
-        "0.weight": state["0.weight"][turned],
-        "0.bias": state["0.bias"][turned],
-        "2.weight": state["2.weight"][:, turned],
-        "2.bias": state["2.bias"],
-    }
-    models = LocalModels.from_state_dicts([state, other, state])
-    network = network_of(models.model, models.shape, models.classes)
-    each = [{k: v[j] for k, v in models.tensors.items()} for j in range(3)]
-    assert resemblance(network, each[0], each[1]) < ENOUGH
-    assert ENOUGH < resemblance(network, each[0], each[2]) <= 15
-    flat = LocalModels.from_state_dicts([trained(0, 0, ()), trained(1, 1, ())])
-    network = network_of(flat.model, flat.shape, flat.classes)
-    each = [{k: v[j] for k, v in flat.tensors.items()} for j in range(2)]
-    assert resemblance(network, *each) is None
-
-
 @pytest.fixture
 def strangers(tmp_path, monkeypatch):
     """Three models of different starts, what each of them started from, and data of each."""
@@ -272,38 +235,18 @@ def strangers(tmp_path, monkeypatch):
     return [f"own{j}.pt" for j in range(3)]
 
 
-def test_a_method_of_one_start_is_refused_for_others_unless_it_is_said(strangers):
-    command = ["combine", "fisher_merge", *strangers, "--clients-data", "own*.npz", "--out", "a.pt"]
-    status, _, err = said_by(command)
-    assert (status, err.count("\n")) == (2, 1)
-    assert "combines only models that trained from one start, and the units of own1.pt" in err
-    assert not Path("a.pt").exists()
-    assert said_by([*command, "--same-start"])[0] == 0
-    assert Path("a.pt").exists()
+def test_methods_of_one_start_say_so_unless_one_is_given_or_said(strangers):
+    command = ["combine", "fisher_merge", *strangers, "--clients-data", "own*.npz", "--out"]
+    for method, more, told in (
+        ("fisher_merge", [], True), ("average", [], True), ("average", ["--same-start"], False),
+        ("average", ["--start", "first.pt"], False), ("uniform_ensemble", [], False),
+    ):  # fmt: skip
+        status, out, _ = said_by(["combine", method, *command[2:], f"{method}.pt", *more])
+        assert status == 0
+        assert (f"note: '{method}' combines units in their places" in out) == told
     start = ["combine", "ties", *strangers, "--out", "b.pt"]
-    assert "needs the weights that all clients started from: give --start" in said_by(start)[2]
-    assert "no more like those of first.pt" in said_by([*start, "--start", "first.pt"])[2]
-    assert said_by([*start, "--start", "first.pt", "--same-start"])[0] == 0
-
-
-def test_an_average_of_different_starts_is_made_with_a_note(strangers, capsys):
-    command = ["combine", "average", *strangers, "--clients-data", "own*.npz"]
-    _, out, _ = said_by([*command, "--out", "a.pt"])
-    assert "note: 'average' combines units in their places, and the units of own1.pt" in out
-    assert "note:" not in said_by([*command, "--out", "b.pt", "--same-start"])[1]
-    _, out, _ = said_by(["combine", "--method", "all", *strangers, "--clients-data", "own*.npz",
-                         "--evaluate", "own0.npz"])  # fmt: skip
-    assert out.count("note: 'average' combines units in their places") == 1
-    counts = np.full((3, 3), 20)
-    states = [torch.load(name, weights_only=True) for name in strangers]
-    apart = LocalModels.from_state_dicts(states, label_counts=counts)
-    with pytest.warns(UserWarning, match="combines units in their places, and the units of client"):
-        fedrepro.combine(apart, "average")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        alike = LocalModels.from_state_dicts([states[0]] * 3, label_counts=counts)
-        fedrepro.combine(alike, "average")
-        fedrepro.combine(apart, "uniform_ensemble")
+    assert "needs the common start (--start)" in said_by(start)[2]
+    assert said_by([*start, "--start", "first.pt"])[0] == 0
 
 
 # -------------------------------------------------------------------------- what may be looked at

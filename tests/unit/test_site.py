@@ -69,10 +69,10 @@ def altered(folder: Path, key: str, method: str, place: dict[str, str], mean: fl
 def test_a_guide_leads_to_pages_and_to_copies_of_what_is_none(tmp_path):
     guides = Guides(ROOT, tmp_path)
     path = PurePosixPath("docs/data.md")
-    asked = "[keys](../config/README.md#drawings), [tests](tests.md), [file](../config/config.yaml)"
+    asked = "[keys](../config/README.md#drawings), [graphs](graphs.md), [it](../config/config.yaml)"
     pages, _, file = guides.linked(asked, path, path).rpartition(", ")
-    assert pages == "[keys](../config/README.md#drawings), [tests](tests.md)"
-    assert file == '<a href="../files/config/config.yaml.txt">file</a>'
+    assert pages == "[keys](../config/README.md#drawings), [graphs](graphs.md)"
+    assert file == '<a href="../files/config/config.yaml.txt">it</a>'
     assert guides.copies == {"config/config.yaml"}
 
 

@@ -15,7 +15,7 @@ from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.params import SAFE, read_signature, render_scalar
 from fedrepro.core.registry import DEV, KINDS, components, parse_token
 from fedrepro.core.spec import Arg, Component
-from fedrepro.core.tokens import fitted, parse, shorten
+from fedrepro.core.tokens import parse
 
 LR = Annotated[float, Arg("rate")]
 
@@ -222,21 +222,6 @@ def test_bad_values_from_yaml_are_refused_with_a_sentence(values, sentence):
         COMPONENT.spec(values)
 
 
-def test_a_long_token_keeps_the_parameters_that_fit_and_a_digest_of_all():
-    token = COMPONENT.spec({"clients": 2, "hidden": list(range(1, 40))}).token
-    short = shorten(token, 40)
-    assert short.startswith("example+clients~2+id~")
-    assert len(short) == len("example+clients~2+id~") + 10
-    assert short != shorten(token + "1", 40)
-    assert shorten(token, 1).startswith("example+id~")
-    assert shorten("example+clients~2", 40) == "example+clients~2"
-
-
-def test_a_token_that_just_fits_stays_as_it_is():
-    assert shorten("mlp+hidden~50@50", 16) == "mlp+hidden~50@50"
-    assert shorten("mlp+hidden~50@50", 15).startswith("mlp+id~")
-
-
 @pytest.mark.parametrize("pair", ["sigma2", "sigma2~", "~1"])
 def test_a_part_of_a_token_without_key_or_value_is_a_sentence(pair):
     with pytest.raises(FedreproError, match=r"form key~value|unknown parameter ''"):
@@ -247,14 +232,6 @@ def test_a_part_of_a_token_without_key_or_value_is_a_sentence(pair):
 def test_the_sentence_says_which_kind_of_number_is_wanted(key, kind):
     with pytest.raises(FedreproError, match=f"{key}.* must be {kind}, not"):
         components("training")["adam"].spec({key: "many"})
-
-
-def test_tokens_that_fit_together_stay_as_they_are_and_the_longest_is_shortened_first():
-    tokens = ["a+b~1", "c+" + "d~2" * 20, "e+f~3"]
-    assert fitted(tokens, 1000) == tuple(tokens)
-    one, two, three = fitted(tokens, 40)
-    assert (one, three) == (tokens[0], tokens[2])
-    assert two.startswith("c+id~")
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

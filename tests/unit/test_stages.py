@@ -1,4 +1,4 @@
-"""Stages by themselves, without Snakemake: `fedrepro stage NAME …` on the digits."""
+"""Stages by themselves, without Snakemake: `fedrepro job` on the digits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jobs
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,6 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_provenance, read_table, save_state
 from fedrepro.core.local_models import read_models
 from fedrepro.core.provenance import origin
-from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages import federate, rounds_job
 from fedrepro.stages.common import examples_of
@@ -29,7 +29,7 @@ SCENARIO = [
 
 
 def stage(*words: object) -> int:
-    return main(["stage", *map(str, words)])
+    return jobs.stage(*words)
 
 
 @pytest.fixture(scope="module")
@@ -366,16 +366,10 @@ def test_debug_shows_the_traceback(data, tmp_path, capsys):
     assert "fedrepro: " in said
 
 
-def test_a_token_that_is_not_canonical_is_one_sentence(data, tmp_path, capsys):
-    words = ["--partition", "dirichlet+clients~3+alpha~0.5", "--data", data / "data"]
-    assert stage("partition", *words, "--trials", "0", "--out", tmp_path / "p") == 2
-    assert "write 'dirichlet+alpha~0.5+clients~3'" in capsys.readouterr().err
-
-
 def test_an_unknown_scale_is_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    words = ["--scale", "large", "--exhibit", "pfnm/figure-2a", "--out", tmp_path]
-    assert stage("exhibit", *words) == 2
+    job = {"stage": "exhibit", "exhibit": "pfnm/figure-2a", "scale": "large", "out": str(tmp_path)}
+    assert main(["job", json.dumps(job)]) == 2
     assert "scale 'large' is none of tiny, quick, paper" in capsys.readouterr().err
 
 
@@ -385,15 +379,16 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         "import sys\n"
         "for name in ('pydantic', 'typer', 'snakemake'): sys.modules[name] = None\n"
         "import json\n"
-        "from fedrepro.cli.main import main\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "import jobs\n"
         "for job in json.loads(sys.argv[1]):\n"
-        "    assert main(['stage', *job]) == 0, job\n"
+        "    assert jobs.stage(*job) == 0, job\n"
     )
     common = [
         *SCENARIO, "--data", data / "data", "--members", data / "p.parquet", "--trials", "0",
         "--timings", tmp_path / "t.parquet",
     ]  # fmt: skip
-    jobs = [
+    made = [
         ["prepare", "--dataset", "digits", "--out", tmp_path / "d"],
         ["partition", "--partition", "pooled", "--data", data / "data", "--trials", "0",
          "--out", tmp_path / "p"],
@@ -405,7 +400,8 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         ["peer", *common, "--graph", "ring", "--method", "gossip_sgd+rounds~1",
          "--out", tmp_path / "q", "--confusion", tmp_path / "c", "--nodes", tmp_path / "n"],
     ]  # fmt: skip
-    words = [sys.executable, "-c", code, json.dumps([list(map(str, job)) for job in jobs])]
+    texts = json.dumps([list(map(str, job)) for job in made])
+    words = [sys.executable, "-c", code, texts, str(Path(__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
@@ -420,22 +416,6 @@ def test_component_modules_load_no_heavy_package():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
-
-
-def test_specs_of_stage_options_are_what_the_path_says():
-    assert parse_token("training", SCENARIO[-1])["epochs"] == 2
-
-
-def test_names_in_paths_are_listed_with_their_full_tokens(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert stage("tokens", "--scale", "paper", "--out", tmp_path / "tokens.csv") == 0
-    lines = (tmp_path / "tokens.csv").read_text().split("\n")
-    assert lines[0] == "kind,name,token"
-    long = next(line for line in lines if line.startswith("methods,pfnm+gamma0~"))
-    name, token = long.split(",")[1:]
-    assert "+id~" in name
-    assert len(name) < len(token)
-    assert name.partition("+id~")[0] in token
 
 
 def test_clients_train_on_inputs_with_the_noise_of_their_partition(data, tmp_path):

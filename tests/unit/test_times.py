@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pyarrow as pa
 import pytest
 from small_exhibits import small
 
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers import times
 from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
 from fedrepro.numbers.times import round_seconds, times_of
 
@@ -68,12 +64,3 @@ def test_timings_without_rounds_are_a_sentence(tmp_path):
 def test_times_that_are_of_no_single_rounds_are_refused(methods, sentence):
     with pytest.raises(FedreproError, match=sentence):
         small(methods=methods, **TIMED)
-
-
-@pytest.mark.parametrize(("measured", "found"), [([0, 1, 1], 1.5), ([0, 0], None)])
-def test_training_took_what_its_models_took_if_all_trials_are_there(monkeypatch, measured, found):
-    rows = {"trial": measured, "client": range(len(measured)), "seconds": [0.5] * len(measured)}
-    monkeypatch.setattr(times, "training_folders", lambda timings: [Path("trials=0-1")])
-    monkeypatch.setattr(times, "training_tables", lambda folder: [folder])
-    monkeypatch.setattr(times, "read_table", lambda path, kind: pa.table(rows))
-    assert times.training_seconds([]) == found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import jobs
 import numpy as np
 import torch
 
 from fedrepro.api import GlobalModel, Report
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
@@ -53,7 +53,7 @@ def test_one_network_has_one_training_accuracy(tmp_path, monkeypatch):
     made = ["--members", members, "--timings", tmp_path / "t", "--data", data, *split, *scenario]
 
     def stage(*words):
-        assert main(["stage", *map(str, words)]) == 0
+        assert jobs.stage(*words) == 0
 
     stage("prepare", "--dataset", "digits", "--out", data)
     stage("partition", *split, "--data", data, "--out", members)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
+import jobs
 import numpy as np
 import pandas as pd
 import pytest
 from small_exhibits import file_of, small
 
-from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import said
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.numbers.summary import read_metrics, summarise, tidy
 from fedrepro.planning.config import Config
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.planning.measures import Measure
-from fedrepro.planning.paths import METHODS_ROOM, TrialBlock
 from fedrepro.planning.plan import Plan
 from fedrepro.verdicts.printed import printed_rows
 from fedrepro.verdicts.published import PrintedValue
@@ -55,19 +56,15 @@ def test_what_is_shown_as_it_comes_and_tuned_is_computed_once():
     assert all(run.tune is None for run in alone.runs.values())
 
 
-def test_paths_of_tuned_runs_are_their_own_and_lead_back_to_tokens():
+def test_tuned_runs_have_folders_of_their_own():
     file = file_of(dataset=DATA, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
     plan = Plan(Config(), {"small": file}, "quick")
     (run,) = plan.runs
-    path = plan.run_files(run, 2)[0]
-    assert "/tuned/dataset=digits+validation~200/" in path
-    name = next(part for part in path.split("/") if part.startswith("tune=")).removeprefix("tune=")
-    assert len(name) + len("average") <= METHODS_ROOM
-    assert plan.tokens["tune", name] == "tune+examples~50@100+repetitions~2"
-    assert plan.splits_at(path) == (("test",), ())
-    untuned = plan.paths.metrics(run.scenario, run.method, TrialBlock(0, 1), None)
-    assert "/metrics/" in untuned
-    assert "tune" not in untuned
+    folder = plan.jobs.run(run, TrialBlock(0, 1))
+    job = plan.jobs.job(folder)
+    assert job.tune.token == "tune+examples~50@100+repetitions~2"
+    assert job.evaluate == ("test",)
+    assert folder != plan.jobs.run(replace(run, tune=None), TrialBlock(0, 1))
 
 
 def test_a_tuned_method_says_that_it_needs_a_public_sample():
@@ -130,9 +127,9 @@ def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("exhibits")
     data = ["--data", str(found / "data")]
     words = ["--dataset", "digits+validation~200", "--out", str(found / "data")]
-    assert main(["stage", "prepare", *words]) == 0
+    assert jobs.stage("prepare", *words) == 0
     words = ["--partition", "by_label+clients~3", *data, "--out", str(found / "p")]
-    assert main(["stage", "partition", *words, "--trials", "0-1"]) == 0
+    assert jobs.stage("partition", *words, "--trials", "0-1") == 0
     assert compute("train", found, "local", "--clients", "0-2") == 0
     return found
 
@@ -145,7 +142,7 @@ def compute(stage, folder, out, *words, scenario=None):
     given = [word for kind, token in tokens.items() for word in (f"--{kind}", token)]
     given += ["--data", folder / "data", "--members", folder / "p", "--trials", "0-1"]
     given += ["--out", folder / out, "--timings", folder / f"{out}.times", *words]
-    return main(["stage", stage, *map(str, given)])
+    return jobs.stage(stage, *given)
 
 
 def computed(made, folder):

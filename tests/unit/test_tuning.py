@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise, product
 
+import jobs
 import numpy as np
 import plain
 import pytest
@@ -13,14 +14,14 @@ from contract import METHODS, ONE_SHOT, call, each, scores_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import GlobalModel
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import Rng
-from fedrepro.core.tuning import TUNE, parse_tuning, tuning_of
+from fedrepro.core.tuning import TUNE, tuning_of
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import load_prepared
+from fedrepro.planning.jobs import read_spec
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.tuning import tuned
 from fedrepro.training.examples import Examples
@@ -127,10 +128,10 @@ def folder(tmp_path_factory):
     """Digits with 200 validation examples among three clients by two partitions, and models."""
     found = tmp_path_factory.mktemp("tuned")
     data = found / "data"
-    assert main(["stage", "prepare", "--dataset", DATA, "--out", str(data)]) == 0
+    assert jobs.stage("prepare", "--dataset", DATA, "--out", str(data)) == 0
     for name, token in PARTITIONS.items():
         words = ["--partition", token, "--data", str(data), "--trials", "0-1"]
-        assert main(["stage", "partition", *words, "--out", str(found / name)]) == 0
+        assert jobs.stage("partition", *words, "--out", str(found / name)) == 0
     words = [*SCENARIO, "--clients", "0-2", "--out", str(found / "local.parquet")]
     assert compute("train", found, words) == 0
     return found
@@ -146,7 +147,7 @@ SCENARIO = [
 
 def compute(stage, folder, words):
     given = ["--data", folder / "data", "--members", folder / "few", "--trials", "0-1"]
-    return main(["stage", stage, *map(str, [*given, "--timings", folder / "t.parquet", *words])])
+    return jobs.stage(stage, *given, "--timings", folder / "t.parquet", *words)
 
 
 def rows_of(folder, tmp_path, *words):
@@ -225,17 +226,18 @@ def test_a_setting_that_a_method_cannot_give_is_left_out_tuned_as_well(folder, t
     assert frame["phase"].tolist() == ["final", "tuned"] * 2
 
 
-def test_a_job_says_a_bad_tuning_in_a_sentence(folder, capsys):
-    words = [*SCENARIO, "--local", "x", "--method", "average", "--out", "y", "--tune"]
-    assert compute("aggregate", folder, [*words, "tune+example~5"]) == 2
-    assert "did you mean 'examples'?" in capsys.readouterr().err
-    assert compute("aggregate", folder, [*words, "tune+lr~0"]) == 2
-    assert "parameter 'lr' must be above 0" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [({"example": 5}, "did you mean 'examples'"), ({"lr": 0}, "parameter 'lr' must be above 0")],
+)
+def test_a_job_says_a_bad_tuning_in_a_sentence(values, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        read_spec("tune", {"name": "tune", **values})
 
 
 def test_a_tuning_is_read_as_it_is_written():
     spec = TUNE.spec({"examples": [100, 200], "lr": [0.01, 0.001]})
-    assert parse_tuning(spec.token) == spec
+    assert read_spec("tune", spec.entry) == spec
     assert [one.token for one in spec.expand()] == [
         "tune+examples~100", "tune+examples~100+lr~0.001",
         "tune+examples~200", "tune+examples~200+lr~0.001",

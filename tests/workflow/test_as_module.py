@@ -10,6 +10,10 @@ from pathlib import Path
 import loaded
 import pytest
 
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.jobs import log_of
+from fedrepro.planning.plan import Plan
+
 ROOT = Path(__file__).parents[2]
 SNAKEFILE = """
 configfile: "config/config.yaml"
@@ -23,7 +27,6 @@ module fedrepro:
 
 use rule * from fedrepro as fedrepro_*
 """
-PARTITIONS = "results/tiny/seed=0/partitions/dataset=digits/partition={}/trials=0-1"
 
 pytestmark = pytest.mark.workflow
 
@@ -41,11 +44,13 @@ def run(folder: Path, *words: str, more: str = "") -> loaded.Done:
 
 
 def test_jobs_of_a_module_are_preloaded_and_handlers_of_both_run(folder):
-    targets = [f"{PARTITIONS.format(p)}/partition.parquet" for p in ("pooled", "iid+clients~2")]
+    plan = Plan(Config(), load_exhibits(), "tiny")
+    pairs = [pair for pair in plan.partitions(list(plan.exhibits)) if pair[0].name == "digits"][:2]
+    targets = [plan.jobs.partition(*pair, plan.blocks(1)[0]) for pair in pairs]
     done = run(folder, "--config", "scale=tiny", "--", *targets)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (folder / "theirs").exists()
-    log = next((folder / "results/tiny/logs/partitions").rglob("dataset=digits/*/*.log"))
+    log = folder / log_of(str(Path(targets[0]).parent))
     peak = re.search(r"peak, (\d+) MiB", log.read_text())
     assert peak
     assert int(peak[1]) > 300  # with all packages loaded

@@ -21,7 +21,11 @@ from cluster import DATABASE, Cluster, lacking, until
 from test_workflow import BIN, checkout, environment
 
 from fedrepro.core.local_models import read_models
+from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared
+from fedrepro.planning.config import Config, Granularity, load_exhibits
+from fedrepro.planning.jobs import TrialBlock, dataset_folder
+from fedrepro.planning.plan import Plan
 
 pytestmark = [
     pytest.mark.workflow,
@@ -38,8 +42,9 @@ main()
 """
 # in place of `fedrepro`: trouble for this stage and client, unless it was met before
 TROUBLED = """#!/bin/sh
-for word; do [ "$before" = --clients ] && client=$word; before=$word; done
-for trouble in {folder}/$2$client.*; do
+stage=$(echo "$2" | sed -n 's/.*"stage": "\\([a-z]*\\)".*/\\1/p')
+client=$(echo "$2" | sed -n 's/.*"clients": .\\([0-9]*\\),.*/\\1/p')
+for trouble in {folder}/$stage$client.*; do
   met={folder}/met/${{trouble##*/}}
   [ -e "$trouble" ] && mkdir "$met" 2> {folder}/error || continue
   echo "$SLURM_JOB_ID" > "$met/part" && mv "$met/part" "$met/job"
@@ -62,10 +67,6 @@ time.sleep(600)
 """
 WAIT = "exec sleep 600"
 BUSY = 400  # seconds that a step may take where much else runs
-MODELS = (
-    "results/tiny/seed=0/models/dataset=digits/partition=dirichlet+clients~4/model=mlp"
-    "/training=adam+epochs~1/trials=0/clients={client}/local.parquet"
-)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,11 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     """Without accounts: a login that ends, a node that dies, jobs cancelled, timed out, requeued or
     out of memory."""
     site = Site(tmp_path / "clone", cluster)
-    targets = [MODELS.format(client=client) for client in range(4)]
+    small = Granularity(clients_per_job=1, trials_per_job=1)  # as the profile has it
+    plan = Plan(Config(granularity=small), load_exhibits(of=["pfnm/figure-2b"]), "tiny")
+    runs = plan.exhibit("pfnm/figure-2b").runs
+    scenario = next(r.scenario for r in runs if r.stage == "aggregate" and r.scenario.clients == 4)
+    targets = plan.jobs.local(scenario, TrialBlock(0, 0)).files
     site.meets(
         "prepare.login", "prepare.node", "train0.cancelled", "train1.late", "train3.requeued"
     )
@@ -181,7 +186,7 @@ def test_a_run_that_needs_accounts_goes_on_when_they_were_away(cluster, tmp_path
     cluster.begin_with_accounts("MinJobAge=60\n")
     site = Site(tmp_path / "clone", cluster)
     site.meets("prepare.away")
-    target = "results/tiny/datasets/dataset=digits"
+    target = dataset_folder("tiny", components("dataset")["digits"].spec())
     run = site.start(target)
     job = site.job("prepare.away")
     cluster.stop("slurmdbd")

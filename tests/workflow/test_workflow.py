@@ -8,6 +8,7 @@ import html
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import exact
 import loaded
@@ -30,13 +32,17 @@ from fedrepro.cli import preload, preloaded
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.local_models import read_models
 from fedrepro.core.packs import exhibits_of
+from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.jobs import dataset_folder
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 FIGURES = ("pfnm/figure-2a", "pfnm/figure-2b")
 SUFFIXES = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
+
+DIGITS = components("dataset")["digits"].spec()
 
 pytestmark = pytest.mark.workflow
 
@@ -210,15 +216,15 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
     matched = [line for line in drawn if line.startswith("2,PFNM,")]
     assert len(matched) > 5
     assert set(matched) <= set(whole)
-    measured = sorted((folder / "results/tiny/seed=0").rglob("metrics.parquet"))
+    measured = sorted((folder / "results/tiny").rglob("metrics.parquet"))
     assert len(measured) == 3  # matching in two trials, and a method in rounds in one
     for path in measured:
-        other = finished / path.relative_to(folder).parents[1] / "trials=0-1/metrics.parquet"
-        assert set() < rows_of(path) <= rows_of(other)
-    trained = sorted((folder / "results/tiny/seed=0/models").rglob("local.parquet"))
-    (scenario,) = {path.relative_to(folder).parents[2] for path in trained}
+        base = str(path.parent.relative_to(folder)).partition("-trials-")[0]
+        assert set() < rows_of(path) <= rows_of(finished / f"{base}-trials-0-1/metrics.parquet")
+    trained = sorted((folder / "results/tiny/train").rglob("local.parquet"))
+    (scenario,) = {str(path.relative_to(folder)).partition("-trials-")[0] for path in trained}
     assert len(trained) == 4
-    same_models(finished / scenario / "trials=0-1/clients=0-1/local.parquet", trained)
+    same_models(finished / f"{scenario}-trials-0-1-clients-0-1/local.parquet", trained)
     run(folder, f"{SMALL}.models")  # made again from the files of single clients
     kept = json.loads((folder / f"{SMALL}.models/models.json").read_text())["models"]
     assert [one["trial"] for one in kept] == [0, 1]
@@ -339,42 +345,39 @@ def descendants(root: int) -> list[int]:
 def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     edit(own_exhibits(folder), "sigma2: [0.01, 0.05,", "sigma2: [0.02, 0.05,")
-    # tokens.csv explains the short names of longer sweeps, one of which has the same grid
     said = dry_run(folder, "--printshellcmds")
-    assert rules_in(said) == {"aggregate", "exhibit", "claims", "site", "tokens"}
-    measured = [line for line in commands_in(said) if "stage aggregate" in line]
+    assert rules_in(said) == {"aggregate", "exhibit", "claims", "site"}
+    measured = [job for job in jobs_in(said) if job["stage"] == "aggregate"]
     assert measured
-    assert all("--method pfnm+sigma2~0.02@" in line.replace("'", "") for line in measured)
+    assert all(job["method"]["sigma2"][0] == 0.02 for job in measured)
 
 
 def made_anew(folder: Path, *words: str) -> list[str]:
-    """The files under results/ that a dry run would compute."""
-    found = [re.search(r"--out '?([^ ']+)", command) for command in commands(folder, *words)]
-    paths = [match[1] for match in found if match]
-    computed = [path for path in paths if path.startswith("results/tiny/")]
-    return [path for path in computed if "tokens" not in path]
+    """The folders under results/ that a dry run would compute."""
+    found = [job["out"] for job in jobs_in(dry_run(folder, "--printshellcmds", *words))]
+    return [out for out in found if out.startswith("results/tiny/")]
 
 
 def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path):
     """What was computed stays; only what is new is planned, file by file."""
     folder = copy_of(finished, tmp_path)
     exhibits = own_exhibits(folder)
-    had = {path for path in products(folder) if path.startswith("results/")}
+    had = {str(Path(path).parent) for path in products(folder) if path.startswith("results/")}
     average = "  - {name: average, label: parameter average}\n"
     added = "  - {name: concatenation, class_weights: false, label: as it is}\n"
     concatenation = "  - {name: concatenation, label"
     edit(exhibits, average + concatenation, average + added + concatenation)
     new = made_anew(folder)
     assert len(new) == 4  # two partitions, two numbers of clients
-    assert all("/methods=concatenation+" in path for path in new)
+    assert all("-concatenation-" in path for path in new)
 
     fewer = "      trials: 2\n      trials_of: {KD: 1}\n"
     edit(exhibits, fewer, fewer.replace("trials: 2", "trials: 3", 1))
     new = made_anew(folder)
     assert not had & set(new)
-    more = [path for path in new if "/methods=concatenation+" not in path]
+    more = [path for path in new if "-concatenation-" not in path]
     assert more
-    assert all("/trials=2-3/" in path for path in more)
+    assert all("-trials-2-3" in path for path in more)
     assert not any("distillation" in path for path in more)
 
 
@@ -411,7 +414,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "components/datasets/digits.py", "version=1", "version=9",
-            {"prepare", "partition", "train", "aggregate", "tune", "federate", "peer", "exhibit",
+            {"prepare", "partition", "train", "aggregate", "federate", "peer", "exhibit",
              "table", "partition_maps", "claims", "site"},
         ),
     ],
@@ -462,7 +465,7 @@ def test_a_job_that_failed_is_given_more_memory_and_time(tmp_path):
         "--cluster-generic-submit-cmd", "sh submit",
         # at the end it waits for the profile's half minute
         "--seconds-between-status-checks", "1", "--max-status-checks-per-second", "10",
-        "results/tiny/datasets/dataset=digits",
+        dataset_folder("tiny", DIGITS),
     )  # fmt: skip
     assert done.returncode != 0
     lines = (folder / "submitted").read_text().splitlines()
@@ -479,7 +482,7 @@ def test_a_machine_without_slurm_is_told_before_any_job(tmp_path):
     tools.mkdir()
     for name in ("bash", "sh", "which"):
         (tools / name).symlink_to(shutil.which(name) or "")
-    words = ["--profile", "profiles/slurm", "results/tiny/datasets/dataset=digits"]
+    words = ["--profile", "profiles/slurm", dataset_folder("tiny", DIGITS)]
     done = snakemake(folder, *words, PATH=f"{tools}{os.pathsep}{BIN}")
     assert done.returncode != 0
     assert "there is no sbatch here" in done.stderr
@@ -492,6 +495,12 @@ def commands(folder: Path, *words: str) -> set[str]:
     return commands_in(dry_run(folder, "--printshellcmds", *words))
 
 
+def jobs_in(text: str) -> list[dict[str, Any]]:
+    """The json of all jobs that a dry run shows."""
+    words = [shlex.split(command) for command in sorted(commands_in(text))]
+    return [json.loads(line[2]) for line in words if line[:2] == ["fedrepro", "job"]]
+
+
 def commands_in(text: str) -> set[str]:
     lines = text.split("\n")
     return {line.split(": ", 1)[1] for line in lines if line.startswith("Shell command: ")}
@@ -502,7 +511,7 @@ def test_the_paper_scale_plans_the_real_work_in_a_fresh_clone(tmp_path):
     text = dry_run(folder, "reports/paper/pfnm/figure-2a.svg")
     for part in ("download", "prepare", "partition", "train", "aggregate", "federate", "exhibit"):
         assert f"\n{part} " in text
-    assert "homogeneous+clients~30" in text
+    assert "-homogeneous-" in text
 
 
 TUNED = """
@@ -532,10 +541,10 @@ def test_one_job_tunes_at_all_sizes_and_also_measures_what_came(tmp_path):
     folder = checkout(tmp_path / "tuned")
     (folder / "config/exhibits/tuned.yaml").write_text(TUNED)
     target = "reports/tiny/tuned/figure-1.csv"
-    jobs = [line for line in commands(folder, target) if "stage aggregate" in line]
-    assert sorted(part for line in jobs for part in re.findall(r"--tune .(\S+). ", line)) == [
-        "tune+examples~50@100", "tune+examples~50@100+repetitions~2",
-    ]  # fmt: skip
+    jobs = jobs_in(dry_run(folder, "--printshellcmds", target))
+    tunes = [job["tune"] for job in jobs if "tune" in job]
+    assert {tune.get("repetitions", 1) for tune in tunes} == {1, 2}
+    assert all(tune["examples"] == [50, 100] for tune in tunes)
     run(folder, target)
     with (folder / target).open() as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "accuracy"]
@@ -544,20 +553,19 @@ def test_one_job_tunes_at_all_sizes_and_also_measures_what_came(tmp_path):
         for size in ("50", "100")
         for label in ("average", "average tuned", "sample alone")
     }
-    assert len(list((folder / "results").rglob("tuned/**/metrics.parquet"))) == 2
+    assert len(list((folder / "results/tiny/aggregate").rglob("metrics.parquet"))) == 2
 
 
 def test_the_tree_is_readable_with_duckdb(finished):
     duckdb = pytest.importorskip("duckdb")
     query = f"""
-        select partition, avg(value) from read_parquet(
-            '{finished}/results/tiny/seed=0/metrics/**/metrics.parquet',
-            hive_partitioning=true, union_by_name=true)
+        select partition_name, partition_clients, avg(value) from read_parquet(
+            '{finished}/results/tiny/aggregate/*/metrics.parquet', union_by_name=true)
         where metric = 'accuracy' and split = 'test' and client is null
-        group by partition
+        group by partition_name, partition_clients
     """
-    found = dict(duckdb.sql(query).fetchall())
-    assert "dirichlet+clients~4" in found
+    found = {row[:2]: row[2] for row in duckdb.sql(query).fetchall()}
+    assert ("dirichlet", 4) in found
     assert all(0 < value <= 1 for value in found.values())
 
 
@@ -620,7 +628,11 @@ def test_more_clients_than_the_data_allow_is_one_sentence(tmp_path):
     assert done.returncode != 0
     last = done.stderr.splitlines()[-1]
     assert last.startswith("fedrepro: 5000 clients are more than"), done.stderr
-    assert not list((folder / "results").rglob("*clients~5000*/**/partition.parquet"))
+    assert not [
+        path
+        for path in (folder / "results/tiny/partition").rglob("job.json")
+        if json.loads(path.read_text())["partition"].get("clients") == 5000
+    ]
 
 
 def test_no_mirror_and_no_network_is_one_sentence(tmp_path):
@@ -656,8 +668,7 @@ def test_a_corrupted_file_in_the_mirror_is_named_and_not_used(tmp_path):
 
 def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    pooled = "results/tiny/seed=0/partitions/dataset=digits/partition=pooled"
-    (path,) = (folder / pooled).rglob("partition.parquet")
+    (path,) = (folder / "results/tiny/partition").glob("digits-pooled-*/partition.parquet")
     path.write_bytes(path.read_bytes()[:200])
     shutil.rmtree(folder / "reports/tiny")  # what is drawn already would not be drawn again
     figure = "reports/tiny/p2p/table-accuracy.csv"
@@ -686,7 +697,7 @@ def drawn_and_changed(folder: Path) -> dict[Path, bytes]:
 def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     drawn = drawn_and_changed(folder)
-    path = next((folder / "results/tiny/seed=0/metrics").rglob("*homogeneous*/**/metrics.parquet"))
+    path = next((folder / "results/tiny/aggregate").glob("digits-majority-*/metrics.parquet"))
     whole, times = path.read_bytes(), path.stat()
     path.write_bytes(whole[:200])
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -768,7 +779,8 @@ def test_the_report_of_a_partial_run_says_what_it_leaves_out(finished, tmp_path)
 @needs_mirror
 def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     folder = checkout(tmp_path / "mirror")
-    target = "results/paper/datasets/dataset=shakespeare+source~tiny+stride~100"  # of one file
+    tiny = components("dataset")["shakespeare"].spec({"source": "tiny", "stride": 100})
+    target = dataset_folder("paper", tiny)  # of one file
     run(folder, target, FEDREPRO_MIRROR=str(MIRROR), FEDREPRO_PRELOAD="0")
     assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()
 
@@ -784,7 +796,7 @@ def test_the_chosen_models_of_a_figure_are_those_that_were_measured(finished, tm
     with (folder / "reports/tiny/pfnm/figure-2b.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["metric"] == "accuracy"]
     wanted = {(row["clients"], row["method"]): row for row in rows if row["split"] == "test"}
-    data = load_prepared(next((folder / "results/tiny/datasets").iterdir()))
+    data = load_prepared(next((folder / "results/tiny/prepare").iterdir()))
     inputs = torch.from_numpy(np.array(data.inputs("test")))
     alone = [one for one in found if "ensemble" not in one["setting"]]
     assert {one["method"] for one in alone} >= {"PFNM", "parameter average", "KD"}

@@ -1,5 +1,7 @@
-"""What the rules ask the plan: names of inputs, and the full tokens behind the names in paths."""
+"""What the rules ask the plan: the jobs of folders, and what they read."""
 
+import itertools
+import json
 import os
 import re
 import sys
@@ -18,30 +20,20 @@ from fedrepro.cli import (
     take_failed,
 )
 from fedrepro.planning.boards import part_keys, parts_of
-from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
     load_exhibits,
     read_config,
     table_names,
 )
-from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.sources import digest_of_file
 from fedrepro.verdicts.printed import leave_out_mistaken
-from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.paths import TrialBlock, Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS
 from fedrepro.planning.plan import Plan
-from fedrepro.core.registry import (
-    SCENARIO,
-    WITHOUT_GRAPH,
-    components,
-    parse_settings,
-    parse_token,
-)
-from fedrepro.core.tuning import parse_tuning
+from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 
 put_on_path()
@@ -94,13 +86,6 @@ except FedreproError as error:
     raise WorkflowError(str(error)) from None
 
 
-def folder_of(kinds):
-    """The folders of these components, each a wildcard."""
-    return str(Path(*(f"{kind}={{{kind}}}" for kind in kinds)))
-
-
-SCENARIO_FOLDER = folder_of(WITHOUT_GRAPH)
-PEER_FOLDER = folder_of(SCENARIO)
 # Snakemake removes what a job wrote before it runs again. So all is drawn here, and copied to
 # `reports` once it is whole: a figure that was there stays while drawing it again fails.
 DRAWN = "results/drawn/{scale}"
@@ -130,20 +115,10 @@ def growing(amount):
 
 wildcard_constraints:
     scale="tiny|quick|paper",
-    seed=str(CONFIG.seed),
+    job="[^/]+",
     paper="[a-z0-9]+",
     exhibit=rf"(?!(?:claims|[1-9][0-9]*|{TABLES})\.)[a-z0-9-]+",
     board="[1-9][0-9]*",
-    dataset="[^/]+",
-    partition="[^/]+",
-    model="[^/]+",
-    training="[^/]+",
-    graph="[^/]+",
-    methods="[^/]+",
-    tune="[^/]+",
-    every=r"(\d+|auto)(\+until~[\d.e-]+)?(\+race~\d+)?",
-    trials=r"\d+(-\d+)?",
-    clients=r"\d+(-\d+)?",
 
 
 @cache
@@ -164,115 +139,76 @@ def scales_asked_for():
     return [s for s in SCALES if s == CONFIG.scale or f"/{s}/" in words]
 
 
-def say_what_changed():
-    """Warn of exhibits with mistakes, which are left out, and of components whose file changed
-    under the same version, in the scales asked for."""
+if workflow.is_main_process:
     for scale in scales_asked_for():
-        plan = plan_of(scale)
-        for sentence in (*plan.mistakes, *changed_components(plan)):
+        for sentence in plan_of(scale).mistakes:
             print(f"fedrepro: {sentence}", file=sys.stderr)
 
 
-if workflow.is_main_process:
-    say_what_changed()
+# ------------------------------------------------------------------------------ jobs that compute
 
 
-def full_token(wildcards, kind):
-    """The token that a name in a path stands for."""
-    name = getattr(wildcards, kind)
-    return plan_of(wildcards.scale).tokens.get((kind, name), name)
-
-
-def spec_of(wildcards, kind):
-    component = "method" if kind == "methods" else kind
-    return spec_named(component, full_token(wildcards, kind))
-
-
-@cache
-def spec_named(kind, token):
+def job_of(stage, wildcards):
+    """The job of a folder, as the plan has it."""
+    folder = f"results/{wildcards.scale}/{stage}/{wildcards.job}"
     try:
-        if kind == "tune":
-            return parse_tuning(token)
-        # settings that race may differ in their training
-        parsed = parse_settings if kind == "training" else parse_token
-        return parsed(kind, token)
+        return plan_of(wildcards.scale).job(folder)
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
 
-def scenario_of(wildcards):
-    return Scenario(**{kind: spec_of(wildcards, kind) for kind in kinds_of(wildcards)})
+# What these return takes wildcards alone: Snakemake does not run a job again for a parameter that
+# is made from its inputs or outputs.
+def text_of(stage):
+    """All that a job of this stage is told, as json."""
+    return lambda wildcards: job_of(stage, wildcards).text
 
 
-def kinds_of(wildcards):
-    """The components that a path names."""
-    return [kind for kind in SCENARIO if kind in wildcards.keys()]
+def digest_of(stage):
+    """What makes it run again beside its text: files and versions of its components."""
+    return lambda wildcards: job_of(stage, wildcards).digest
 
 
-def resolved(*kinds):
-    """All parameters and versions of these components: a change of either reruns the job."""
+def read_by(stage, name):
+    """The file or folder of this name that a job of this stage reads; all those of local models."""
 
-    def meaning(wildcards):
-        specs = [spec_of(wildcards, kind) for kind in kinds]
-        return ";".join(spec.resolved for spec in specs)
+    def paths(wildcards):
+        job = job_of(stage, wildcards)
+        return job.models if name == "local" else getattr(job, name) or []
 
-    return meaning
-
-
-def scenario_options(wildcards):
-    """The scenario as options of a stage."""
-    return [
-        part
-        for kind in kinds_of(wildcards)
-        for part in (f"--{kind}", full_token(wildcards, kind))
-    ]
+    return paths
 
 
-def data_folder(wildcards):
-    return plan_of(wildcards.scale).paths.dataset(spec_of(wildcards, "dataset"))
+def raw_files(wildcards):
+    """The files that a data set is made from; none if it is embedded in a package."""
+    job = job_of("prepare", wildcards)
+    return [f"{job.raw}/{name}" for name in files_of(job.specs["dataset"])]
 
 
-def public_folder(wildcards):
-    """Of the data set whose inputs a method has at the server, if it has any."""
-    found = public_data_of(spec_of(wildcards, "methods"))
-    return [plan_of(wildcards.scale).paths.dataset(found)] if found else []
+# --------------------------------------------------------------------------------- jobs that draw
 
 
-def partition_file(wildcards):
-    kinds = ("dataset", "partition")
-    return plan_of(wildcards.scale).partition_file(
-        *(spec_of(wildcards, k) for k in kinds), wildcards.trials
-    )
+OF_PLAN = {"seed": CONFIG.seed, "granularity": CONFIG.granularity.model_dump()}
 
 
-def model_files(wildcards):
-    trials = TrialBlock.parse(wildcards.trials)
-    return plan_of(wildcards.scale).model_files(scenario_of(wildcards), trials)
+def drawing(stage, **keys):
+    """The json of a job that draws.
 
+    keys: its arguments; texts may hold wildcards, and a function is asked what they come to.
+    """
 
-def model_options(wildcards):
-    """The same files as options of a stage: a command could not hold thousands of names."""
-    plan, scenario = plan_of(wildcards.scale), scenario_of(wildcards)
-    folder, clients = plan.paths.models_of(scenario), plan.client_pieces(scenario)
-    return ["--local", folder, "--local-clients", str(clients)]
+    def text(wildcards):
+        given = {
+            key: (
+                value.format(**wildcards)
+                if isinstance(value, str)
+                else value(wildcards) if callable(value) else value
+            )
+            for key, value in keys.items()
+        }
+        return json.dumps({"stage": stage, **given})
 
-
-def measured_splits(wildcards, output):
-    """The splits to measure on, for every exhibit that shows this run."""
-    evaluate, follow = plan_of(wildcards.scale).splits_at(output.metrics)
-    return [
-        word
-        for option, splits in (("--evaluate", evaluate), ("--follow", follow))
-        if splits
-        for word in (option, *splits)
-    ]
-
-
-def splits_and_public_inputs(wildcards, input, output):
-    """The same, and the folder of inputs that the server has beside; in one parameter, because
-    another command would run again what needs neither."""
-    public = ["--public", *input.public] if input.public else []
-    return [*measured_splits(wildcards, output), *public]
+    return text
 
 
 def exhibit_of(wildcards):
@@ -307,10 +243,6 @@ def shown_keys_of_paper(wildcards):
     ]
 
 
-def shortened_tokens(wildcards):
-    return [",".join(row) for row in plan_of(wildcards.scale).shortened]
-
-
 def report_of_configured_scale():
     """The plan is made here, before any job, so that a mistake in what the configuration asks for
     ends in one sentence; where files are asked for by their names, others do not matter.
@@ -337,7 +269,7 @@ def there_for_report(wildcards):
     keys = selected_keys(wildcards)
     whole = set(whole_exhibits(reports, keys, wildcards.scale))
     found = [
-        plan.paths.exhibit(e.key, e.suffix) for e in plan.selected if e.key in whole
+        plan.exhibit_file(e.key, e.suffix) for e in plan.selected if e.key in whole
     ]
     missing = [key for key in keys if key not in whole]
     made = {
@@ -361,29 +293,12 @@ def there_for_report(wildcards):
     return found
 
 
-def raw_files(wildcards):
-    """The files that a data set is made from; none if it is embedded in a package."""
-    spec = spec_of(wildcards, "dataset")
-    return [f"resources/{spec.name}/{name}" for name in files_of(spec)]
-
-
-def features_of(wildcards):
-    """What the features of a data set depend on; a changed extractor prepares it again."""
-    try:
-        return resolved_features(spec_of(wildcards, "dataset"))
-    except FedreproError as error:
-        raise WorkflowError(str(error)) from None
-
-
 def metrics_files(wildcards):
     return plan_of(wildcards.scale).metrics_files(exhibit_of(wildcards))
 
 
 def timings_files(wildcards):
-    return [
-        str(Path(path).with_name("timings.parquet"))
-        for path in metrics_files(wildcards)
-    ]
+    return [path.replace(METRICS, TIMINGS) for path in metrics_files(wildcards)]
 
 
 def claims_said(wildcards):
@@ -391,39 +306,23 @@ def claims_said(wildcards):
     return digest_of_file(str(claims_file(wildcards.paper)))
 
 
-def one_shot_blocks(wildcards):
-    """The scenarios and blocks of trials in which an exhibit has one-shot methods."""
-    plan = plan_of(wildcards.scale)
-    return dict.fromkeys(
-        (run.scenario, block)
-        for run, trials in exhibit_of(wildcards).trials.items()
-        if run.method.component.meta["kind"] == "one_shot"
-        for block in plan.blocks(trials)
-    )
+def read_by_exhibit(name):
+    """The files or folders of this name that the one-shot jobs of an exhibit read."""
 
+    def paths(wildcards):
+        jobs = plan_of(wildcards.scale).jobs_of(exhibit_of(wildcards))
+        found = [
+            job
+            for job in jobs
+            if "method" in job.specs
+            and job.specs["method"].component.meta["kind"] == "one_shot"
+        ]
+        each = [
+            job.models if name == "local" else [getattr(job, name)] for job in found
+        ]
+        return list(dict.fromkeys(itertools.chain(*each)))
 
-def data_of_exhibit(wildcards):
-    paths = plan_of(wildcards.scale).paths
-    return list(
-        dict.fromkeys(paths.dataset(s.dataset) for s, _ in one_shot_blocks(wildcards))
-    )
-
-
-def partitions_of_exhibit(wildcards):
-    plan = plan_of(wildcards.scale)
-    return [
-        plan.partition_file(scenario.dataset, scenario.partition, block)
-        for scenario, block in one_shot_blocks(wildcards)
-    ]
-
-
-def models_of_exhibit(wildcards):
-    plan = plan_of(wildcards.scale)
-    return [
-        path
-        for scenario, block in one_shot_blocks(wildcards)
-        for path in plan.model_files(scenario, block)
-    ]
+    return paths
 
 
 def labels_of(wildcards):
@@ -461,7 +360,7 @@ def partitions_of_selected(wildcards):
     plan = plan_of(wildcards.scale)
     (first,) = plan.blocks(1)
     return [
-        plan.partition_file(*pair, first)
+        plan.jobs.partition(*pair, first)
         for pair in plan.partitions(selected_keys(wildcards))
     ]
 
@@ -469,7 +368,7 @@ def partitions_of_selected(wildcards):
 def data_of_selected(wildcards):
     plan = plan_of(wildcards.scale)
     datasets = dict.fromkeys(d for d, _ in plan.partitions(selected_keys(wildcards)))
-    return [plan.paths.dataset(dataset) for dataset in datasets]
+    return [plan.jobs.dataset(dataset) for dataset in datasets]
 
 
 def resolved_graphs(wildcards):
@@ -481,7 +380,7 @@ def resolved_graphs(wildcards):
 def graph_maps_of_selected(wildcards):
     """The drawings of graphs, where the selected exhibits have methods on such."""
     plan = plan_of(wildcards.scale)
-    return [plan.paths.graph_maps] if plan.graphs(selected_keys(wildcards)) else []
+    return [plan.maps_folder("graphs")] if plan.graphs(selected_keys(wildcards)) else []
 
 
 def selected_keys_of_paper(wildcards):
@@ -514,7 +413,7 @@ def parts_of_board(wildcards):
     if wildcards.board not in plan.files[paper].boards:
         raise WorkflowError(f"there is no leaderboard {paper}/{wildcards.board}")
     return [
-        plan.paths.exhibit(exhibit.key, suffix)
+        plan.exhibit_file(exhibit.key, suffix)
         for exhibit in parts_of(plan, paper, wildcards.board)
         for suffix in (".csv", ".choice.csv", ".json")
     ]
@@ -541,10 +440,10 @@ def boards_of_selected(wildcards):
 def selected_files(wildcards):
     """What people look at: a table or a figure."""
     plan = plan_of(wildcards.scale)
-    return [plan.paths.exhibit(e.key, e.suffix) for e in plan.selected]
+    return [plan.exhibit_file(e.key, e.suffix) for e in plan.selected]
 
 
 def selected_timings(wildcards):
     plan = plan_of(wildcards.scale)
     runs = dict.fromkeys(path for e in plan.selected for path in plan.metrics_files(e))
-    return [str(Path(path).with_name("timings.parquet")) for path in runs]
+    return [path.replace(METRICS, TIMINGS) for path in runs]

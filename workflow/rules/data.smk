@@ -11,32 +11,56 @@ rule download:
     resources:
         mem_mb=growing(500),
         runtime=growing(120),
+    params:
+        job=drawing(
+            "download",
+            dataset="{name}",
+            file="{file}",
+            out="resources/{name}/{file}",
+        ),
     message:
         "downloading {wildcards.name}/{wildcards.file}"
     shell:
-        "fedrepro stage download --dataset {wildcards.name} --file {wildcards.file:q}"
-        " --out {output:q} 2> {log:q}"
+        "fedrepro job {params.job:q} 2> {log:q}"
 
 
 rule prepare:
     input:
         raw_files,
     output:
-        directory("results/{scale}/datasets/dataset={dataset}"),
+        directory("results/{scale}/prepare/{job}"),
     log:
-        "results/{scale}/logs/datasets/dataset={dataset}.log",
+        "results/{scale}/logs/prepare/{job}.log",
     conda:
         "../../envs/environment.yaml"
     resources:
         mem_mb=growing(3000),
         runtime=growing(120),
     params:
-        dataset=lambda wildcards: full_token(wildcards, "dataset"),
-        raw=lambda wildcards: f"resources/{spec_of(wildcards, 'dataset').name}",
-        resolved=resolved("dataset"),
-        features=features_of,
+        job=text_of("prepare"),
+        digest=digest_of("prepare"),
     message:
-        "preparing {wildcards.dataset}"
+        "{rule} {wildcards.job}"
     shell:
-        "fedrepro stage prepare --dataset {params.dataset:q} --raw {params.raw:q}"
-        " --out {output:q} 2> {log:q}"
+        "fedrepro job {params.job:q} 2> {log:q}"
+
+
+rule partition:
+    input:
+        data=read_by("partition", "data"),
+    output:
+        "results/{scale}/partition/{job}/partition.parquet",
+    log:
+        "results/{scale}/logs/partition/{job}.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(30),
+    params:
+        job=text_of("partition"),
+        digest=digest_of("partition"),
+    message:
+        "{rule} {wildcards.job}"
+    shell:
+        "fedrepro job {params.job:q} 2> {log:q}"

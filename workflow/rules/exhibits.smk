@@ -12,18 +12,20 @@ rule exhibit:
         mem_mb=growing(1000),
         runtime=growing(20),
     params:
+        job=drawing(
+            "exhibit",
+            exhibit="{paper}/{exhibit}",
+            scale="{scale}",
+            **OF_PLAN,
+            out=f"{DRAWN}/{{paper}}/{{exhibit}}",
+        ),
         settings=exhibit_settings,
         caption=caption_of,
-        seed=CONFIG.seed,
-        trials=CONFIG.granularity.trials_per_job,
-        out=f"{DRAWN}/{{paper}}/{{exhibit}}",
         schema=SCHEMA_VERSION,
     message:
         "drawing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
     shell:
-        "fedrepro stage exhibit --scale {wildcards.scale} --seed {params.seed}"
-        " --trials-per-job {params.trials} --exhibit {wildcards.paper}/{wildcards.exhibit}"
-        " --out {params.out:q} 2> {log:q}"
+        "fedrepro job {params.job:q} 2> {log:q}"
 
 
 use rule exhibit as table with:
@@ -90,9 +92,9 @@ rule models:
     input:
         numbers="reports/{scale}/{paper}/{exhibit}.csv",
         about="reports/{scale}/{paper}/{exhibit}.json",
-        data=data_of_exhibit,
-        partitions=partitions_of_exhibit,
-        models=models_of_exhibit,
+        data=read_by_exhibit("data"),
+        partitions=read_by_exhibit("members"),
+        models=read_by_exhibit("local"),
     output:
         directory("reports/{scale}/{paper}/{exhibit}.models"),
     log:
@@ -104,15 +106,16 @@ rule models:
         runtime=growing(240),
         gpu=GPUS,
     params:
-        seed=CONFIG.seed,
-        trials=CONFIG.granularity.trials_per_job,
-        clients=CONFIG.granularity.clients_per_job,
+        job=drawing(
+            "models",
+            exhibit="{paper}/{exhibit}",
+            scale="{scale}",
+            **OF_PLAN,
+            reports="reports/{scale}",
+            out="reports/{scale}/{paper}/{exhibit}.models",
+        ),
         device=CONFIG.device,
     message:
         "keeping the chosen models of {wildcards.paper} {wildcards.exhibit}"
     shell:
-        "fedrepro stage models --scale {wildcards.scale} --seed {params.seed}"
-        " --trials-per-job {params.trials} --clients-per-job {params.clients}"
-        " --exhibit {wildcards.paper}/{wildcards.exhibit}"
-        " --reports reports/{wildcards.scale} --device {params.device} --threads {threads}"
-        " --out {output:q} 2> {log:q}"
+        "fedrepro job {params.job:q} --device {params.device} --threads {threads} 2> {log:q}"

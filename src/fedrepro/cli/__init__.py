@@ -27,8 +27,7 @@ def hand_over(mirror: str, checkpoint_seconds: float, components: Sequence[str] 
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
-    if components or outside.NAMED not in os.environ:
-        outside.name_files(components)
+    outside.name_also(components)
 
 
 def name_configured() -> None:

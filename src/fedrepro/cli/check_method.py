@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 def check_method(
     method: Annotated[str, typer.Argument(help="a file, such as mine.py, or a method's name")],
+    model: Annotated[
+        str, typer.Option(help="network, such as resnet8+norm~batch or nets.py:Net")
+    ] = "",
 ) -> None:
     """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
     from fedrepro.own import check_method as stage
 
     failed = 0
     for item in stage.methods_of(method):
-        checked = stage.check_method(item)
+        checked = stage.check_method(item, model)
         _show(checked)
         failed += not checked.passes
     raise typer.Exit(int(bool(failed)))
@@ -54,6 +57,9 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     kind = METHOD_KINDS[meta["kind"]]
     inputs = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
     rows = [("kind", kind.words), ("sees", "; ".join([*inputs, *needs]))]
+    if meta["merges"]:
+        words = "averages running statistics with the weights, by its parameter batchnorm otherwise"
+        rows.append(("BatchNorm", words))
     if meta["one_start"]:
         rows.append(("asks for", "models that trained from one start"))
     if not numbers:

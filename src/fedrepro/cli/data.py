@@ -124,10 +124,10 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
 
 
 def _prepare(spec: Spec, folder: Path) -> None:
-    from fedrepro.planning.paths import folder_of
+    from fedrepro.core.tokens import named
     from fedrepro.stages import data
 
-    out = folder / folder_of([spec])
+    out = folder / named([spec], [spec])
     if data.is_prepared(spec, out):
         console.print(f"{spec.token}: ready in {out}", soft_wrap=True)
         return

@@ -12,12 +12,13 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import read_token
 from fedrepro.core.spec import Spec
 from fedrepro.core.temporary import temporary_folder
+from fedrepro.core.tokens import shown_name
 from fedrepro.data.membership import read_members, table_of, write_partition
 from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
 from fedrepro.drawings import maps
 from fedrepro.drawings.maps import PartitionMap, graph_map, render
-from fedrepro.planning.paths import Paths, names_of
+from fedrepro.planning.jobs import dataset_folder
 
 SUFFIXES = (".svg", ".png")
 
@@ -32,7 +33,7 @@ def draw_partition(
     """
     partition, data = read_token("partition", token), read_token("dataset", dataset)
     files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
-    target = _target(out, "--".join(names_of((data, partition))), files)
+    target = _target(out, shown_name(data, partition), files)
     drawn = drawn_partition(partition, data, trial, seed, raw)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, asdict(drawn.skew)
@@ -47,7 +48,7 @@ def draw_graph(
     neither svg nor png.
     """
     graph = read_token("graph", token)
-    target = _target(out, f"{names_of([graph])[0]}--{clients}")
+    target = _target(out, f"{shown_name(graph)}--{clients}")
     drawn = graph_map(graph, clients, seed, trial)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, drawn.words
@@ -76,7 +77,7 @@ def drawn_partition(
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
     """The data set as a run left it, or else prepared in `folder` from its raw files."""
     for scale in ("quick", "paper", "tiny"):
-        path = Path(Paths(scale, 0).dataset(dataset))
+        path = Path(dataset_folder(scale, dataset))
         if raw is None and (path / "dataset.json").exists():
             return load_prepared(path)
     source = raw or Path("resources") / dataset.name

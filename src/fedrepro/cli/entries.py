@@ -24,10 +24,10 @@ def submit(
     """Write a method of `also` and what was computed of it as an entry that others can verify."""
     from fedrepro.stages import entries
 
-    folder, left_out = entries.submit(key, method, scale, by, out)
+    folder, sentences = entries.submit(key, method, scale, by, out)
     say(f"{folder}: {', '.join(entries.read_entry(folder).exhibits)}")
-    for name, why in left_out.items():
-        say(f"not part of it: {name} ({why})")
+    for sentence in sentences:
+        say(sentence)
     say(f"hold it to its numbers before you send it: fedrepro verify {folder}")
 
 

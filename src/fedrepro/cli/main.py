@@ -1,4 +1,4 @@
-"""Entry point: stages go through argparse and load little; commands for people use typer."""
+"""Entry point: jobs go through argparse and load little; commands for people use typer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NOBODY_READS = 141  # the reader of a pipe is gone, as a shell has it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a stage or a command; what goes wrong becomes a sentence and an exit status."""
+    """Run a job or a command; what goes wrong becomes a sentence and an exit status."""
     return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
 
 
 def run_here(arguments: Sequence[str]) -> int:
-    """Run a stage or a command in this process."""
+    """Run a job or a command in this process."""
     return _guarded(_here, arguments)
 
 
@@ -89,7 +89,7 @@ def _said(error: Exception, arguments: Sequence[str]) -> int:
     from fedrepro.core.outside import own_fault
 
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
-    own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["stage"]
+    own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["job"]
     if own and sentence is None:
         where = (
             "its whole trace stands above this line, in the log of the job"
@@ -107,7 +107,7 @@ def _said(error: Exception, arguments: Sequence[str]) -> int:
 
 def _there_or_here(arguments: list[str]) -> int:
     # asked before anything else is imported: a job that is handed over costs no imports
-    if arguments[:1] == ["stage"] and "FEDREPRO_PRELOADED" in os.environ:
+    if arguments[:1] == ["job"] and "FEDREPRO_PRELOADED" in os.environ:
         from fedrepro.cli.preloaded import run_preloaded
 
         status = run_preloaded(arguments)
@@ -125,10 +125,10 @@ def _here(command: list[str]) -> int:
     arithmetic.pin()
     loaded()  # what is stamped into files is what is loaded from here on
     name_configured()
-    if arguments[:1] == ["stage"]:
-        from fedrepro.cli.stage import run_stage
+    if arguments[:1] == ["job"]:
+        from fedrepro.cli.job import run_job
 
-        return run_stage(arguments[1:])
+        return run_job(arguments[1:])
     # numerical libraries read this when they are loaded; on a busy machine their threads wait
     # for each other and can take ten times as long as one
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

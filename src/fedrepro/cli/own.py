@@ -21,11 +21,11 @@ ALL = "all"
 MOST_CLASSES = 30  # of a confusion matrix that is printed
 
 Model = Annotated[
-    str | None, typer.Option(help="token of the architecture: of convolutions, or a @module")
+    str | None, typer.Option(help="such as resnet20+norm~batch, lenet5, or file.py:Class")
 ]
 ShapeText = Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")]
 Layers = Annotated[
-    str | None, typer.Option(help="names of the layers in order, if the files leave it open")
+    str | None, typer.Option(help="names of the layers in order, where files have another")
 ]
 LabelColumn = Annotated[str, typer.Option(help="column of a csv that holds the class")]
 Divide = Annotated[
@@ -73,7 +73,7 @@ def combine(
         Path | None, typer.Option(help="state dict that all clients started from, .pt")
     ] = None,
     same_start: Annotated[
-        bool, typer.Option("--same-start", help="the models trained from one start: do not look")
+        bool, typer.Option("--same-start", help="the models trained from one start")
     ] = False,
     labels: Annotated[
         Path | None,

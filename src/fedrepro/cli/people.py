@@ -167,6 +167,9 @@ def plan(
     cores: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="cores that will share the work")
     ] = 2,
+    listed: Annotated[
+        bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
+    ] = False,
 ) -> None:
     """How many jobs, hours and GiB a target still takes, from measured rates."""
     from fedrepro.planning.config import load_config
@@ -176,6 +179,11 @@ def plan(
     scale, key = parse_target(target, load_config().scale)
     whole = planned(scale)
     leave_out_mistaken(whole)
+    if listed:
+        wanted = [whole.exhibit(key)] if key else whole.selected
+        for text in dict.fromkeys(job.text for one in wanted for job in whole.jobs_of(one)):
+            typer.echo(text)
+        return
     estimate = forecast(whole, key)
     table = table_of("stage", "jobs to run", "hours of one core")
     for stage, jobs in estimate.jobs.items():

@@ -115,7 +115,7 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
         ended = os.pidfd_open(pid)
         with suppress(OSError):
             channel.sendall(STARTED)
-        while ended not in select.select([channel, ended], [], [])[0]:
+        while ended not in select.select([channel.fileno(), ended], [], [])[0]:
             numbers = b""
             with suppress(OSError):
                 numbers = channel.recv(16)
@@ -182,7 +182,7 @@ def main(listening: int, lifeline: int) -> None:
     own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)
 
     def serve(seconds: float | None = 0) -> None:
-        while ready := select.select([listener, lifeline], [], [], seconds)[0]:
+        while ready := select.select([listener.fileno(), lifeline], [], [], seconds)[0]:
             if lifeline in ready:  # the workflow has ended; jobs end with this process
                 os._exit(0)
             accept(listener, own)

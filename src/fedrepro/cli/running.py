@@ -15,7 +15,8 @@ import typer
 
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.core.errors import FedreproError
-from fedrepro.planning.words import SHORT, RunWords
+from fedrepro.core.names import SHORT
+from fedrepro.planning.words import RunWords
 
 list_app = typer.Typer(help="The names that `fedrepro run` takes.", no_args_is_help=True)
 COMMAND_LINE = "COMMANDLINE"  # where click has an option from that a person gave
@@ -36,7 +37,7 @@ def run(
     partition: Annotated[
         str, typer.Option(help="who holds what, such as iid, dirichlet:0.1 or two-labels")
     ] = RunWords.partition,
-    model: Annotated[str, typer.Option(help="network, such as mlp, mlp:200@200 or lenet5")] = (
+    model: Annotated[str, typer.Option(help="network, such as mlp, resnet20, or file.py:Class")] = (
         RunWords.model
     ),
     rounds: Annotated[int, typer.Option(help="of methods in rounds")] = RunWords.rounds,

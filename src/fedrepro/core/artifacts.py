@@ -25,6 +25,7 @@ import numpy as np
 import xxhash
 
 from fedrepro.core.errors import FedreproError, disk_error, printable
+from fedrepro.core.kinds import STAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,7 @@ Source = Mapping[str, Any]  # provenance
 # Raised whenever files are written in another way. Files of version 1 have no checksums.
 SCHEMA_VERSION = 2
 BEFORE_CHECKSUMS = 1
-TREES = ("seed=", "dataset=")  # how the first of a tree's folders begins
+TREES = frozenset({"prepare", "partition", *STAGES})  # the folders of the stages
 
 # -------------------------------------------------------------------------- checksums and places
 
@@ -109,9 +110,9 @@ def _names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return a file's path from `seed=…` or `dataset=…` on; empty outside of such a tree."""
+    """Return a file's path from the name of its stage on; empty outside of a tree of results."""
     parts = Path(path).parts
-    first = next((i for i, part in enumerate(parts) if part.startswith(TREES)), len(parts))
+    first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
 
 

@@ -1,22 +1,15 @@
-"""When a method in rounds is measured, and when it may stop.
-
-`40`, `auto`, `auto+until~0.97`, `auto+until~0.97+race~100`: what follows the first word may lack.
-"""
+"""When a method in rounds is measured, and when it may stop."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, shown
 
 EACH = 50  # rounds of which `auto` measures every one
 GROWTH = 1.02  # and then after every 2 %
-
-
-FORM = re.compile(r"(auto|\d+)(?:\+until~([^+]+))?(?:\+race~(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -30,28 +23,13 @@ class Measuring:
     until: float | None = None
     race: int = 0
 
-    @staticmethod
-    def parse(text: str) -> Measuring:
-        """The inverse of str. Errors: FedreproError."""
-        match = FORM.fullmatch(text)
-        every, until, race = match.groups() if match else ("0", None, None)
-        try:
-            measuring = Measuring(
-                None if every == "auto" else int(every),
-                None if until is None else float(until),
-                int(race or 0),
-            )
-        except ValueError:
-            measuring = Measuring(0)
-        if measuring.every == 0 or (race is not None and measuring.race < 1):
-            raise FedreproError(
-                f"'{text}' does not say when to measure: it is a number of rounds from 1, or auto; "
-                "+until~0.97 behind it ends a run at that test accuracy, and +race~100 after that "
-                "lets settings race over so many rounds"
-            )
-        if measuring.until is not None and not 0 < measuring.until < 1:
-            raise FedreproError(f"'{text}': a run ends at a test accuracy above 0 and below 1")
-        return measuring
+    def __post_init__(self) -> None:
+        """Refuse what does not say when. Errors: FedreproError."""
+        for least, rounds in ((1, 1 if self.every is None else self.every), (0, self.race)):
+            if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < least:
+                raise FedreproError(f"rounds are counted from {least}, not {shown(rounds)}")
+        if self.until is not None and not 0 < self.until < 1:
+            raise FedreproError(f"a run ends at an accuracy above 0 and below 1, not {self.until}")
 
     def __str__(self) -> str:
         every = "auto" if self.every is None else str(self.every)

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterable
+from typing import Any
 
-from fedrepro.core.errors import TOLD, FedreproError, printable
+from fedrepro.core.errors import TOLD, FedreproError, printable, unknown
 from fedrepro.core.sources import digest_of, digest_of_file
 
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
 GROUP = "fedrepro.components"  # entry points of packages, each of which names a module
 MODULES = "fedrepro_outside"  # begins the names that such files have as modules
+OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of a file
+IN_PATH = "#"  # stands for that colon where files are joined as in PATH
 
 # digests of files when they were loaded, which is what computes, whatever is on disk by then
 loaded_digests: dict[str, str] = {}
@@ -25,17 +29,29 @@ _folders: set[str] = set()  # of these files, and of the modules that installed 
 
 
 def named() -> tuple[str, ...]:
-    """The files that this process was told of, as they were written."""
-    return tuple(part for part in os.environ.get(NAMED, "").split(os.pathsep) if part)
+    """The files that this process was told of, as they were written; of some a class alone."""
+    parts = os.environ.get(NAMED, "").split(os.pathsep)
+    return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
 
 
 def name_files(files: Iterable[str]) -> None:
     """Tell this process and those that it starts of these files, and of no others."""
-    os.environ[NAMED] = os.pathsep.join(files)
+    os.environ[NAMED] = os.pathsep.join(OF_CLASS.sub(IN_PATH, file) for file in files)
 
 
-def load_file(file: str) -> None:
-    """Run a file. Errors: FedreproError for one that is missing or wrong, with the line."""
+def name_also(files: Iterable[str]) -> None:
+    """Tell this process of these files too, each once, however it is written."""
+    told = {os.path.abspath(file) for file in named()}
+    name_files((*named(), *(file for file in files if os.path.abspath(file) not in told)))
+
+
+def load_file(file: str) -> Any:
+    """Run a file, and give the class of it that is asked for, if one is.
+
+    Errors: FedreproError for a file that is missing or wrong, with the line, and for a class that
+    it has not.
+    """
+    file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):
         raise FedreproError(
@@ -44,7 +60,7 @@ def load_file(file: str) -> None:
         )
     loaded_digests[path] = digest_of_file(path)
     _folders.add(os.path.dirname(path))
-    name = f"{MODULES}_{digest_of(os.fsencode(path))}"
+    name = module_of(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise FedreproError(f"{file} is no Python file: components are in files that end in .py")
@@ -64,6 +80,18 @@ def load_file(file: str) -> None:
         ) from error
     finally:
         sys.path.remove(folder)
+    if not asked:
+        return None
+    if not callable(getattr(module, asked[0], None)):
+        known = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise unknown("class", asked[0], known, file)
+    return getattr(module, asked[0])
+
+
+def module_of(file: str) -> str:
+    """The name that a file has as a module once it is loaded."""
+    path = os.path.abspath(OF_CLASS.split(file)[0])
+    return f"{MODULES}_{digest_of(os.fsencode(path))}"
 
 
 def load_installed() -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-PAPERS = "fedrepro.papers"
+from fedrepro import PAPERS
+
 IN_REPOSITORY = Path("src/fedrepro/papers")
 OWN_EXHIBITS = Path("config/exhibits")
 OWN_PUBLISHED = Path("config/published")
@@ -101,6 +102,16 @@ def check_of(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
     check: Callable[[Path, Callable[[str], object]], int]
     check = importlib.import_module(f"{PAPERS}.{paper}.check").run_check
     return check
+
+
+def forms_of_papers() -> dict[str, Any]:
+    """Forms of a check that the folders of papers add, by name: `FORMS` of their forms.py."""
+    modules = [
+        f"{PAPERS}.{paper}.forms"
+        for paper, folder in packs().items()
+        if (folder / "forms.py").is_file()
+    ]
+    return {k: v for name in modules for k, v in importlib.import_module(name).FORMS.items()}
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:

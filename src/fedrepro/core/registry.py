@@ -9,30 +9,26 @@ listing them, and planning, costs milliseconds.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
+from fedrepro import DRAWINGS
+from fedrepro import KINDS as KINDS
 from fedrepro.core import outside
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import MODULE
 from fedrepro.core.packs import by_own_name, modules_in, modules_of_papers
 from fedrepro.core.reading import opened_files
 from fedrepro.core.sources import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read
 
-KINDS = {
-    "dataset": "fedrepro.components.datasets",
-    "partition": "fedrepro.components.partitions",
-    "model": "fedrepro.components.models",
-    "training": "fedrepro.components.trainings",
-    "graph": "fedrepro.components.graphs",
-    "feature": "fedrepro.components.features",
-    "method": "fedrepro.methods",
-}
 DRAWING = "drawing"  # how an exhibit is shown: no result depends on it, and it has no token
-PACKAGES = {**KINDS, DRAWING: "fedrepro.drawings.exhibits"}
+PACKAGES = {**KINDS, DRAWING: DRAWINGS}
 # the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
 # peer methods alone
 GRAPH = "graph"
@@ -57,6 +53,7 @@ def _set_aside(
 
 
 DEV = "dev"
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 # Parameters that every component of a kind has beside its own; the machinery acts on them.
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
@@ -70,18 +67,26 @@ _installed: list[bool] = []
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callable[[F], F]:
+def register(
+    kind: str,
+    name: str,
+    /,
+    version: int | str,
+    common: Callable[..., Any] | None = None,
+    **meta: Any,
+) -> Callable[[F], F]:
     """Decorator: the function below becomes the component `name` of this kind.
 
     `version` is an integer, raised whenever the component's results change: it is part of what
     Snakemake compares, so a mended component reruns what it touches. While one works on it,
     version="dev" stands for the digest of its file, so that every change of that file reruns it.
+    common: a function whose parameters it has beside those of the function below; see `Component`.
     """
 
     require_several(kind, name, files=meta.get("files"))
 
     def keep(fn: F) -> F:
-        component = Component(kind, name, version, fn, meta, COMMON.get(kind))
+        component = Component(kind, name, version, fn, meta, common or COMMON.get(kind))
         if name in _found[kind]:
             files = " and ".join(
                 os.path.relpath(namesake.file)
@@ -127,6 +132,28 @@ def components(kind: str) -> dict[str, Component]:
     return _found[kind]
 
 
+def model_in(word: str) -> str:
+    """The name of the model in a word such as nets.py:Net, which is loaded; empty for other words.
+
+    A class that no decorator registered is registered by its name, in small letters. Errors:
+    FedreproError for a file that cannot be loaded, or has no such class.
+    """
+    path, *asked = outside.OF_CLASS.split(word)
+    if not asked:
+        return ""
+    registered = components("model")
+    for file in outside.named():  # the whole file may be named already
+        same = os.path.abspath(file) == os.path.abspath(path)
+        for kind, name in _of_file.get(file, ()) if same else ():
+            if kind == "model" and registered[name].fn.__name__ == asked[0]:
+                return name
+    outside.name_also([word])
+    components("model")
+    (file,) = [one for one in outside.named() if os.path.abspath(one) == os.path.abspath(word)]
+    (name,) = [name for kind, name in _of_file[file] if kind == "model"]
+    return name
+
+
 def components_of(file: str) -> list[Component]:
     """What a file that this process was told of registered, in its order."""
     components("method")
@@ -160,14 +187,25 @@ def _load(file: str) -> None:
         for kind in KINDS:
             components(kind)
         before = {kind: set(by_name) for kind, by_name in _found.items()}
+        if outside.OF_CLASS.search(file) or _has_torch(file):
+            importlib.import_module("torch")  # which reads the sources of who imports it
         with opened_files() as opened:
-            outside.load_file(file)
+            made = outside.load_file(file)
+        asked = [name for name, item in _found["model"].items() if made and item.fn is made]
+        if made and not asked:
+            asked = [made.__name__.lower()]
+            register("model", asked[0], DEV, None, title=made.__name__, **{MODULE: True})(
+                called_by(made, outside.module_of(file))
+            )
         _of_file[file] = [
             (kind, name)
             for kind, by_name in _found.items()
             for name in by_name
-            if name not in before[kind]
+            if name not in before[kind] and (not asked or (kind, name) == ("model", asked[0]))
         ]
+        for kind, by_name in _found.items():  # what else a file has is not asked for
+            for name in set(by_name) - before[kind] - {n for k, n in _of_file[file] if k == kind}:
+                del by_name[name]
         if not _of_file[file]:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
@@ -182,14 +220,48 @@ def _load(file: str) -> None:
         raise
 
 
+# what arguments of somebody's class are given, by their names
+SHAPES = ("shape", "input_shape")
+CHANNELS = ("in_channels", "channels", "in_features", "input_channels")
+CLASSES = ("classes", "num_classes", "n_classes", "out_features")
+
+
+def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
+    """A model's function that calls a class of somebody's with what its arguments ask for.
+
+    module: that of its file. Errors: FedreproError for an argument without a default whose name
+    says nothing.
+    """
+    asked = inspect.signature(made).parameters.values()
+    required = [p.name for p in asked if p.default is p.empty and p.kind not in VARIADIC]
+    strange = next((n for n in required if n not in (*SHAPES, *CHANNELS, *CLASSES)), None)
+    if strange:
+        raise FedreproError(
+            f"{made.__name__} takes '{strange}', and nobody knows what to give: write a function "
+            "of shape and classes that makes it, and put @module before it (docs/models.md)"
+        )
+
+    def model(shape: tuple[int, ...], classes: int) -> Any:
+        known = dict.fromkeys(SHAPES, shape) | dict.fromkeys(CHANNELS, shape[0])
+        known |= dict.fromkeys(CLASSES, classes)
+        return made(**{p.name: known[p.name] for p in asked if p.name in known})
+
+    model.__doc__, model.__module__ = inspect.getdoc(made), module
+    return model
+
+
+def _has_torch(file: str) -> bool:
+    """Whether a file imports torch. One that is missing or no text is told of when it is loaded."""
+    try:
+        with open(file, encoding="utf-8") as text:
+            return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def parse_token(kind: str, token: str) -> Spec:
     """The spec that a token of this kind stands for (canonical form only)."""
     return _single(parse(components(kind), token, kind))
-
-
-def parse_settings(kind: str, token: str) -> Spec:
-    """The same where a token may stand for several settings of any kind, as those of a race do."""
-    return parse(components(kind), token, kind)
 
 
 def read_token(kind: str, token: str) -> Spec:

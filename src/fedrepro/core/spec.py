@@ -249,6 +249,24 @@ class Spec:
         read = f";{reads(self.values)}" if reads else ""
         return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}{read}"
 
+    @cached_property
+    def entry(self) -> dict[str, Any]:
+        """Write it as exhibits have it: its name, and the parameters that differ from defaults."""
+        params = self.component.params
+        values = {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in self.values.items()
+            if params[key].required or value != params[key].default
+        }
+        return {"name": self.name, **values, **({PAIRED: self.paired} if self.paired else {})}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What makes a job run again: its text, its version, its file, and what that reads."""
+        reads = self.component.meta.get("reads")
+        read = f";{reads(self.values)}" if reads else ""
+        return f"{self.token};v{self.component.version};{self.component.digest}{read}"
+
     def expand(self) -> Iterator[Spec]:
         """Every setting of a sweep, in the order written; the spec itself if nothing is swept."""
         if not self.swept:

@@ -1,10 +1,10 @@
-"""Tokens: specs written down, which paths are made of.
+"""Tokens: specs written down for people, as settings in tables, and by a key in names of files.
 
     dirichlet+clients~25            name, then key~value for what differs from the default
     pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
     fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
 
-Tokens are folder names, so they use letters, digits and `_ . - + ~ @` only. `parse` accepts the
+Tokens use letters, digits and `_ . - + ~ @` only. `parse` accepts the
 canonical form alone; parse and `Spec.token` are inverse to each other.
 """
 
@@ -31,36 +31,26 @@ def setting_token(
     return ";".join([*parts, tune.token] if tune else parts)
 
 
+KEY_BYTES = 5  # of the digest in the name of a folder
+LONGEST = 120  # letters in the name of a picture
+
+
+def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
+    """Join the names of some components and the key of all that tells a folder from others."""
+    text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
+    key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+    return "-".join([*(spec.name for spec in shown_by), key])
+
+
+def shown_name(*specs: Spec) -> str:
+    """Name a picture of components for people: by their tokens, where these are short."""
+    tokens = "--".join(spec.token for spec in specs)
+    return tokens if len(tokens) <= LONGEST else named(specs, specs)
+
+
 def method_of(setting: str) -> str:
     """Take the method's name from a token of `setting_token`: fedavg, local."""
     return setting.partition(";")[0].partition("+")[0]
-
-
-def shorten(token: str, limit: int) -> str:
-    """A token that fits `limit` bytes: itself, or the parameters that fit and a digest of it all.
-
-    `mlp+hidden~50@50@50` becomes `mlp+id~<10 hex digits>`, and one with several parameters keeps
-    the first of them. The name and the digest always stay.
-    """
-    if len(token) <= limit:
-        return token
-    name, *pairs = token.split("+")
-    digest = f"+id~{hashlib.blake2b(token.encode(), digest_size=5).hexdigest()}"
-    for pair in pairs:
-        if len(name) + 1 + len(pair) + len(digest) > limit:
-            break
-        name = f"{name}+{pair}"
-    return name + digest
-
-
-def fitted(tokens: Sequence[str], room: int) -> tuple[str, ...]:
-    """The tokens in `room` bytes together: the longest are shortened, and no more than need be."""
-    names = list(tokens)
-    for at in sorted(range(len(names)), key=lambda at: -len(names[at])):
-        excess = sum(map(len, names)) - room
-        if excess > 0:
-            names[at] = shorten(names[at], len(names[at]) - excess)
-    return tuple(names)
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:

@@ -1,7 +1,6 @@
 """How models are tuned on a public sample: what `tune` of an exhibit's method says.
 
-A token such as `tune+examples~100@1000+repetitions~5` is read and written as those of components,
-and stands for every setting of its lists.
+Its token is `tune+examples~100@1000+repetitions~5`, and stands for every setting of its lists.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fedrepro.core.spec import Arg, Component, Spec
-from fedrepro.core.tokens import parse
 
 KIND = "tune"
 
@@ -52,11 +50,6 @@ def tune(
 
 
 TUNE = Component(KIND, "tune", 1, tune)
-
-
-def parse_tuning(token: str) -> Spec:
-    """The spec of a token, perhaps a sweep. Errors: FedreproError."""
-    return parse({"tune": TUNE}, token, KIND)
 
 
 def tuning_of(spec: Spec) -> Tuning:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.core.rng import Rng
-from fedrepro.core.tokens import shorten
 from fedrepro.data.membership import Membership, labels_of
 from fedrepro.data.skew import Skew, distances, skew_of
 from fedrepro.drawings.canvas import image_of, rules
@@ -270,7 +269,7 @@ def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
     drawn = f" · seed {seed}, trial {trial}" if meta.get("random") else ""
     return GraphMap(
         f"{'1 node' if clients == 1 else f'{clients} nodes'}: {meta['title']}",
-        f"{shorten(graph.token, 90)}{drawn}",
+        f"{graph.token[:90]}{drawn}",
         weights_of(graph, clients, Rng(seed, trial)),
         PLACES[meta.get("layout", "circle")](clients),
     )

@@ -94,6 +94,6 @@ def _of_one(
 
     device, dtype = examples.inputs.device, examples.dtype
     return {
-        name: torch.from_numpy(np.ascontiguousarray(value[place % len(value)])).to(device, dtype)
+        name: torch.from_numpy(np.ascontiguousarray(value))[place % len(value)].to(device, dtype)
         for name, value in weights.items()
     }

@@ -25,6 +25,7 @@ from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
+from fedrepro.training.statistics import pooled, running_statistics
 from fedrepro.training.terms import Term, WeightTerm, with_prior
 
 Part = Literal["train", "validation"]
@@ -336,6 +337,22 @@ class Clients:
             )
         self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
         return replies.answers
+
+    def statistics(
+        self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Running statistics with these weights, measured by the chosen clients, or by all.
+
+        weights: (1, *shape). Returns those of all their training examples, float32 (1, *shape). An
+        exchange more: weights that clients do not have go down, statistics come up.
+        """
+        members = self._members(chosen)
+        with self.ledger.at_work():
+            replies = ask(
+                self.network, *self.data.of(members), running_statistics, weights, self.method
+            )
+        self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
+        return pooled(replies.answers)
 
     def models(self, up: int, down: int) -> Traffic:
         """The traffic of sending so many models, each of the network's size."""

@@ -6,7 +6,6 @@ import numpy as np
 
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import shorten
 from fedrepro.graphs.checks import checked
 
 NAMED = 80  # letters of a token in a sentence
@@ -19,4 +18,4 @@ def weights_of(graph: Spec, clients: int, rng: Rng) -> np.ndarray:
     weights that do not let beliefs settle, see `checks`.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
-    return checked(weights, f"graph '{shorten(graph.token, NAMED)}'", clients)
+    return checked(weights, f"graph '{graph.token[:NAMED]}'", clients)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,13 @@ from fedrepro.core.spec import Spec
 from fedrepro.matching.networks import UnitArrays
 from fedrepro.matching.rewards import Array
 from fedrepro.networks.matrices import LayerMatrix, layer_matrices
+from fedrepro.networks.modules import ModuleNetwork
 from fedrepro.networks.network import IMAGE
 from fedrepro.networks.predict import network_of
+
+if TYPE_CHECKING:
+    from fedrepro.matching.permuting import UnitSets
+    from fedrepro.matching.traced import Traced
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,23 @@ class Blocks:
             arrays += [weight, bias]
         return list(zip(*arrays, strict=True))
 
+    @property
+    def units(self) -> UnitSets:
+        """A chain of layers."""
+        from fedrepro.matching.permuting import CHAIN
+
+        return CHAIN
+
+    def mean(
+        self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
+    ) -> UnitArrays:
+        """The weighted mean of each weight. share: (J,); towards: (J, K), of weights to classes."""
+        from fedrepro.matching.permuting import mean_network
+
+        if towards is not None:
+            return mean_network(networks, share, towards)
+        return mean_of_blocks(networks, share)
+
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
         """A network as stacked tensors of one model, float32 (1, *shape)."""
         tensors: dict[str, np.ndarray] = {}
@@ -61,8 +84,18 @@ class Blocks:
         }
 
 
+def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
+    """The arrays of networks of a model. Errors: as of `blocks_of`, and for modules of `traced`."""
+    network = network_of(model, shape, classes)
+    if isinstance(network, ModuleNetwork):
+        from fedrepro.matching.traced import traced
+
+        return traced(network, model.name)
+    return blocks_of(model, shape, classes)
+
+
 def blocks_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks:
-    """The arrays of networks of a model; see `layer_matrices` for errors."""
+    """The arrays of networks of layers; see `layer_matrices` for errors."""
     network = network_of(model, shape, classes)
     layers = layer_matrices(network)
     shapes = [input_shape for _, input_shape, names in network.places if names]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -14,8 +15,70 @@ from fedrepro.matching.rewards import Array, Ints
 LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
+class UnitSets(Protocol):
+    """Which arrays of a network list the units of each of its layers, or sets of units."""
+
+    @property
+    def uncounted(self) -> Collection[int]:
+        """Arrays that are carried along, and say nothing of what a unit does."""
+        ...
+
+    def layers(self, network: UnitArrays, /) -> int:
+        """How many there are whose units may change places."""
+        ...
+
+    def width(self, network: UnitArrays, layer: int, /) -> int: ...
+    def agreement(self, model: UnitArrays, network: UnitArrays, layer: int, /) -> Array: ...
+    def permuted(self, network: UnitArrays, layer: int, order: Ints, /) -> UnitArrays: ...
+    def times(self, network: UnitArrays, layer: int, matrix: Array, /) -> UnitArrays:
+        """Sums of units in their places: unit b becomes sum_a M_ab unit a."""
+        ...
+
+    def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, /) -> bool:
+        """Whether a network agrees better after the best step of one layer."""
+        ...
+
+
+class Layered:
+    """A chain of layers: each takes what the one below gives."""
+
+    uncounted: Collection[int] = ()
+
+    def layers(self, network: UnitArrays) -> int:
+        """Hidden layers."""
+        return hidden_layers(network)
+
+    def width(self, network: UnitArrays, layer: int) -> int:
+        """Units of a hidden layer."""
+        return len(network[2 * layer + 1])
+
+    def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
+        """See below."""
+        return agreement(model, network, layer)
+
+    def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
+        """See below."""
+        return permuted(network, layer, order)
+
+    def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
+        """See `UnitSets`."""
+        blocks = list(network)
+        way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
+        blocks[way_in] = (incoming(blocks[way_in]) @ matrix).reshape(blocks[way_in].shape)
+        blocks[bias] = blocks[bias] @ matrix
+        blocks[way_out] = (matrix.T @ outgoing(blocks[way_out])).reshape(blocks[way_out].shape)
+        return tuple(blocks)
+
+    def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays) -> bool:
+        """It does, since no array has one layer's units twice."""
+        return True
+
+
+CHAIN = Layered()
+
+
 def in_step(
-    networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator
+    networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: UnitSets = CHAIN
 ) -> list[UnitArrays]:
     """The networks, each with its units in the order that fits the mean of the others best.
 
@@ -26,13 +89,14 @@ def in_step(
     first, *others = rng.permutation(len(current)).tolist()
     total = current[first]
     for count, j in enumerate(others, 1):
-        current[j] = fitted(current[j], tuple(block / count for block in total), rng)
+        current[j] = fitted(current[j], tuple(block / count for block in total), rng, units)
         total = _plus(total, current[j])
     for _ in range(sweeps if others else 0):
         moved = False
         for j in rng.permutation(len(current)).tolist():
             rest = _plus(total, tuple(-block for block in current[j]))
-            now = fitted(current[j], tuple(block / (len(current) - 1) for block in rest), rng)
+            others_mean = tuple(block / (len(current) - 1) for block in rest)
+            now = fitted(current[j], others_mean, rng, units)
             moved |= now is not current[j]
             current[j], total = now, _plus(rest, now)
         if not moved:
@@ -40,7 +104,9 @@ def in_step(
     return current
 
 
-def fitted(network: UnitArrays, model: UnitArrays, rng: np.random.Generator) -> UnitArrays:
+def fitted(
+    network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: UnitSets = CHAIN
+) -> UnitArrays:
     """The network with its units in the order in which its weights agree most with the model's.
 
     A layer at a time, in random order, the others held as they are, until no layer gains. Each step
@@ -48,12 +114,13 @@ def fitted(network: UnitArrays, model: UnitArrays, rng: np.random.Generator) -> 
     """
     while True:
         before = network
-        for layer in rng.permutation(hidden_layers(network)).tolist():
-            worth = agreement(model, network, layer)
+        for layer in rng.permutation(units.layers(network)).tolist():
+            worth = units.agreement(model, network, layer)
             order = best_columns(worth)
             gain = worth[np.arange(len(order)), order].sum() - np.trace(worth)
             if gain > LEAST_GAIN * np.abs(worth).max():
-                network = permuted(network, layer, order)
+                after = units.permuted(network, layer, order)
+                network = after if units.rises(model, network, after) else network
         if network is before:
             return network
 

@@ -12,16 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrepro.matching.assign import best_columns
-from fedrepro.matching.blocks import incoming, outgoing
-from fedrepro.matching.networks import UnitArrays, hidden_layers
-from fedrepro.matching.permuting import permuted
+from fedrepro.matching.networks import UnitArrays
+from fedrepro.matching.permuting import CHAIN, UnitSets
 from fedrepro.matching.rewards import Array, Ints
 
 Plan = list[Array]  # P of each hidden layer of one network
 ENDS = np.linspace(0.0, 1.0, 5)  # of a line search: on a line the agreement is of fourth degree
 
 
-def in_common_order(networks: Sequence[UnitArrays], steps: int, gain: float) -> list[UnitArrays]:
+def in_common_order(
+    networks: Sequence[UnitArrays], steps: int, gain: float, units: UnitSets = CHAIN
+) -> list[UnitArrays]:
     """The networks, each with its units in the common order.
 
     The agreement sum_{p<q} <P_p w_p, P_q w_q> is raised by steps of Frank and Wolfe from the units'
@@ -30,45 +31,51 @@ def in_common_order(networks: Sequence[UnitArrays], steps: int, gain: float) -> 
     """
     if len(networks) == 1:
         return list(networks)
-    plans = [[np.eye(len(network[2 * k + 1])) for k in _layers(network)] for network in networks]
-    best = agreement(networks, plans)
+    plans = [
+        [np.eye(units.width(network, layer)) for layer in range(units.layers(network))]
+        for network in networks
+    ]
+    best = agreement(networks, plans, units)
     for _ in range(steps):
         towards = [
-            [_permutation(best_columns(slope)) for slope in gradient(networks, plans, p)]
+            [_permutation(best_columns(slope)) for slope in gradient(networks, plans, p, units)]
             for p in range(len(networks))
         ]
-        plans, value = _along(networks, plans, towards)
+        plans, value = _along(networks, plans, towards, units)
         if not value - best > gain * abs(best):
             break
         best = value
-    return [ordered(w, _ended(p)) for w, p in zip(networks, plans, strict=True)]
+    return [ordered(w, _ended(p), units) for w, p in zip(networks, plans, strict=True)]
 
 
-def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan]) -> float:
+def agreement(
+    networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets = CHAIN
+) -> float:
     """sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
-    common = [carried(network, plan) for network, plan in zip(networks, plans, strict=True)]
+    pairs = zip(networks, plans, strict=True)
+    common = [carried(network, plan, units) for network, plan in pairs]
     total = 0.0
-    for blocks in zip(*common, strict=True):
+    for place, blocks in enumerate(zip(*common, strict=True)):
+        if place in units.uncounted:
+            continue
         whole = np.sum(blocks, axis=0)
         total += float((whole**2).sum() - sum((block**2).sum() for block in blocks)) / 2
     return total
 
 
-def carried(network: UnitArrays, plan: Plan) -> UnitArrays:
+def carried(network: UnitArrays, plan: Plan, units: UnitSets = CHAIN) -> UnitArrays:
     """The network over the common units: sums of its own by its plan."""
-    blocks = list(network)
     for layer, matrix in enumerate(plan):
-        way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-        blocks[way_in] = (incoming(blocks[way_in]) @ matrix).reshape(blocks[way_in].shape)
-        blocks[bias] = blocks[bias] @ matrix
-        blocks[way_out] = (matrix.T @ outgoing(blocks[way_out])).reshape(blocks[way_out].shape)
-    return tuple(blocks)
+        network = units.times(network, layer, matrix)
+    return network
 
 
-def gradient(networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int) -> Plan:
+def gradient(
+    networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets = CHAIN
+) -> Plan:
     """The gradient of the agreement by the plan of network p: (L, L) of each layer."""
     others = [
-        carried(network, plan)
+        carried(network, plan, units)
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))
         if q != p
     ]
@@ -78,23 +85,19 @@ def gradient(networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int) -> P
         # the layer itself is left as it is, those beside it are carried
         partial_plan = [*plans[p]]
         partial_plan[layer] = np.eye(len(partial_plan[layer]))
-        arrays = carried(network_p, partial_plan)
-        way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-        slope = incoming(arrays[way_in]).T @ incoming(rest[way_in])
-        slope = slope + np.outer(arrays[bias], rest[bias])
-        slopes.append(slope + outgoing(arrays[way_out]) @ outgoing(rest[way_out]).T)
+        slopes.append(units.agreement(carried(network_p, partial_plan, units), rest, layer))
     return slopes
 
 
-def ordered(network: UnitArrays, orders: Sequence[Ints]) -> UnitArrays:
+def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets = CHAIN) -> UnitArrays:
     """The network with the units of each hidden layer in this order."""
     for layer, order in enumerate(orders):
-        network = permuted(network, layer, order)
+        network = units.permuted(network, layer, order)
     return network
 
 
 def _along(
-    networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan]
+    networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
     """The best plans between two, and their agreement."""
 
@@ -104,12 +107,12 @@ def _along(
             for a, b in zip(plans, towards, strict=True)
         ]
 
-    values = [agreement(networks, between(share)) for share in ENDS]
+    values = [agreement(networks, between(share), units) for share in ENDS]
     slopes = np.polynomial.Polynomial.fit(ENDS, values, len(ENDS) - 1).deriv()
     roots = slopes.roots()
     inner = roots.real[(np.abs(roots.imag) < 1e-9) & (roots.real > 0) & (roots.real < 1)]
     shares = [*ENDS, *inner]
-    values += [agreement(networks, between(share)) for share in inner]
+    values += [agreement(networks, between(share), units) for share in inner]
     best = int(np.argmax(values))
     return between(float(shares[best])), float(values[best])
 
@@ -122,7 +125,3 @@ def _permutation(order: Ints) -> Array:
 def _ended(plan: Plan) -> list[Ints]:
     """The nearest permutation of each layer, as an order: common unit i is own unit order[i]."""
     return [np.argsort(best_columns(matrix)) for matrix in plan]
-
-
-def _layers(network: UnitArrays) -> range:
-    return range(hidden_layers(network))

@@ -1,14 +1,17 @@
-"""What methods share that merge networks layer by layer, by what clients answer."""
+"""What methods share that merge networks, layer by layer or as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels
+from fedrepro.core.kinds import MIXED, MODULE, WHICH
 
-MODELS = {"cnn", "logistic", "mlp"}  # whose layers are matrices
+MODELS = {"cnn", "logistic", "mlp", MODULE}  # of which there are matrices
+UNITS = {"cnn", "mlp", MODULE}  # whose units may change places
 
 
 def shares_of(info: ClientInfo) -> np.ndarray:
@@ -19,18 +22,78 @@ def shares_of(info: ClientInfo) -> np.ndarray:
 
 
 def merged(
-    clients: LocalModels, layer: Callable[[str, np.ndarray], np.ndarray]
+    clients: LocalModels, share: np.ndarray, layer: Callable[[str, np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """One network, float32 (1, *shape): layer(weight, matrices) of each layer's (J, D, K)."""
-    from fedrepro.networks.matrices import layer_matrices
+    """One network, float32 (1, *shape): layer(key, matrices) of each layer's (J, D, K).
+
+    All else, as weights of normalisation, is the mean by these shares.
+    """
+    from fedrepro.networks.matrices import layer_matrices, tensors_of
     from fedrepro.networks.predict import network_of
 
-    tensors: dict[str, np.ndarray] = {}
     network = network_of(clients.model, clients.shape, clients.classes)
-    for layer_matrix in layer_matrices(network):
-        matrix = layer(layer_matrix.weight, layer_matrix.of(clients.tensors))
-        tensors |= {name: value[None] for name, value in layer_matrix.tensors(matrix).items()}
+    layers = layer_matrices(network)
+    made = tensors_of(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
+    tensors = {name: value[None] for name, value in made.items()}
+    return mean_of_rest(clients, share, tensors)
+
+
+def mean_of_rest(
+    clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """All tensors of a network, float32 (1, *shape): those that are made, and means of the rest."""
+    from fedrepro.merging.kronecker import mean_of
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.statistics import mean_buffers
+
+    network = network_of(clients.model, clients.shape, clients.classes)
+    tensors = dict(made)
+    for name in network.shapes:
+        if name not in tensors and name not in network.buffers:
+            tensors[name] = mean_of(clients.tensors[name], share)[None]
+    tensors |= mean_buffers(network, clients.tensors, share)
     return {name: np.ascontiguousarray(tensors[name], np.float32) for name in network.shapes}
+
+
+def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
+    """A model made of all tensors alike, with its buffers as of `mean_buffers`."""
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.statistics import mean_buffers
+
+    if MODULE not in clients.model.component.meta:
+        return made
+    network = network_of(clients.model, clients.shape, clients.classes)
+    return replace(made, tensors={**made.tensors, **mean_buffers(network, clients.tensors, share)})
+
+
+def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
+    """The clients with the form of network that most have, the first of equals, and counts."""
+    if clients.model.name == MIXED:
+        kind = clients.tensors[WHICH].argmax(axis=1)
+        k = int(np.bincount(kind).argmax())
+        spec = clients.model.component.meta["specs"][k]
+        members = np.flatnonzero(kind == k)
+        mark = f"{k}."
+        own = {n.removeprefix(mark): v for n, v in clients.tensors.items() if n.startswith(mark)}
+    elif clients.widths:
+        widths = max(clients.widths, key=clients.widths.count)
+        members = np.flatnonzero([own == widths for own in clients.widths])
+        spec, ends = (
+            clients.model.component.spec({**clients.model.values, "hidden": widths}),
+            ((None, *widths, None)),
+        )
+        own = {
+            name: value[:, : ends[int(name[-1])], : ends[int(name[-1]) + 1]]
+            if name.startswith("weight")
+            else value[:, : ends[int(name[-1]) + 1]]
+            for name, value in clients.tensors.items()
+        }
+    else:
+        return clients, info
+    counts = info.example_counts
+    some = replace(info, example_counts=None if counts is None else counts[members])
+    tensors = {name: value[members] for name, value in own.items()}
+    return replace(clients, model=spec, tensors=tensors, widths=None), some
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:

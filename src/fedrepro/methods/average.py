@@ -9,6 +9,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import with_mean_buffers
 
 BLOCK = 256  # clients in double precision at a time
 
@@ -19,6 +20,7 @@ BLOCK = 256  # clients in double precision at a time
     needs={"example_counts"},
     label="parameter average",
     one_start="better",
+    merges=True,
 )
 def average(
     clients: LocalModels,
@@ -35,7 +37,7 @@ def average(
         name: _weighted_sum(share, value)[None].astype(np.float32)
         for name, value in clients.tensors.items()
     }
-    return GlobalModel(clients.model, tensors)
+    return with_mean_buffers(clients, share, GlobalModel(clients.model, tensors))
 
 
 @method(
@@ -44,6 +46,7 @@ def average(
     needs={"example_counts"},
     label="parameter average, shared start",
     scenario={"training": {"shared_init": True}},
+    merges=True,
 )
 def average_shared(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """sum_j (n_j / n) w_j, of clients that trained from one and the same start.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
@@ -32,5 +34,4 @@ def best_client(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalMo
     share = info.example_counts[validating] / info.example_counts[validating].sum()
     scores = accuracies[:, validating] @ share
     best = int(scores.argmax())
-    tensors = {name: value[[best]] for name, value in clients.tensors.items()}
-    return GlobalModel(clients.model, tensors, diagnostics={"chosen_by": float(scores[best])})
+    return replace(clients.alone(best), diagnostics={"chosen_by": float(scores[best])})

@@ -11,14 +11,15 @@ from typing import Annotated
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import shares_of
+from fedrepro.methods._merging import UNITS, shares_of
 
 
 @method(
     "c2m3",
     kind="one_shot",
     needs={"example_counts"},
-    models={"cnn", "mlp"},
+    models=UNITS,
+    merges="matched",
     label="cycle-consistent matching",
 )
 def c2m3(
@@ -33,12 +34,12 @@ def c2m3(
 
     All P_j are searched for together, by Frank-Wolfe over doubly stochastic matrices from the
     units' own order, and rounded to permutations at the end. Written from the paper's objective;
-    it averages equally, and then renormalises activations, which is not done here.
+    it averages equally, and then renormalises activations: `batchnorm` recalibrate does so where
+    there is BatchNorm.
     """
-    from fedrepro.matching.blocks import blocks_of, mean_of_blocks
+    from fedrepro.matching.blocks import units_of
     from fedrepro.matching.universe import in_common_order
 
-    blocks = blocks_of(clients.model, clients.shape, clients.classes)
-    matched = in_common_order(blocks.networks(clients.tensors), steps, gain)
-    made = mean_of_blocks(matched, shares_of(info))
-    return GlobalModel(clients.model, blocks.tensors(made))
+    arrays = units_of(clients.model, clients.shape, clients.classes)
+    matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
+    return GlobalModel(clients.model, arrays.tensors(arrays.mean(matched, shares_of(info))))

@@ -16,10 +16,7 @@ from fedrepro.networks.dense import dense_spec
 @method("local", kind="control", label="clients alone", any_width=True)
 def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[GlobalModel]:
     """Each client alone with its own model: the mean over clients, and the worst client."""
-    return [
-        GlobalModel(clients.model, {name: value[[j]] for name, value in clients.tensors.items()})
-        for j in range(clients.clients)
-    ]
+    return [clients.alone(j) for j in range(clients.clients)]
 
 
 @method(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.kinds import MIXED
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import MODELS
+from fedrepro.methods._merging import MODELS, of_one_form
 from fedrepro.methods.average import average
 from fedrepro.products.exponentials import exponential, root
 
@@ -35,8 +36,9 @@ BETAS, SMALL, MOMENTUM = (0.5, 0.999), 1e-8, 0.9
     "dense",
     kind="one_shot",
     needs={"example_counts"},
-    models=MODELS,
+    models={*MODELS, MIXED},
     label="DENSE",
+    any_width=True,
     version=2,
     grid={"adversarial": (0.5, 1.0), "lr": (0.005, 0.01)},
     metrics={"student_gap": GAP, "made_loss": MADE},
@@ -62,9 +64,10 @@ def dense(
     For each batch a generator starts anew and, with its random numbers, goes down
     CE(z̄(x), y) - β mean[1(the student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for
     random labels y; the batch of least loss is kept, and the student learns once from all that are.
-    Source: DENSE, by its formulas. Networks here have no batch normalisation, whose term is left
-    out; the generator is a perceptron whose outputs lie in [0, 1], where inputs have to lie too.
-    The authors make 200 batches and start afresh.
+    Source: DENSE, by its formulas. The term of batch normalisation is left out, and the student
+    keeps the running statistics that it starts with; the generator is a perceptron whose outputs
+    lie in [0, 1], where inputs have to lie too. The authors make 200 batches and start afresh.
+    Of networks of several forms the student has that of most clients.
     """
     import torch
 
@@ -72,16 +75,19 @@ def dense(
     from fedrepro.networks.predict import network_of
     from fedrepro.training.settings import settings_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    of_clients = network_of(clients.model, clients.shape, clients.classes)
+    some, told = of_one_form(clients, info)
+    network = network_of(some.model, clients.shape, clients.classes)
     begun = (
-        dict(average(clients, info, rng=rng).tensors)
+        dict(average(some, told, rng=rng).tensors)
         if start == "average"
         else own_starts(network, settings_of(info.training), [rng])
     )
     student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
     learned = _student(network, student)
-    ensemble = _mean_logits(network, clients.tensors, info.device)
-    weights, moved = list(student.values()), [torch.zeros_like(value) for value in student.values()]
+    ensemble = _mean_logits(of_clients, clients.tensors, info.device)
+    weights = [value for name, value in student.items() if name not in network.buffers]
+    moved = [torch.zeros_like(value) for value in weights]
     pool: list[tuple[torch.Tensor, torch.Tensor]] = []
     gap = loss = 0.0
     for epoch in range(epochs):
@@ -102,7 +108,7 @@ def dense(
         gap = float(np.mean(gaps))
     tensors = {name: value.detach().cpu().numpy()[None] for name, value in student.items()}
     return GlobalModel(
-        clients.model, tensors, diagnostics={"student_gap": max(0.0, gap), "made_loss": loss}
+        some.model, tensors, diagnostics={"student_gap": max(0.0, gap), "made_loss": loss}
     )
 
 
@@ -200,7 +206,7 @@ def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: st
 def _on(value: np.ndarray, device: str) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(value)).to(device)
+    return torch.from_numpy(np.require(value, requirements="C")).to(device)
 
 
 def _leaf(value: np.ndarray, device: str) -> torch.Tensor:

@@ -16,14 +16,14 @@ from fedrepro.matching.networks import class_shares
 def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """Mean of the clients' class probabilities. Source: PFNM, supplement 4.1."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
-    return GlobalModel(clients.model, clients.tensors, weights)
+    return GlobalModel(clients.model, clients.tensors, weights, widths=clients.widths)
 
 
 @method("voting_ensemble", kind="one_shot", paper="gems", label="majority vote", any_width=True)
 def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """The class that most clients predict; ties fall at random. Source: GEMS, section 4.5."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
-    return GlobalModel(clients.model, clients.tensors, weights, ties=rng)
+    return GlobalModel(clients.model, clients.tensors, weights, ties=rng, widths=clients.widths)
 
 
 @method(
@@ -59,4 +59,4 @@ def weighted_ensemble(
     else:
         held = info.label_counts.sum(axis=1, keepdims=True)
         weights = info.label_counts / np.maximum(held, 1) / len(held)
-    return GlobalModel(clients.model, clients.tensors, weights)
+    return GlobalModel(clients.model, clients.tensors, weights, widths=clients.widths)

@@ -11,13 +11,15 @@ algorithm 1; RM, algorithm 1, line 14, whose sum is over all clients' examples t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
+from fedrepro.api import BatchNorm, ClientInfo, GlobalModel, Report, State, Traffic, method
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
@@ -73,7 +75,9 @@ class FedAvg:
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
     make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v.
-    `divergence` is RM's baseline of that name, `entropy` its regulariser (section 4).
+    `divergence` is RM's baseline of that name, `entropy` its regulariser (section 4). With
+    `batchnorm` local each client keeps its own layers of BatchNorm, and predicts with them (FedBN,
+    Li et al., 2021); with recalibrate the round's clients measure their statistics again.
     """
 
     rounds: Rounds = 100
@@ -89,6 +93,7 @@ class FedAvg:
     least_entropy: LeastEntropy = 2.0
     server_lr: ServerLr = 1.0
     server_momentum: ServerMomentum = 0.0
+    batchnorm: BatchNorm = "average"
 
     def __post_init__(self) -> None:
         if self.last_steps is not None and self.steps is None:
@@ -101,19 +106,44 @@ class FedAvg:
         """Global weights as a client would start, and nothing to remember."""
         from fedrepro.federation.clients import own_starts
 
+        if self.batchnorm != "average":
+            from fedrepro.training.statistics import require_norms
+
+            require_norms(clients.network, f"method '{clients.method}'")
         weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
-        return {"weights": weights, "server": self.init_server_state(weights)}
+        of_clients: State = {"kept": {}} if self.batchnorm == "local" else {}
+        return {"weights": weights, "server": self.init_server_state(weights), **of_clients}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
         """Clients are drawn, train and are averaged; the server takes its step."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
-        return self.apply(state, clients, info, rng, lr, steps) or state, Report()
+        after = self.apply(state, clients, info, rng, lr, steps)
+        traffic = None
+        if self.batchnorm == "local":  # layers of BatchNorm are not sent
+            sent = clients.ledger.traffic
+            own = FLOAT_BYTES * sum(value.size for value in self._norms(state, clients).values())
+            up, down = (own * messages for messages in (sent.messages_up, sent.messages_down))
+            traffic = Traffic(
+                sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
+            )
+        exchanges = 1 + (self.batchnorm == "recalibrate")
+        return after or state, Report(traffic=traffic, exchanges=exchanges)
 
-    def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The global network."""
-        return GlobalModel(clients.model, state["weights"])
+    def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
+        """The global network; where layers stay at clients, that of each of them."""
+        weights = state["weights"]
+        if self.batchnorm != "local":
+            return GlobalModel(clients.model, weights)
+        own = own_tensors(state["kept"], np.arange(clients.count), self._norms(state, clients))
+        return [
+            GlobalModel(clients.model, {**weights, **{k: v[[j]] for k, v in own.items()}})
+            for j in range(clients.count)
+        ]
+
+    def _norms(self, state: State, clients: Clients) -> dict[str, np.ndarray]:
+        return {name: state["weights"][name][0] for name in clients.network.norms}
 
     def init_server_state(self, weights: dict[str, np.ndarray]) -> State:
         """What the server remembers before the first round."""
@@ -136,20 +166,18 @@ class FedAvg:
         chosen: int64 (n,). share: p_k, float64 (n,). lr, steps: None for the training's own.
         private: tensors of their own, (n, *shape), that they train too. Returns their weighted sum
         (tensors (1, *shape), and the weight that went in), and what the state keeps of the clients:
-        nothing here.
+        their layers of BatchNorm, if these stay with them.
         """
-        trained = clients.average(
-            state["weights"],
-            rng,
-            share.tolist(),
-            epochs=self.epochs,
-            chosen=chosen.tolist(),
-            lr=lr,
-            steps=steps,
-            terms=self.terms(),
-            private=private,
-        )
-        return trained, {}
+        how = {"epochs": self.epochs, "chosen": chosen.tolist(), "lr": lr, "steps": steps}
+        how |= {"terms": self.terms(), "private": private}
+        if self.batchnorm != "local":
+            return clients.average(state["weights"], rng, share.tolist(), **how), {}
+        own = own_tensors(state["kept"], chosen, self._norms(state, clients))
+        start = {k: np.repeat(v, len(chosen), axis=0) for k, v in state["weights"].items()} | own
+        trained = clients.train(start, rng, **how)
+        new = {name: trained.tensors[name][trained.finite] for name in own}
+        kept = client_tensors(chosen[trained.finite], new)
+        return trained.averaged(share), {"kept": state["kept"] | kept}
 
     def server_update(
         self, update: dict[str, np.ndarray], server: State, done: int
@@ -188,7 +216,10 @@ class FedAvg:
             for k, v in trained.tensors.items()
         }
         step, server = self.server_update(update, state["server"], rng.round)
+        step |= {name: update[name] for name in clients.network.buffers}
         weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
+        if self.batchnorm == "recalibrate":
+            weights |= clients.statistics(weights, chosen.tolist())
         return {"weights": weights, "server": server, **of_clients}
 
     def terms(self) -> list[Term | WeightTerm]:
@@ -265,6 +296,21 @@ def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
     if clients > MANY:
         return np.sort(stream.choice(clients, count, replace=False, shuffle=False))
     return np.sort(stream.permutation(clients)[:count])
+
+
+def own_tensors(
+    kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What the chosen clients keep, (chosen, *shape) by name; `new` (*shape) of one never drawn."""
+    each = [kept.get(str(j), new) for j in chosen]
+    return {k: np.stack([tensors[k] for tensors in each]) for k in new}
+
+
+def client_tensors(
+    chosen: np.ndarray, tensors: dict[str, np.ndarray]
+) -> dict[str, dict[str, np.ndarray]]:
+    """The same by client, so that only clients that were drawn take memory."""
+    return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 
 def _zeros(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

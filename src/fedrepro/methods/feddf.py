@@ -11,9 +11,10 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.kinds import MIXED
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import MODELS
+from fedrepro.methods._merging import MODELS, of_one_form
 from fedrepro.methods.average import average
 
 
@@ -21,8 +22,9 @@ from fedrepro.methods.average import average
     "feddf",
     kind="one_shot",
     needs={"example_counts", "public_inputs"},
-    models=MODELS,
+    models={*MODELS, MIXED},
     label="FedDF",
+    any_width=True,
     grid={"epochs": (5, 20), "lr": (1e-4, 0.001)},
 )
 def feddf(
@@ -39,7 +41,8 @@ def feddf(
 
     z are logits. Source: FedDF, algorithm 1, with one round. There are at most 10,000 inputs. The
     authors lower the step size to 0 along a cosine, clip gradients and stop by validation accuracy;
-    here there are so many epochs of Adam.
+    here there are so many epochs of Adam. Of networks of several forms the student has that of most
+    clients, and starts from their average.
     """
     from fedrepro.core.registry import components
     from fedrepro.networks.gates import joint_logits
@@ -53,15 +56,16 @@ def feddf(
     network = network_of(clients.model, clients.shape, clients.classes)
     inputs = tensor_of(info.public_inputs).to(info.device)
     each = joint_logits(network, clients.tensors, Examples(inputs, inputs))
+    some, told = of_one_form(clients, info)
     mean = each.reshape(len(each), clients.clients, clients.classes).mean(axis=1)
     shares = np.exp(mean - mean.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     values = {"lr": lr, "batch_size": batch_size, "epochs": epochs, "l2": 0.0}
     trained = train(
-        network,
+        network_of(some.model, clients.shape, clients.classes),
         Examples(inputs, tensor_of(shares.astype(np.float32)).to(info.device)),
         [Task(np.arange(len(inputs)), rng)],
         settings_of(components("training")["adam"].spec(values)),
-        dict(average(clients, info, rng=rng).tensors),
+        dict(average(some, told, rng=rng).tensors),
     ).checked()
-    return GlobalModel(clients.model, trained.tensors)
+    return GlobalModel(some.model, trained.tensors)

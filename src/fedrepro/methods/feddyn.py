@@ -14,9 +14,16 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods.fedavg import Epochs, Fraction, Rounds, Steps, sample_clients
+from fedrepro.methods.fedavg import (
+    Epochs,
+    Fraction,
+    Rounds,
+    Steps,
+    client_tensors,
+    own_tensors,
+    sample_clients,
+)
 from fedrepro.methods.fednova import moved
-from fedrepro.methods.scaffold import client_tensors, own_tensors
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -60,10 +67,12 @@ class FedDyn:
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
         """Clients are drawn and lower their bent losses; the server follows."""
+        from fedrepro.training.statistics import mean_buffers
         from fedrepro.training.terms import Proximal
 
         chosen = sample_clients(clients.count, self.fraction, rng)
-        client_h = own_tensors(state["kept"], chosen, state["h"])
+        nothing = {k: np.zeros_like(v[0]) for k, v in state["h"].items()}
+        client_h = own_tensors(state["kept"], chosen, nothing)
         # alpha (y - x) - h_j is the pull to x + h_j / alpha
         towards = {k: x + client_h[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
         trained = clients.train(
@@ -86,6 +95,8 @@ class FedDyn:
             h[k] = (state["h"][k] - self.alpha * step.sum(0) / clients.count).astype(x.dtype)
             weights[k] = (mean[k] - h[k] / self.alpha).astype(x.dtype)
             after[k] = (client_h[k] - self.alpha * step).astype(x.dtype)
+        buffers = mean_buffers(clients.network, trained.tensors, trained.finite / alive)
+        weights, mean = weights | buffers, mean | buffers
         kept = state["kept"] | client_tensors(chosen, after)
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 

@@ -15,7 +15,14 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
+from fedrepro.methods._merging import (
+    MODELS,
+    as_model,
+    mean_of_rest,
+    merged,
+    shares_of,
+    stacked,
+)
 from fedrepro.methods.fisher_merge import information
 
 RATE = 0.01  # of the published descent
@@ -31,6 +38,7 @@ Steps = Annotated[int, Arg("of the server's descent, at most", "steps", least=1)
     sends="diagonal of the Fisher information",
     models=MODELS,
     one_start=True,
+    merges=True,
     label="FedFisher (diagonal)",
     prepare=information,
     grid={"steps": (20, 50, 100, 200, 500, 1000, 1500, 2000)},
@@ -54,8 +62,8 @@ def fedfisher_diagonal(
     from fedrepro.merging.kronecker import mean_of
 
     share, made = shares_of(info), {}
-    for name, value in clients.tensors.items():
-        fisher = stacked(prepared, name)
+    for name in [name for name in clients.tensors if name in prepared[0]]:
+        fisher, value = stacked(prepared, name), clients.tensors[name]
         curve, pull = mean_of(fisher, share), mean_of(fisher * value, share)
         weights = descended(
             lambda w, c=curve, p=pull: c * w - p,  # type: ignore[misc]
@@ -65,7 +73,7 @@ def fedfisher_diagonal(
             within=False,
         )
         made[name] = weights[None].astype(np.float32)
-    return as_model(clients, made)
+    return as_model(clients, mean_of_rest(clients, share, made))
 
 
 def factors(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
@@ -83,6 +91,7 @@ def factors(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers
     sends="Kronecker factors of the Fisher information",
     models=MODELS,
     one_start=True,
+    merges=True,
     label="FedFisher (K-FAC)",
     prepare=factors,
     grid={"steps": (5, 10, 20, 50, 100, 200, 500, 2000)},
@@ -146,7 +155,7 @@ def solved(
         worst = max(worst, float(left))
         return solution
 
-    return merged(clients, layer), worst
+    return merged(clients, share, layer), worst
 
 
 TOLERANCE = 1e-6  # of the residual, as a share

@@ -6,7 +6,6 @@ Layer-Wise Posterior Aggregation. NeurIPS 2024.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Annotated, Literal
 
@@ -35,6 +34,7 @@ def factors_of_labels(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> li
     sends="Kronecker factors of the empirical Fisher information",
     models=MODELS,
     one_start=True,
+    merges=True,
     label="FedLPA",
     prepare=factors_of_labels,
     grid={"damping": (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1)},
@@ -77,15 +77,12 @@ def _descended(
 ) -> tuple[dict[str, np.ndarray], float]:
     """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
     from fedrepro.merging.kronecker import applied_of, expectation_mean, mean_of, plain_descent
+    from fedrepro.networks.matrices import layer_matrices
     from fedrepro.networks.predict import network_of
     from fedrepro.training.moments import errors_of
 
     network = network_of(clients.model, clients.shape, clients.classes)
-    places = {
-        names["weight"]: math.prod(layer.output(shape)[1:])
-        for layer, shape, names in network.places
-        if names
-    }
+    places = {layer.key: layer.places for layer in layer_matrices(network)}
     share, worst = shares_of(info), 0.0
 
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
@@ -105,4 +102,4 @@ def _descended(
             worst = max(worst, float(np.linalg.norm(applied(solution) - pull) / length))
         return solution
 
-    return merged(clients, layer), worst
+    return merged(clients, share, layer), worst

@@ -15,6 +15,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Traffic, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.methods._merging import with_mean_buffers
 from fedrepro.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, sample_clients
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class FedNova:
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
         """Clients are drawn and train; what each of their steps gave is averaged."""
+        from fedrepro.training.statistics import mean_buffers
+
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         trained = clients.train(
@@ -60,7 +63,7 @@ class FedNova:
         share = held / held.sum()
         length = carried(trained.steps, clients.settings.momentum)
         weights = averaged(state["weights"], trained.tensors, share, length)
-        return {"weights": weights}, report
+        return {"weights": weights | mean_buffers(clients.network, trained.tensors, share)}, report
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The global network."""
@@ -73,6 +76,7 @@ class FedNova:
     needs={"start", "example_counts"},
     trainings={"sgd"},
     label="FedNova, one exchange",
+    merges=True,
 )
 def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j, x the common start: `fednova`'s first round.
@@ -95,7 +99,8 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalM
     per_epoch = -(-info.example_counts // settings.batch_size) if settings.batch_size else 1
     share = info.example_counts / info.example_counts.sum()
     length = carried(np.broadcast_to(per_epoch * settings.epochs, share.shape), settings.momentum)
-    return GlobalModel(clients.model, averaged(info.start, clients.tensors, share, length))
+    made = averaged(info.start, clients.tensors, share, length)
+    return with_mean_buffers(clients, share, GlobalModel(clients.model, made))
 
 
 def averaged(

@@ -38,13 +38,16 @@ def fens(
     rate: Annotated[float, Arg("step size of the server", above=0)] = 0.001,
     client_rate: Annotated[float, Arg("step size of a client", above=0)] = 1.0,
     batch_size: Annotated[int, Arg("examples of a client's step", "examples", least=1)] = 128,
+    leave: Annotated[
+        bool, Arg("leave every second validation example to the choice of a setting", later=True)
+    ] = False,
 ) -> GlobalModel:
     """f(z_1, …, z_J) of the logits z_j: m K to m K to K with a ReLU, or sum_j w_jk z_jk per class.
 
-    Every client gets all models. In each round each takes one step on its validation examples, and
-    the server one of FedAdam (β 0.9, 0.99, τ 0.001) along the mean of theirs, weighed by n_i / n.
-    The width of the gate and FedAdam's steps are those of public code, or the nearest to it that
-    is known. Source: FENS, by the authors' code.
+    Every client gets all models. In each round each takes one step on its validation examples, or
+    on every second one, and the server one of FedAdam (β 0.9, 0.99, τ 0.001) along the mean of
+    theirs, weighed by n_i / n. The width of the gate and FedAdam's steps are those of public code,
+    or the nearest to it that is known. Source: FENS, by the authors' code.
     """
     from fedrepro.merging.gates import GateServer, class_weights, gradients
     from fedrepro.networks.gates import joint_logits
@@ -54,9 +57,11 @@ def fens(
     assert info.clients is not None
     network = network_of(clients.model, clients.shape, clients.classes)
     count, classes = clients.clients, clients.classes
-    known = []
+    known, unseen = [], []
     for j in range(count):
-        x, labels = info.clients.validation(j)
+        validation = info.clients.validation(j)
+        unseen.append(np.arange(len(validation[1]))[1::2])
+        x, labels = (part[:: 1 + leave] for part in validation)
         examples = Examples(tensor_of(x).to(info.device), tensor_of(labels).to(info.device))
         logits = joint_logits(network, clients.tensors, examples)
         known.append((logits.astype(np.float64), labels))
@@ -80,8 +85,10 @@ def fens(
         clients.model,
         clients.tensors,
         gate=made,
+        widths=clients.widths,
         traffic=_sent(clients, made, rounds),
         exchanges=rounds + 1,
+        unseen=unseen if leave else None,
     )
 
 

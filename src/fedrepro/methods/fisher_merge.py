@@ -13,7 +13,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, shares_of, stacked
+from fedrepro.methods._merging import MODELS, as_model, mean_of_rest, shares_of, stacked
 
 
 def information(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
@@ -31,6 +31,7 @@ def information(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Ans
     sends="diagonal of the Fisher information",
     models=MODELS,
     one_start=True,
+    merges=True,
     label="Fisher merge",
     prepare=information,
     grid={"normalise": (True, False), "floor": (0.0, 1e-6), "clients_by": ("equal", "examples")},
@@ -51,22 +52,23 @@ def fisher_merge(
 
     Source: Matena and Raffel, section 3: information divided by its L2 norm over all weights, and
     at least 1e-6. They choose λ_i on validation examples; here it is 1 / J or n_i / n. The floor is
-    that of all clients, so their order does not matter.
+    that of all clients, so their order does not matter. Weights of other layers than `Linear` and
+    `Conv2d` of a module are the mean by λ_i.
     """
     from fedrepro.merging.fisher import fisher_mean
 
     share = shares_of(info)
     if clients_by == "equal":
         share = np.full_like(share, 1 / len(share))
-    each = {name: stacked(prepared, name) for name in clients.tensors}
+    each = {name: stacked(prepared, name) for name in clients.tensors if name in prepared[0]}
     if normalise:
         lengths = lengths_of(each)
         each = {name: _over(value, lengths) for name, value in each.items()}
     made = {
-        name: fisher_mean(value, each[name], share, floor)[None].astype(np.float32)
-        for name, value in clients.tensors.items()
+        name: fisher_mean(clients.tensors[name], value, share, floor)[None].astype(np.float32)
+        for name, value in each.items()
     }
-    return as_model(clients, made)
+    return as_model(clients, mean_of_rest(clients, share, made))
 
 
 def lengths_of(each: dict[str, np.ndarray]) -> np.ndarray:

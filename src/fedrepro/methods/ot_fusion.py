@@ -10,6 +10,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import shares_towards
 from fedrepro.matching.transport import fused
+from fedrepro.methods._merging import UNITS
 from fedrepro.methods._widths import Units, asked, within_reach
 from fedrepro.methods.concatenation import ClassWeights
 
@@ -18,7 +19,8 @@ from fedrepro.methods.concatenation import ClassWeights
     "ot_fusion",
     kind="one_shot",
     needs={"label_counts"},
-    models={"cnn", "mlp"},
+    models=UNITS,
+    merges="matched",
     label="OT fusion",
     grid={"class_weights": (False, True), "sweeps": (1, 10)},
 )
@@ -41,20 +43,23 @@ def ot_fusion(
     all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
     transport", NeurIPS 2020, by weights.
     """
-    from fedrepro.matching.blocks import blocks_of, widths_of
+    from fedrepro.matching.blocks import Blocks, units_of, widths_of
 
     assert info.label_counts is not None
-    if units is not None and clients.model.name == "cnn":
+    if units is not None and clients.model.name != "mlp":
         raise FedreproError(
-            "method 'ot_fusion' makes convolutional networks as wide as the clients' only: leave "
-            "out units"
+            "method 'ot_fusion' makes networks with convolutions, and modules, as wide as the "
+            "clients' only: leave out units"
         )
     if units is not None and not within_reach(clients, units):
         return None
     order = rng.stream("ot-fusion").permutation(clients.clients)
     share, towards = shares_towards(info.label_counts, class_weights)
-    blocks = blocks_of(clients.model, clients.shape, clients.classes)
+    blocks = units_of(clients.model, clients.shape, clients.classes)
     networks = blocks.networks(clients.tensors)
+    if not isinstance(blocks, Blocks):
+        made = blocks.fused(networks, share, towards, order, sweeps)
+        return GlobalModel(clients.model, blocks.tensors(made))
     widths = widths_of(networks[0]) if units is None else asked(clients, units)
     made = fused(networks, widths, share, towards, order, sweeps)
     return GlobalModel(clients.model, blocks.tensors(made))

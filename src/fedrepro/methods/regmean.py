@@ -37,6 +37,7 @@ def moments(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers
     sends="second moments of layer inputs",
     models=MODELS,
     one_start=True,
+    merges=True,
     label="RegMean",
     prepare=moments,
     grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
@@ -57,20 +58,25 @@ def regmean(
     """W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with Â = α A + (1 - α) diag(A), A = E[a aᵀ].
 
     a is a layer's input, with a 1 for the bias, in the client's own network; a convolution's are
-    its patches. p_i = n_i / n. Source: RegMean, section 3, for linear layers.
+    its patches. p_i = n_i / n, by which all else is averaged. Source: RegMean, section 3, for
+    linear layers.
     """
     from fedrepro.merging.kronecker import regression_mean
+    from fedrepro.networks.matrices import layer_matrices
+    from fedrepro.networks.predict import network_of
 
+    network = network_of(clients.model, clients.shape, clients.classes)
+    kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
     share = shares_of(info)
 
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
-        plain = convolutions == "average" and clients.tensors[name].ndim > 3
+        plain = convolutions == "average" and name in kernels
         if plain:
             mean: np.ndarray = weights.mean(axis=0)
             return mean
         return regression_mean(weights, damped(stacked(prepared, name), alpha), share, ridge)
 
-    return as_model(clients, merged(clients, layer))
+    return as_model(clients, merged(clients, share, layer))
 
 
 def damped(moments: np.ndarray, alpha: float) -> np.ndarray:

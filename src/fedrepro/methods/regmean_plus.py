@@ -13,7 +13,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, shares_of, stacked
+from fedrepro.methods._merging import MODELS, as_model, mean_of_rest, shares_of, stacked
 from fedrepro.methods.regmean import Alpha, Ridge, damped
 
 
@@ -25,7 +25,8 @@ def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]
 
     assert info.clients is not None
     layers = layer_matrices(network_of(clients.model, clients.shape, clients.classes))
-    return info.clients.ask(partial(input_moments, only=[layers[0].weight]))
+    lowest = [layer.key for layer in layers if layer.weight == layers[0].weight]
+    return info.clients.ask(partial(input_moments, only=lowest))
 
 
 @method(
@@ -35,6 +36,7 @@ def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]
     sends="second moments of layer inputs behind the merged layers, a layer in each exchange",
     models=MODELS,
     one_start=True,
+    merges=True,
     label="RegMean++",
     prepare=lowest,
     grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
@@ -51,24 +53,34 @@ def regmean_plus(
     """W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, A_i of inputs in the network merged so far.
 
     Layers are merged from the lowest up, and each goes to the clients before they answer for the
-    next: as many exchanges as layers. The lowest layer is that of RegMean. Â_i, p_i as there.
+    next: as many exchanges as layers. The lowest layer is that of RegMean. Â_i, p_i as there; all
+    else is averaged, and goes to the clients at first.
     """
     from fedrepro.merging.kronecker import regression_mean
-    from fedrepro.networks.matrices import layer_matrices
+    from fedrepro.networks.matrices import layer_matrices, tensors_of
     from fedrepro.networks.predict import network_of
     from fedrepro.training.moments import input_moments
 
     assert info.clients is not None
     share = shares_of(info)
-    made: dict[str, np.ndarray] = {}
     network = network_of(clients.model, clients.shape, clients.classes)
-    for layer in layer_matrices(network):
-        question = partial(input_moments, only=[layer.weight])
-        answers = info.clients.ask(question, made) if made else prepared
-        moments = damped(stacked(answers, layer.weight), alpha)
-        matrix = regression_mean(layer.of(clients.tensors), moments, share, ridge)
+    matrices = layer_matrices(network)
+    of_layers = {name for m in matrices for name in (m.weight, m.bias)}
+    mean = mean_of_rest(clients, share, {})
+    made = {name: value for name, value in mean.items() if name not in of_layers}
+    for weight in dict.fromkeys(layer.weight for layer in matrices):
+        layers = [layer for layer in matrices if layer.weight == weight]
+        question = partial(input_moments, only=[layer.key for layer in layers])
+        first = weight == matrices[0].weight
+        answers = prepared if first else info.clients.ask(question, made)
+        solved = {
+            layer.key: regression_mean(
+                layer.of(clients.tensors), damped(stacked(answers, layer.key), alpha), share, ridge
+            )
+            for layer in layers
+        }
         made |= {
             name: np.ascontiguousarray(value[None], np.float32)
-            for name, value in layer.tensors(matrix).items()
+            for name, value in tensors_of(layers, solved).items()
         }
     return as_model(clients, {name: made[name] for name in network.shapes})

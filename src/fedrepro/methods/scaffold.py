@@ -20,6 +20,8 @@ from fedrepro.methods.fedavg import (
     Rounds,
     ServerLr,
     Steps,
+    client_tensors,
+    own_tensors,
     sample_clients,
 )
 from fedrepro.methods.fednova import carried, moved
@@ -58,11 +60,13 @@ class Scaffold:
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
         """Clients are drawn and train with corrected steps; weights and controls move on."""
+        from fedrepro.training.statistics import mean_buffers
         from fedrepro.training.terms import Correction
 
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
-        client_controls = own_tensors(state["kept"], chosen, state["control"])
+        nothing = {k: np.zeros_like(v[0]) for k, v in state["control"].items()}
+        client_controls = own_tensors(state["kept"], chosen, nothing)
         trained = clients.train(
             state["weights"],
             rng,
@@ -87,25 +91,10 @@ class Scaffold:
             change[~trained.finite] = 0
             control[k] = (c + change.sum(0) / clients.count).astype(c.dtype)
             after[k] = (client_controls[k] + change).astype(c.dtype)
+        weights |= mean_buffers(clients.network, trained.tensors, share)
         kept = state["kept"] | client_tensors(chosen, after)
         return {"weights": weights, "control": control, "kept": kept}, report
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The global network."""
         return GlobalModel(clients.model, state["weights"])
-
-
-def own_tensors(
-    kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, like: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """What the chosen clients keep, (chosen, *shape) by name; zeros of those never drawn before."""
-    nothing = {k: np.zeros_like(v[0]) for k, v in like.items()}
-    each = [kept.get(str(j), nothing) for j in chosen]
-    return {k: np.stack([tensors[k] for tensors in each]) for k in like}
-
-
-def client_tensors(
-    chosen: np.ndarray, tensors: dict[str, np.ndarray]
-) -> dict[str, dict[str, np.ndarray]]:
-    """The same by client, so that only clients that were drawn take memory."""
-    return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}

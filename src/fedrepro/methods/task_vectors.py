@@ -15,6 +15,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import with_mean_buffers
 
 Scale = Annotated[float, Arg("what is added to the start is times this", above=0, most=100)]
 
@@ -23,6 +24,7 @@ Scale = Annotated[float, Arg("what is added to the start is times this", above=0
     "task_arithmetic",
     kind="one_shot",
     needs={"start"},
+    merges=True,
     label="task arithmetic",
     grid={"scale": (0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0)},
 )
@@ -41,6 +43,7 @@ def task_arithmetic(
     "ties",
     kind="one_shot",
     needs={"start"},
+    merges=True,
     label="TIES",
     grid={"keep": (0.2, 0.5), "scale": (0.5, 1.0, 1.5, 2.0)},
 )
@@ -64,19 +67,30 @@ def ties(
 
 
 def _vectors(clients: LocalModels, info: ClientInfo) -> tuple[np.ndarray, np.ndarray]:
-    """The start and the task vectors, all tensors behind each other: float64 (n,), (J, n)."""
+    """The start and the task vectors, all weights behind each other: float64 (n,), (J, n)."""
     assert info.start is not None
-    start = np.concatenate([info.start[name].reshape(-1) for name in clients.tensors])
-    each = [value.reshape(len(value), -1) for value in clients.tensors.values()]
+    names = _trained(clients)
+    start = np.concatenate([info.start[name].reshape(-1) for name in names])
+    each = [clients.tensors[name].reshape(clients.clients, -1) for name in names]
     return start.astype(np.float64), np.concatenate(each, axis=1).astype(np.float64) - start
 
 
 def _model(clients: LocalModels, flat: np.ndarray) -> GlobalModel:
     """The inverse: one network of all its numbers (n,)."""
-    ends = np.cumsum([value[0].size for value in clients.tensors.values()])
+    names = _trained(clients)
+    ends = np.cumsum([clients.tensors[name][0].size for name in names])
     parts = np.split(flat.astype(np.float32), ends[:-1])
     tensors = {
-        name: part.reshape(1, *value.shape[1:])
-        for (name, value), part in zip(clients.tensors.items(), parts, strict=True)
+        name: part.reshape(1, *clients.tensors[name].shape[1:])
+        for name, part in zip(names, parts, strict=True)
     }
-    return GlobalModel(clients.model, tensors)
+    even = np.full(clients.clients, 1 / clients.clients)
+    return with_mean_buffers(clients, even, GlobalModel(clients.model, tensors))
+
+
+def _trained(clients: LocalModels) -> list[str]:
+    """The names of tensors that are weights and no buffers."""
+    from fedrepro.networks.predict import network_of
+
+    buffers = network_of(clients.model, clients.shape, clients.classes).buffers
+    return [name for name in clients.tensors if name not in buffers]

@@ -8,7 +8,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import shares_towards
-from fedrepro.matching.permuting import in_step, mean_network
+from fedrepro.methods._merging import UNITS
 from fedrepro.methods.concatenation import ClassWeights
 
 
@@ -16,7 +16,8 @@ from fedrepro.methods.concatenation import ClassWeights
     "weight_matching",
     kind="one_shot",
     needs={"label_counts"},
-    models={"cnn", "mlp"},
+    models=UNITS,
+    merges="matched",
     label="weight matching",
     grid={"class_weights": (False, True)},
 )
@@ -32,13 +33,15 @@ def weight_matching(
 
     Clients are matched in turn, in random order, until none moves. The network is as wide as a
     client's; channels of convolutions are units. With class weights the weights to class k count by
-    the clients' shares of it. Source: Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR 2023,
-    algorithm 3 (many models).
+    the clients' shares of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase,
+    Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
-    from fedrepro.matching.blocks import blocks_of
+    from fedrepro.matching.blocks import units_of
+    from fedrepro.matching.permuting import in_step
 
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)
-    blocks = blocks_of(clients.model, clients.shape, clients.classes)
-    matched = in_step(blocks.networks(clients.tensors), sweeps, rng.stream("weight-matching"))
-    return GlobalModel(clients.model, blocks.tensors(mean_network(matched, share, towards)))
+    arrays, stream = units_of(clients.model, clients.shape, clients.classes), "weight-matching"
+    networks = arrays.networks(clients.tensors)
+    matched = in_step(networks, sweeps, rng.stream(stream), arrays.units)
+    return GlobalModel(clients.model, arrays.tensors(arrays.mean(matched, share, towards)))

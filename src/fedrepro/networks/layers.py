@@ -7,7 +7,7 @@ the same leading dimension. Shapes in the layers' own words leave out A and B.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -74,7 +74,8 @@ class Pass:
     noise: None in prediction, where dropout passes everything and variational weights are their
     means. keep: record `activations` (the input, the output of each non-linearity after its
     pooling, the logits) and `pooled` (for each of these what its pooling did, or None). chosen:
-    what a pooling did whose output has not been recorded yet.
+    what a pooling did whose output has not been recorded yet. rows: of each model how many examples
+    count, the first ones, where others would change what it keeps of them; empty for all.
     """
 
     convolution: Convolution = "grouped"
@@ -83,6 +84,7 @@ class Pass:
     activations: list[torch.Tensor] = field(default_factory=list)
     pooled: list[Pooled | None] = field(default_factory=list)
     chosen: Pooled | None = None
+    rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
         """Keep an activation, if asked to, with the pooling that it comes from."""

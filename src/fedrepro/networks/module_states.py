@@ -1,7 +1,7 @@
 """State dicts of a `torch.nn.Module` of one's own: parameters, tied ones, and buffers.
 
-What all clients have alike stays with the module. Buffers that differ, such as running statistics,
-count among the tensors, so that whatever averages or selects weights treats them the same way.
+Buffers that all clients have alike and training leaves alone stay with the module. All others, such
+as running statistics, are among its tensors.
 """
 
 from __future__ import annotations
@@ -37,11 +37,6 @@ class StateForm:
     fixed: Mapping[str, torch.Tensor] = field(default_factory=dict)
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
-    @property
-    def whole(self) -> tuple[str, ...]:
-        """Buffers among the tensors that hold whole numbers."""
-        return tuple(k for k, dtype in self.varying.items() if not dtype.is_floating_point)
-
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
         """The state dict of one of the networks of tensors (m, *shape)."""
         import torch
@@ -73,8 +68,9 @@ def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())
+    varying = {name: buffers.pop(name).dtype for name in network.buffers}
     fixed = {key: buffers[name] for key, name in names.items() if name in buffers}
-    return with_form(model, StateForm("", names, fixed))
+    return with_form(model, StateForm("", names, fixed, varying))
 
 
 def stacked_module(
@@ -99,7 +95,7 @@ def stacked_module(
             raise FedreproError(f"{name} {faults[0]}: a file must hold what '{model.token}' saves")
         given.append(own)
         prefixes.add(prefix)
-    form, tensors = _stacked(given, network.module, _names(network.module), where)
+    form, tensors = _stacked(given, network, where)
     common = prefixes.pop() if len(prefixes) == 1 else ""
     return with_form(model, replace(form, prefix=common)), network.classes, tensors
 
@@ -165,14 +161,12 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 
 
 def _stacked(
-    states: Sequence[StateDict],
-    module: torch.nn.Module,
-    names: Mapping[str, str],
-    where: Sequence[str],
+    states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """The form, and the tensors of parameters and of buffers that differ between state dicts."""
+    """The form, and the tensors of parameters and of buffers that differ or that training moves."""
     import torch
 
+    module, names = network.module, _names(network.module)
     tensors = {
         name: np.stack([array_of(s[name], name, at) for s, at in zip(states, where, strict=True)])
         for name, _ in module.named_parameters()
@@ -183,7 +177,8 @@ def _stacked(
         if name not in names:  # it is in no state dict: the module makes it
             continue
         values = [torch.as_tensor(state[name]).detach().cpu().to(buffer.dtype) for state in states]
-        if all(torch.equal(values[0], value) for value in values[1:]):
+        alike = all(torch.equal(values[0], value) for value in values[1:])
+        if alike and name not in network.buffers:
             fixed |= {key: values[0] for key, held in names.items() if held == name}
             continue
         varying[name] = buffer.dtype

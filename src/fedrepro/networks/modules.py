@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -37,10 +37,6 @@ TRIED = 3  # examples that a module is tried with
 NEAR = 1e-4  # up to which two ways of computing a score are the same
 
 
-class ChangingBuffers(FedreproError):
-    """A module keeps numbers that training changes beside its parameters."""
-
-
 def module(name: str, *, version: int | Literal["dev"] = 1, title: str = "") -> Callable[[F], F]:
     """Decorator: registers a class or a function as a model; what it gives is a `torch.nn.Module`.
 
@@ -48,7 +44,7 @@ def module(name: str, *, version: int | Literal["dev"] = 1, title: str = "") -> 
     for an image, and `classes`; its keyword-only arguments that have an `Arg` are parameters. The
     module maps (B, *shape) to logits (B, classes). version: see `registry.register`.
     """
-    return register("model", name, version, title=title or name, **{MODULE: True})
+    return register("model", name, version, None, title=title or name, **{MODULE: True})
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
@@ -72,8 +68,6 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     if form is not None:
         made.load_state_dict(dict(form.fixed), strict=False)
     layer = _tried(model.name, made, input_shape, classes)
-    if form is None and layer.moving:
-        raise _changing(model.name, layer.moving[0])
     if form is not None:
         layer = replace(layer, varying=tuple(form.varying))
     return ModuleNetwork(input_shape, (layer,), "module", make=make)
@@ -85,8 +79,9 @@ class OwnModule:
 
     widest, held: numbers of the largest output of one of its parts, and of all outputs. products:
     multiplications. All for one example, and of parts that are modules themselves. draws: whether
-    it trains otherwise than it predicts, as with dropout. moving: buffers that training changes.
-    varying: buffers that count among the tensors.
+    it trains otherwise than it predicts, as with dropout. moving: buffers that training changes, as
+    BatchNorm does its running statistics. varying: further buffers that differ between models.
+    Both count among the tensors.
     """
 
     module: torch.nn.Module
@@ -100,11 +95,14 @@ class OwnModule:
     varying: tuple[str, ...] = ()
 
     @property
+    def buffers(self) -> tuple[str, ...]:
+        """The buffers that count among the tensors."""
+        return tuple(dict.fromkeys((*self.varying, *self.moving)))
+
+    @property
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its parameters and the buffers that count among them, by its own names."""
-        buffers = dict(self.module.named_buffers())
-        named = dict(self.module.named_parameters())
-        return {**named, **{name: buffers[name] for name in self.varying}}
+        return _tensors(self.module, self.buffers)
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         """The shapes of these tensors."""
@@ -118,7 +116,10 @@ class OwnModule:
         return (self.classes,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """(A, B, *shape) to (A, B, classes)."""
+        """(A, B, *shape) to (A, B, classes); in training its moving buffers are written in place.
+
+        Errors: FedreproError for a minibatch that is too small for a layer.
+        """
         import torch
 
         if self.module.training != (run.noise is not None):
@@ -132,23 +133,35 @@ class OwnModule:
             return stacked
         logits = []
         for model, seed in enumerate(seeds):
+            held = {name: value[model] for name, value in tensors.items()}
+            count = run.rows[model] if run.rows else len(x[model])
             with _seeded(seed, x.device):
-                logits.append(
-                    self.logits({name: value[model] for name, value in tensors.items()}, x[model])
-                )
+                try:
+                    own = self.logits(held, x[model][:count])
+                except ValueError as error:
+                    raise FedreproError(
+                        f"a model that is a torch.nn.Module cannot train on {count} examples at "
+                        f"once ({one_line(error)}): choose another batch_size"
+                    ) from error
+            logits.append(torch.nn.functional.pad(own, (0, 0, 0, len(x[model]) - count)))
         return torch.stack(logits)
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Of one model: tensors (*shape) by name and x (B, *shape) to (B, classes)."""
         import torch
 
+        # as data: what is written there is no step of what is differentiated
+        kept = {name: tensors[name].data for name in self.buffers}
         buffers = {
-            name: tensors.get(name, value).to(
+            name: kept.get(name, value).to(
                 x.device, x.dtype if value.is_floating_point() else value.dtype
             )
             for name, value in self.module.named_buffers()
         }
         logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
+        for name in self.moving if self.module.training else ():
+            if buffers[name] is not kept[name]:  # whole numbers are copies
+                kept[name].copy_(buffers[name])
         return logits
 
     @cached_property
@@ -156,6 +169,8 @@ class OwnModule:
         """Whether `torch.vmap` can compute several models at once."""
         import torch
 
+        if self.moving:
+            return False
         pair = {name: torch.stack([v.detach().float()] * 2) for name, v in self.tensors.items()}
         try:
             torch.vmap(self.logits, randomness="different")(pair, torch.zeros(2, 1, *self.shape))
@@ -182,9 +197,31 @@ class ModuleNetwork(Network):
         return self._module.module
 
     @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Tensors (*shape) of the module itself, as it was made."""
+        return {name: value.detach() for name, value in self._module.tensors.items()}
+
+    def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
+        """Logits (B, classes) of one model, in the mode in which the module is; x: (B, *shape)."""
+        return self._module.logits(tensors, x)
+
+    @property
     def buffers(self) -> tuple[str, ...]:
-        """Buffers that training changes, or that differ between models."""
-        return tuple(dict.fromkeys((*self._module.varying, *self._module.moving)))
+        """Tensors that no gradient moves: what training changes beside parameters, as BatchNorm
+        does its running statistics, and what differs between models."""
+        return self._module.buffers
+
+    @cached_property
+    def counts(self) -> tuple[str, ...]:
+        """Those of them that hold whole numbers."""
+        held = dict(self.module.named_buffers())
+        return tuple(name for name in self.buffers if not held[name].is_floating_point())
+
+    @cached_property
+    def norms(self) -> tuple[str, ...]:
+        """Tensors of the layers whose buffers training changes."""
+        owners = {name.rpartition(".")[0] for name in self._module.moving}
+        return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
     @cached_property
     def places(self) -> tuple[tuple[OwnModule, Shape, dict[str, str]], ...]:
@@ -219,7 +256,8 @@ class ModuleNetwork(Network):
         seed = int(rng.stream("initial-weights").integers(2**63))
         with _seeded(seed, torch.device("cpu")):
             made = self.make()
-        weights = {k: v.detach().cpu().float().numpy().copy() for k, v in made.named_parameters()}
+        begun = _tensors(made, self.buffers)
+        weights = {k: v.detach().cpu().float().numpy().copy() for k, v in begun.items()}
         if {name: value.shape for name, value in weights.items()} != self.shapes:
             raise FedreproError(
                 "a model that is a torch.nn.Module has other parameters each time that it is made: "
@@ -229,6 +267,12 @@ class ModuleNetwork(Network):
 
 
 # ------------------------------------------------------------------------------------ trying it
+
+
+def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Parameters and these buffers, by the module's own names."""
+    held = dict(made.named_buffers())
+    return {**dict(made.named_parameters()), **{name: held[name] for name in buffers}}
 
 
 def _require_trainable(name: str, made: torch.nn.Module) -> None:
@@ -275,9 +319,13 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
             f"model '{name}' gives an example other scores beside others than alone, as BatchNorm "
             "without running statistics does; take GroupNorm or LayerNorm"
         )
-    draws = drew or not torch.allclose(scores, trained, NEAR, NEAR)
+    draws = drew or bool(moving) or not torch.allclose(scores, trained, NEAR, NEAR)
     outputs, products = zip(*sizes, strict=True)
-    return OwnModule(made, shape, classes, max(outputs), sum(outputs), sum(products), draws, moving)
+    sums = max(outputs), sum(outputs), sum(products)
+    layer = OwnModule(made, shape, classes, *sums, draws, moving)
+    if moving:
+        _require_in_place(name, layer, x)
+    return layer
 
 
 @contextmanager
@@ -329,12 +377,21 @@ def _moving(made: torch.nn.Module, trained: torch.nn.Module) -> tuple[str, ...]:
     return tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
 
 
-def _changing(name: str, buffer: str) -> ChangingBuffers:
-    return ChangingBuffers(
-        f"model '{name}' keeps {buffer} beside its parameters and changes it in training, as "
-        "BatchNorm does its running statistics; clients here train and send parameters alone: "
-        "take GroupNorm or LayerNorm"
-    )
+def _require_in_place(name: str, layer: OwnModule, x: torch.Tensor) -> None:
+    """Errors: FedreproError for buffers that are other tensors after a step of training."""
+    import torch
+
+    before = {key: value.detach().clone().float() for key, value in layer.tensors.items()}
+    after = {key: value.clone() for key, value in before.items()}
+    with torch.no_grad(), _seeded(0, x.device):
+        layer.module.train()
+        layer.logits(after, x)
+    for key in layer.moving:
+        if torch.equal(before[key], after[key]):
+            raise FedreproError(
+                f"model '{name}' assigns {key} another tensor in training, which is lost: change "
+                f"the buffer in place, as in self.{key}.copy_(…)"
+            )
 
 
 @contextmanager

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
 Init = Literal["normal", "fan_in", "glorot"]
-Kind = Literal["dense", "convolutional", "recurrent", "variational", "module"]
+Kind = Literal["dense", "convolutional", "recurrent", "variational", "module", "mixed"]
 
 IMAGE = 3  # axes of what a convolution gives: channels, height, width
 TEXT = 2  # axes of what a recurrent layer is given: letters, inputs
@@ -143,6 +143,21 @@ class Network:
             letters = shape[0] if self.kind == "recurrent" and len(shape) == TEXT else 1
             total += weights * (math.prod(out[1:]) if len(out) == IMAGE else letters)
         return total
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Tensors that no gradient moves, which only own modules have."""
+        return ()
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Those of them that count something, in whole numbers."""
+        return ()
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        """Tensors of the layers that they belong to."""
+        return ()
 
     @property
     def draws(self) -> bool:

@@ -21,7 +21,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.represent import feature_spec
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
-from fedrepro.planning.paths import specs_of
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Measure, Plan, Run
 
 DRAWN_WITH = ("matplotlib", "pandas")
@@ -49,7 +49,7 @@ def about(
         "data": _data(exhibit, file, sources),
         "components": _components(exhibit, all_sources),
         "computed": origins(all_sources),
-        "timings": [str(plan.run_pieces(run, trials)) for run, trials in exhibit.trials.items()],
+        "timings": plan.pieces(exhibit),
     }
 
 

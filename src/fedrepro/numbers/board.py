@@ -16,7 +16,14 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.board_choices import Accuracies, ends_of, in_each_trial, of_settings
+from fedrepro.numbers.board_choices import (
+    Accuracies,
+    Ends,
+    chosen_of,
+    ends_of,
+    in_each_trial,
+    of_settings,
+)
 from fedrepro.numbers.files import ExhibitFiles
 from fedrepro.numbers.series import FAILED
 from fedrepro.numbers.standings import (
@@ -62,14 +69,14 @@ class Scene:
 class Reached:
     """A method in one scenario. accuracy: float64 (T,), on test examples, not a number where a run
     failed. costs: of COSTS and SECONDS, means over trials. tried: settings. in_each_trial: accuracy
-    with the setting that is best in each trial. ends: see `ends_of`."""
+    with the setting that is best in each trial. ends: of each choice, see `ends_of`."""
 
     accuracy: np.ndarray
     setting: str
     tried: int
     costs: Mapping[str, float]
     in_each_trial: np.ndarray
-    ends: Mapping[str, tuple[bool, bool]]
+    ends: Sequence[Ends]
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,7 @@ def ground(
     methods: dict[tuple[str, str], Method] = {}
     for part in parts:
         _require_data(board, part)
-        scenes = dict(_scenes(part))
+        scenes = dict(_scenes(part, board.each_trial))
         entries |= scenes
         for by_label in scenes.values():
             for needed in (board.baseline, board.ceiling, board.line):
@@ -182,7 +189,8 @@ def ground(
     for entry in entered:
         for part in entry.parts:
             _require_data(board, part)
-            scenes = {scene: by_label for scene, by_label in _scenes(part) if scene in entries}
+            found = dict(_scenes(part, board.each_trial))
+            scenes = {scene: by_label for scene, by_label in found.items() if scene in entries}
             for scene, by_label in scenes.items():
                 for label in set(by_label) & set(entries[scene]):
                     raise label_taken(label)
@@ -216,8 +224,8 @@ def _tell(
                 methods[key] = _method(description, by_label[description["label"]], computed)
 
 
-def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
-    """The scenarios of an exhibit with their entries."""
+def _scenes(part: ExhibitFiles, each_trial: bool) -> Iterator[tuple[Scene, dict[str, Reached]]]:
+    """The scenarios of an exhibit with their entries; each_trial: see `Board`."""
     about, numbers, choice = part.about, part.numbers, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
@@ -234,7 +242,7 @@ def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
         yield (
             scene,
             {
-                str(label): _entry(rows, tried[tried["method"] == label], accuracies)
+                str(label): _entry(rows, tried[tried["method"] == label], accuracies, each_trial)
                 for label, rows in scene_rows.groupby("method", sort=False)
                 if _has_accuracy(rows)
             },
@@ -245,7 +253,9 @@ def _has_accuracy(rows: pd.DataFrame) -> bool:
     return bool(((rows["metric"] == "accuracy") & (rows["split"] == "test")).any())
 
 
-def _entry(rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracies]) -> Reached:
+def _entry(
+    rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracies], each_trial: bool
+) -> Reached:
     accuracy_row = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
     costs = {
         str(row["metric"]): float(row["mean"])
@@ -255,13 +265,14 @@ def _entry(rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracie
     if FAILED in set(rows["metric"]):  # in all trials, it has no costs
         costs = {**dict.fromkeys(COSTS, math.nan), **costs}
     accuracy = np.array([float(text) for text in str(accuracy_row["by_trial"]).split()])
+    best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
     return Reached(
-        accuracy,
+        in_each if each_trial else accuracy,
         str(accuracy_row["setting"]),
         max(1, len(tried)),
         {"passes": 0.0, "bytes_down": 0.0, **costs},
-        in_each_trial(tried, measured) if len(tried) > 1 else accuracy,
-        ends_of(tried),
+        in_each,
+        ends_of(tried, best if each_trial else chosen_of(tried)),
     )
 
 

@@ -1,8 +1,8 @@
 """Settings of a leaderboard's methods: where in their grids they lie, and chosen in each trial.
 
-`arena/1` takes one setting for all trials of a scenario, by its mean on validation examples; the
-best client is taken in each trial. What the methods reach if both are taken in each trial follows
-from the metrics of all settings.
+The best client is taken in each trial, and so are settings where the leaderboard says `each_trial`;
+`arena/1` takes one for all trials of a scenario, by its mean on validation examples. What methods
+reach if both are taken in each trial follows from the metrics of all settings.
 """
 
 from __future__ import annotations
@@ -20,32 +20,46 @@ SCENARIO = ("dataset_", "model_", "partition_", "training_")
 Accuracies = Mapping[Any, np.ndarray]  # (split, setting) -> a number per trial
 
 
-def ends_of(tried: pd.DataFrame) -> dict[str, tuple[bool, bool]]:
-    """Parameter -> whether the chosen number is the lowest that was tried, and the highest.
+Ends = Mapping[str, tuple[bool, bool]]
 
-    tried: the rows of a choice.csv of a method in a scenario. Without parameters of words, and of
-    one number alone.
+
+def chosen_of(tried: pd.DataFrame) -> list[int]:
+    """Where in the rows of a choice.csv of a method in a scenario the chosen setting stands."""
+    return [int(at) for at in np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true")]
+
+
+def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
+    """Of each choice: parameter -> whether its number is the lowest that was tried, the highest.
+
+    tried: as in `chosen_of`, whose rows `chosen` names. Without parameters of words, and of one
+    number alone.
     """
     if not len(tried):
-        return {}
+        return []
     names = str(tried["parameter"].iloc[0]).split(", ")
     rows = [str(value).split(", ") for value in tried["value"]]
-    taken, ends = rows[tried["chosen"].astype(str).str.lower().tolist().index("true")], {}
-    for at, name in enumerate(names):
+    ranges: dict[int, tuple[float, float]] = {}
+    for at in range(len(names)):
         try:
-            numbers, chosen = {float(row[at]) for row in rows}, float(taken[at])
+            numbers = {float(row[at]) for row in rows}
         except ValueError:
             continue
         if len(numbers) > 1:
-            ends[name] = chosen == min(numbers), chosen == max(numbers)
-    return ends
+            ranges[at] = min(numbers), max(numbers)
+    return [
+        {
+            names[at]: (float(rows[row][at]) == least, float(rows[row][at]) == most)
+            for at, (least, most) in ranges.items()
+        }
+        for row in chosen
+    ]
 
 
-def ends_in_words(per_scene: Sequence[Mapping[str, tuple[bool, bool]]]) -> str:
-    """How often each parameter's choice was at an end of its grid, over scenarios."""
+def ends_in_words(choices: Sequence[Ends]) -> str:
+    """How often each parameter's choice was at an end of its grid."""
     told = []
-    for name in dict.fromkeys(name for ends in per_scene for name in ends):
-        found = [ends[name] for ends in per_scene if name in ends]
+    for name in dict.fromkeys(name for ends in choices for name in ends):
+        found = [ends[name] for ends in choices if name in ends]
         low, high = (sum(ends[side] for ends in found) for side in (0, 1))
         told.append(f"{name}: lowest in {low}, highest in {high} of {len(found)}")
     return "; ".join(told)
@@ -66,10 +80,13 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
     ]
 
 
-def in_each_trial(tried: pd.DataFrame, scenarios: Sequence[Accuracies]) -> np.ndarray:
-    """Test accuracy of the setting that is best on validation examples in each trial, (T,).
+def in_each_trial(
+    tried: pd.DataFrame, scenarios: Sequence[Accuracies]
+) -> tuple[list[int], np.ndarray]:
+    """The rows of the settings that are best on validation examples in each trial, and their test
+    accuracies, (T,).
 
-    tried: as in `ends_of`; scenarios: of the exhibit, one of which has the means of `tried`. Ties
+    tried: as in `chosen_of`; scenarios: of the exhibit, one of which has the means of `tried`. Ties
     go to the first setting. Errors: FedreproError if none has them.
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
@@ -81,8 +98,7 @@ def in_each_trial(tried: pd.DataFrame, scenarios: Sequence[Accuracies]) -> np.nd
         )
         if np.allclose(judged.mean(axis=1), means, rtol=0, atol=1e-8, equal_nan=True):
             best = np.where(np.isnan(judged), -np.inf, judged).argmax(axis=0)
-            taken: np.ndarray = reached[best, np.arange(len(lost))]
-            return taken
+            return best.tolist(), reached[best, np.arange(len(lost))]
     raise FedreproError(
         f"the metrics lack the settings of '{tried['method'].iloc[0]}' that its choice.csv names: "
         "make the exhibit again"

@@ -74,7 +74,7 @@ def _row(ground: Ground, row: Row, others: bool) -> dict[str, Any]:
         "without_rank": row.why,
         **_costs(ground, label, scenes),
         "settings_tried": max(entry.tried for entry in entries),
-        "ends_of_grid": ends_in_words([entry.ends for entry in entries]),
+        "ends_of_grid": ends_in_words([ends for entry in entries for ends in entry.ends]),
         "sees": row.method.sees,
         "clients_also_send": row.method.sends,
         "chosen_by": row.method.chosen_by,

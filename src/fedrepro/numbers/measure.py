@@ -88,16 +88,21 @@ def measure(
 ) -> list[Number]:
     """Accuracy on each split, sizes, and what the method reports of itself.
 
-    With draws the accuracy of a variational network's means is told beside that of its draws.
+    With draws the accuracy of a variational network's means is told beside that of its draws. On
+    validation examples at clients only those count that nothing was fitted to.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
-        right = correct(model, split, draws)
-        numbers.append(Number("accuracy", float(right.mean()), name))
+        right, by_rows = correct(model, split, draws), split.rows
+        counted = right
+        if name == "client_validation" and model.unseen is not None:
+            by_rows = [rows[left] for rows, left in zip(by_rows, model.unseen, strict=True)]
+            counted = right[np.concatenate(by_rows)]
+        numbers.append(Number("accuracy", float(counted.mean()), name))
         numbers += _by_means(model, name, split, draws)
-        if split.rows:
+        if by_rows:
             # a client may have been given none to validate with
-            by_client = [float(right[rows].mean()) for rows in split.rows if len(rows)]
+            by_client = [float(right[rows].mean()) for rows in by_rows if len(rows)]
             numbers.append(Number("accuracy_clients", float(np.mean(by_client)), name))
     numbers += size(model, next(iter(splits.values())), draws.samples if draws else 1)
     numbers += [Number(name, value) for name, value in sorted(model.diagnostics.items())]
@@ -147,7 +152,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
     numbers: list[Number] = [] if units is None else [Number("hidden_units", float(units))]
     return [
         *numbers,
-        Number("parameters", float(model.parameters)),
+        Number("parameters", float(model.trained(network.buffers))),
         Number("forward_passes", float(model.networks * passes)),
     ]
 

@@ -28,7 +28,7 @@ from fedrepro.numbers.files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.series import mean, sd
 from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import load_config, load_exhibits
-from fedrepro.planning.paths import specs_of
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
 
 WHO = ("method", "kind", "setting")

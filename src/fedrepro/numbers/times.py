@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import STAGE_OF_TREE
+from fedrepro.core.kinds import STAGES, TRAIN
 from fedrepro.core.params import written
 from fedrepro.numbers.series import mean, sd
 from fedrepro.planning.exhibit import Exhibit, Run
-from fedrepro.planning.paths import FolderPieces, TrialBlock
+from fedrepro.planning.jobs import TIMINGS, folders_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,42 +21,43 @@ if TYPE_CHECKING:
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
 
 FIRST = 1  # rounds that are left out of times: they also prepare memory
-METHODS = "methods="  # in a path, behind its scenario
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
     """The tables of what the runs behind an exhibit took, as its json names them from `root`."""
-    folders = (folder for text in about["timings"] for folder in FolderPieces.parse(text).folders)
-    return [root / folder / "timings.parquet" for folder in folders]
+    return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
+
+
+def of_methods(timings: Iterable[Path]) -> list[Path]:
+    """Those of these tables that are not of local models, each once."""
+    return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Seconds of each stage behind these jobs, their local models included where known."""
-    trained = training_seconds(timings)
-    seconds = {} if trained is None or not trained else {"train": trained}
-    return seconds | measured_seconds(timings)
+    """Seconds of each stage in these tables, of local models where all of theirs are there."""
+    return {
+        stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
+        for stage, paths in _by_stage(timings).items()
+    }
 
 
-def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
-    """Seconds of each stage in these tables of one-shot, federated and training jobs."""
-    by_stage: dict[str, float] = {}
+def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
+    """Stage -> its tables, each once; without those of local models if one of these is missing."""
+    found: dict[str, list[Path]] = {stage: [] for stage in STAGES}
     for path in dict.fromkeys(timings):
-        seconds = read_table(path, "timings")["seconds"].to_pylist()
-        stage = _stage(path)
-        by_stage[stage] = by_stage.get(stage, 0.0) + sum(seconds)
-    return {stage: by_stage[stage] for stage in STAGE_OF_TREE.values() if stage in by_stage}
+        found.setdefault(_stage(path), []).append(path)
+    if not all(path.exists() for path in found[TRAIN]):
+        found[TRAIN] = []
+    return {stage: paths for stage, paths in found.items() if paths}
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Mean seconds of a trial in each of these tables, by the token of what was run.
-
-    Tables of training jobs, which run no method, tell nothing.
-    """
+    """Mean seconds of a trial in each of these tables, by the token of what was run."""
     means: dict[str, list[float]] = {}
-    for path in dict.fromkeys(timings):
+    for path in of_methods(timings):
         table = read_table(path, "timings")
         by_token: dict[str, list[float]] = {}
-        for row in table.to_pylist() if "method" in table.column_names else ():
+        for row in table.to_pylist():
             by_token.setdefault(row["method"], []).append(row["seconds"])
         for token, seconds in by_token.items():
             means.setdefault(token, []).append(statistics.mean(seconds))
@@ -69,37 +70,15 @@ def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
     job that did not write down what it took is left out.
     """
-    trained = [path for folder in training_folders(timings) for path in training_tables(folder)]
-    jobs: dict[str, list[dict[str, Any]]] = {}
-    for path in dict.fromkeys([*trained, *timings]):
-        jobs.setdefault(_stage(path), []).append(read_provenance(read_table(path, "timings")))
-    known = [
-        stage
-        for stage in STAGE_OF_TREE.values()
-        if all("cpu_seconds" in j for j in jobs.get(stage, [{}]))
-    ]
+    jobs = {
+        stage: [read_provenance(read_table(path, "timings")) for path in paths]
+        for stage, paths in _by_stage(timings).items()
+    }
+    known = [stage for stage in jobs if all("cpu_seconds" in job for job in jobs[stage])]
     return {
         "cpu_seconds": {stage: sum(j["cpu_seconds"] for j in jobs[stage]) for stage in known},
         "peak_bytes": {stage: max(j["peak_bytes"] for j in jobs[stage]) for stage in known},
     }
-
-
-def training_seconds(timings: Sequence[Path]) -> float | None:
-    """Seconds that the local models below these one-shot jobs took to train, each counted once.
-
-    However training was cut into jobs, a model is one (trial, client) of its scenario. None if
-    times of any model are not there.
-    """
-    total = 0.0
-    for folder in training_folders(timings):
-        trials = set(TrialBlock.parse(folder.name.partition("=")[2]))
-        tables = [read_table(path, "timings") for path in training_tables(folder)]
-        rows = [row for table in tables for row in table.to_pylist()]
-        seconds = {(row["trial"], row["client"]): row["seconds"] for row in reversed(rows)}
-        if not trials <= {trial for trial, _ in seconds}:
-            return None
-        total += sum(seconds.values())
-    return total
 
 
 def times_of(
@@ -166,7 +145,7 @@ def _timings(metrics: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Setting -> its rows in the timings beside these metrics, by trial."""
     by_setting: dict[str, list[dict[str, Any]]] = {}
     for path in metrics:
-        for row in read_table(Path(path).with_name("timings.parquet"), "timings").to_pylist():
+        for row in read_table(Path(path).with_name(TIMINGS), "timings").to_pylist():
             by_setting.setdefault(row["method"], []).append(row)
     return {token: sorted(rows, key=lambda row: row["trial"]) for token, rows in by_setting.items()}
 
@@ -175,7 +154,7 @@ def round_seconds(metrics: Sequence[str], trials: int) -> list[float]:
     """Seconds of single rounds, trial by trial, without the FIRST of each."""
     seconds: list[float] = []
     for path in metrics:
-        timings = Path(path).with_name("timings.parquet")
+        timings = Path(path).with_name(TIMINGS)
         table = read_table(timings, "timings")
         if ROUNDS not in table.column_names:
             raise FedreproError(
@@ -200,25 +179,6 @@ def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def training_folders(timings: Sequence[Path]) -> list[Path]:
-    """The folders of the local models, a block of trials each, below these one-shot jobs."""
-    folders: dict[Path, None] = {}
-    for path in timings:
-        if _stage(path) == "aggregate":
-            parts = path.parts
-            at = max(place for place, part in enumerate(parts) if part in STAGE_OF_TREE)
-            method = next(place for place in range(at, len(parts)) if METHODS in parts[place])
-            scenario = parts[at + 1 : method]
-            folders[Path(*parts[:at], "models", *scenario, path.parent.name)] = None
-    return list(folders)
-
-
-def training_tables(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/timings.parquet"))
-
-
 def _stage(path: Path) -> str:
-    """The stage that wrote a table, from the tree it lies in."""
-    return next(
-        (STAGE_OF_TREE[part] for part in reversed(path.parts) if part in STAGE_OF_TREE), "other"
-    )
+    """The stage that wrote a table, which its place says."""
+    return path.parts[-3] if len(path.parts) > 2 else ""

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.api import GlobalModel
+from fedrepro.api import GlobalModel, takes
 from fedrepro.core import outside
 from fedrepro.core.called import require_called
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.names import spec_called
 from fedrepro.core.registry import components, components_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
@@ -103,8 +104,11 @@ def _with_defaults(name: str) -> Component:
     return changed
 
 
-def check_method(item: Component) -> CheckedMethod:
-    """Run every check that its kind is held to, and then the method, at its default parameters."""
+def check_method(item: Component, model: str = "") -> CheckedMethod:
+    """Run every check that its kind is held to, and then the method, at its default parameters.
+
+    model: the network, such as resnet8 or nets.py:Net, in place of a small one that it combines.
+    """
     missing = [name for name, param in item.params.items() if param.required]
     if missing:
         raise FedreproError(
@@ -112,7 +116,7 @@ def check_method(item: Component) -> CheckedMethod:
             "can be tried"
         )
     simulated = not METHOD_KINDS[item.meta["kind"]].with_data
-    digits = None if simulated else problem_for(item)
+    digits = None if simulated else problem_for(item, model)
     findings = [(check.words, _tried(check.run, item, digits)) for check in checks_of(item)]
     if digits is None:
         return CheckedMethod(item, findings)
@@ -130,14 +134,21 @@ def check_method(item: Component) -> CheckedMethod:
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
 
-def problem_for(item: Component) -> SmallProblem:
+def problem_for(item: Component, named: str = "") -> SmallProblem:
     """Digits, with a network that it combines and clients that trained as it asks for.
 
-    Errors: FedreproError for a method that combines none of MODELS.
+    named: the network. Errors: FedreproError for a method that combines no such network, or none
+    of MODELS.
     """
+    chosen = spec_called("model", named) if named else None
+    if chosen and not takes(item, chosen):
+        raise FedreproError(
+            f"method '{item.name}' combines {', '.join(sorted(item.meta['models']))}, not "
+            f"'{chosen.token}': name one of these"
+        )
     allowed_models = item.meta["models"] or set(MODELS)
     kinds = [name for name in MODELS if name in allowed_models]
-    if not kinds:
+    if not kinds and not chosen:
         raise FedreproError(
             f"method '{item.name}' combines {', '.join(sorted(allowed_models))} only, and is "
             f"checked on digits with {', '.join(MODELS)}: try it in an exhibit"
@@ -147,7 +158,7 @@ def problem_for(item: Component) -> SmallProblem:
     training = dict(override) if isinstance(override, Mapping) else {}
     if item.meta["one_start"]:
         training.setdefault("shared_init", True)
-    model = components("model")[kinds[0]].spec(MODELS[kinds[0]])
+    model = chosen or components("model")[kinds[0]].spec(MODELS[kinds[0]])
     return digits_problem(model, pooled="partition" in scenario, **training)
 
 
@@ -198,7 +209,7 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
     spec, clients = item.spec(), watched(item, problem.clients)
     judge = _judge(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
-    trial = TrialRounds(spec, judge, info, Measuring.parse("auto"), splits)
+    trial = TrialRounds(spec, judge, info, Measuring(None), splits)
     rounds = min(trial.made.rounds, MOST_ROUNDS)
     with temporary_folder() as folder:
         keeper = Keeper(folder / "checkpoint.pt", "", math.inf)

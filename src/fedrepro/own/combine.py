@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, LocalModels, Made
+from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.artifacts import require_target
+from fedrepro.core.called import method_called
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import read_token
+from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.networks.module_states import form_of
-from fedrepro.own.models import OwnFiles, OwnGround, apart, read_ground
-from fedrepro.own.names import method_named
+from fedrepro.networks.predict import network_of
+from fedrepro.own.models import OwnFiles, OwnGround, read_ground
 from fedrepro.own.state_files import SUFFIXES, write_state
+from fedrepro.planning.config import load_exhibits
 from fedrepro.stages.aggregate import Prepare, Worked, worked
 from fedrepro.stages.chosen import as_state
 
@@ -47,9 +48,6 @@ def combine(
     needs what only data could tell.
     """
     ground, setting = OwnGround.of(models), _setting(method, values)
-    if setting.component.meta["better_of_one_start"]:
-        names = [f"client {j}" for j in range(models.clients)]
-        ground = replace(ground, apart=apart(models, names, None, ""))
     for doubt in ground.doubts(setting.component):
         warnings.warn(doubt, stacklevel=2)
     return combined(ground, setting, seed)
@@ -85,58 +83,49 @@ def applied(ground: OwnGround, setting: Spec, seed: int, costly: Prepare | None 
                 f"'{setting.token}' makes a model of these clients with numbers that are not "
                 "finite; choose other settings, or another method"
             )
-    return replace(done, made=_as_clients(done.made, ground.models))
-
-
-def _as_clients(made: Made, models: LocalModels) -> Made:
-    """What was made, with what only clients' own networks say.
-
-    A network that is a client's has its width and its whole-numbered buffers; of other networks
-    such a buffer, as a count of steps, is the largest of all clients'.
-    """
-    if made is None:
-        return None
-    if not isinstance(made, GlobalModel):
-        return [_of_clients(model, models) for model in made]
-    return _of_clients(made, models)
-
-
-def _of_clients(made: GlobalModel, models: LocalModels) -> GlobalModel:
-    form = form_of(made.model)
-    whole = form.whole if form else ()
-    if not whole and models.widths is None:
-        return made
-    owners = [_owner(made, i, models) for i in range(made.networks)]
-    tensors = {**made.tensors}
-    for name in whole:
-        own = models.tensors[name]
-        tensors[name] = np.stack([own.max(axis=0) if j is None else own[j] for j in owners])
-    widths = None
-    if models.widths and None not in owners:
-        widths = tuple(models.widths[j] for j in owners if j is not None)
-    return replace(made, tensors=tensors, widths=widths)
-
-
-def _owner(made: GlobalModel, network: int, models: LocalModels) -> int | None:
-    """The client whose network this is, the one in its place before others; None if nobody's."""
-    places = sorted(range(models.clients), key=lambda j: j != network)
-    own, made_of = models.tensors, made.tensors
-    if set(own) != set(made_of):
-        return None
-    same = (j for j in places if all(np.array_equal(made_of[k][network], own[k][j]) for k in own))
-    return next(same, None)
+    return done
 
 
 def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:
     """What a method is handed, with what it makes once for several settings."""
     bare = replace(ground.models, label_counts=None, layers=None)
     item = method.component
-    return Prepare(item.meta["prepare"], bare, ground.info(item), Rng(seed, 0))
+    return Prepare(item.meta["prepare"], bare, ground.info(method), Rng(seed, 0))
 
 
 def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
     spec = read_token("method", method_named(method)) if isinstance(method, str) else method
     return spec.component.spec({**spec.values, **values}).single()
+
+
+def method_named(words: str) -> str:
+    """The token of a one-shot method that a leaderboard or its label calls so, such as RegMean++.
+
+    A token stays as it is, and so does what is no method's name.
+    """
+    name, plus, rest = words.partition("+")
+    known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
+    if name in known:
+        return words
+    labels = {str(e["label"]).lower(): e["name"] for e in _of_boards() if e["name"] in known}
+    for called, further in ((words, ""), (name, plus + rest)):
+        if board := labels.get(called.lower()):
+            return f"{board}{further}"
+        if found := method_called(called, known):
+            return f"{found.token}{further}"
+    return words
+
+
+def _of_boards() -> Iterator[Mapping[str, Any]]:
+    """All entries of leaderboards that have a name and a label."""
+    boards = (file for file in load_exhibits().values() if file.boards)
+    nodes: list[Any] = [[board.defaults, board.also, board.exhibits] for board in boards]
+    while nodes:
+        node = nodes.pop(0)
+        if isinstance(node, dict) and isinstance(node.get("name"), str) and "label" in node:
+            yield node
+        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        nodes += inner
 
 
 # --------------------------------------------------------------------------------------- in files
@@ -154,7 +143,9 @@ def run(
     ground, _, notes = read_ground(files)
     made = combined(ground, spec, seed)
     write_state(out, as_state(made, ground.models.classes))
-    return Combined(made, (*notes, *ground.doubts(spec.component), _made(made, out)))
+    network = network_of(made.model, ground.models.shape, ground.models.classes)
+    words = _made(made, made.trained(network.buffers), out)
+    return Combined(made, (*notes, *ground.doubts(spec.component), words))
 
 
 EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
@@ -175,8 +166,7 @@ def _with_settings(method: str, settings: Sequence[str]) -> Spec:
     return spec
 
 
-def _made(made: GlobalModel, out: Path) -> str:
-    numbers = made.parameters
+def _made(made: GlobalModel, numbers: int, out: Path) -> str:
     if made.networks == 1:
         return f"{out}: one network of {numbers:,} parameters, as a state dict"
     return (

@@ -114,7 +114,7 @@ def made_of(
     """What one setting makes, with what the method prepares for all of them."""
     spec = item.spec(values)
     prepared = Prepare(item.meta["prepare"], models, info, Rng(0))(spec)
-    made = item.fn(models, info, rng=Rng(0), **spec.values, **prepared)
+    made = item.fn(models, info, rng=Rng(0), **spec.own, **prepared)
     require_models(made, spec, models)
     return made
 
@@ -192,7 +192,9 @@ def reports(item: Component, problem: SmallProblem) -> None:
     made, clients, info = _begun(item, problem)
     state, report = made.round(made.init(clients, info, Rng(0)), clients, info, Rng(0).at(round=0))
     _reported(item, report, clients)
-    scores = scores_of(made.model(state, clients), problem)
+    predicting = made.model(state, clients)
+    first = predicting if isinstance(predicting, GlobalModel) else predicting[0]
+    scores = scores_of(first, problem)
     hold(bool(torch.isfinite(scores).all()), "its predictions are no finite numbers")
 
 

@@ -58,7 +58,12 @@ def evaluations(
     read or do not fit.
     """
     assert files.evaluate is not None
-    read = [(str(path), *_model(path, files)) for path in models]
+    words = files.model.split(",") if files.model else [None]
+    each = words if len(words) == len(models) else words[:1] * len(models)
+    read = [
+        (str(path), *_model(path, files, words if len(words) > 1 and len(models) == 1 else [word]))
+        for path, word in zip(models, each, strict=True)
+    ]
     layered = any(not local.model.component.meta.get(MODULE) for _, _, local in read)
     results, notes = [], {ASSUMED: None} if layered else {}
     known: dict[DataForm, Examples] = {}
@@ -89,19 +94,21 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
         if shares
         else None,
         confusion.reshape(classes, classes),
-        model.parameters,
+        model.trained(network.buffers),
         model.networks,
     )
 
 
-def _model(path: Path, files: OwnFiles) -> tuple[GlobalModel, LocalModels]:
-    """What a file holds: a state dict, or a mixture of several."""
+def _model(
+    path: Path, files: OwnFiles, words: Sequence[str | None]
+) -> tuple[GlobalModel, LocalModels]:
+    """What a file holds: a state dict, or a mixture of several. words: which network each is."""
     state = read_state(path)
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     several = list(state["state_dicts"]) if mixed else [state]
     local = LocalModels.from_state_dicts(
         several,
-        model=files.model,
+        model=[word for word in words if word],
         shape=numbers_of(files.shape),
         layers=files.layers.split(",") if files.layers else None,
         names=[f"{path}, network {place}" for place in range(len(several))]

@@ -10,64 +10,48 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.api import NEEDS, ClientInfo, LocalModels
+from fedrepro.api import NEEDS, ClientInfo, LocalModels, takes
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import MODULE
+from fedrepro.core.kinds import MIXED, MODULE
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.federation.clients import ClientData, Clients
-from fedrepro.networks.module_states import form_of
-from fedrepro.networks.modules import ModuleNetwork
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.networks.state_dicts import checked_counts
 from fedrepro.own.data import DataForm, paired, read_counts, read_files, read_inputs
 from fedrepro.own.state_files import read_state
+from fedrepro.stages.aggregate import recalibrates
 from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.examples import Examples
 from fedrepro.training.settings import settings_of
 
 DIGITS = re.compile("[0-9]{1,7}")
-# how what a method needs is given; needs that are not here cannot be
-COUNTED = (
-    "give --labels, a row per client and a column per class (all ones if clients have the same), "
-    "or --clients-data; in Python, label_counts"
-)
-OF_CLIENTS = "give --clients-data, a file of each client"
-VALIDATED = "give --validation"
-WAYS = {
-    "example_counts": COUNTED,
-    "label_counts": COUNTED,
-    "pooled_inputs": OF_CLIENTS,
-    "pooled_labels": OF_CLIENTS,
-    "client_training": OF_CLIENTS,
-    "client_evaluation": OF_CLIENTS,
-    "client_inputs": OF_CLIENTS,
-    "client_labels": OF_CLIENTS,
-    "client_answers": OF_CLIENTS,
-    "client_validation": VALIDATED,
-    "client_validation_examples": VALIDATED,
-    "server_validation": VALIDATED,
-    "public_inputs": "give --public",
-    "start": "give --start",
-}
 COUNTS = ("example_counts", "label_counts")
-OF_COUNTS = "the number of training examples of each client and class"
+VALIDATING = ("client_validation", "client_validation_examples", "server_validation")
+OF_CLIENTS = (
+    "pooled_inputs", "pooled_labels", "client_training", "client_evaluation", "client_inputs",
+    "client_labels", "client_answers",
+)  # fmt: skip
+COUNTED = (
+    "label counts (--labels, a row per client and a column per class, or --clients-data; in "
+    "Python label_counts)"
+)
+# what a method needs, and how it is given; needs that are not here cannot be
+WAYS = {
+    **dict.fromkeys(COUNTS, COUNTED),
+    **dict.fromkeys(OF_CLIENTS, "data of the clients (--clients-data)"),
+    **dict.fromkeys(VALIDATING, "validation examples (--validation)"),
+    "public_inputs": "inputs of other data (--public)",
+    "start": "the common start (--start)",
+}
 EQUAL = (
     "note: how many examples each client has is not known, so all weigh the same: --labels, with a "
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
 )
-NOWHERE = "no file here holds that"
-BRIEF = {
-    COUNTED: "label counts (--labels or --clients-data)",
-    OF_CLIENTS: "data of the clients (--clients-data)",
-    VALIDATED: "validation examples (--validation)",
-    WAYS["public_inputs"]: "inputs of other data (--public)",
-    WAYS["start"]: "the common start (--start)",
-}
-VALIDATING = {need for need, way in WAYS.items() if way == VALIDATED}
-# what a method may need that takes networks as they are, and trains or moves none
-PREDICTING = {*COUNTS, *VALIDATING, "client_evaluation"}
+OF_ONE_START = (
+    "combines units in their places: what it makes of models that did not train from one start is "
+    "often worse than each of them"
+)
 
 
 @dataclass(frozen=True)
@@ -75,17 +59,16 @@ class OwnGround:
     """Models of one's own, and what there is beside them.
 
     training: the procedure of methods that train. sizes: training examples of each client, where
-    those of each class are not known. start: tensors (1, *shape) that all models
-    started from. apart: why the models do not count as of one start; nothing if they do. held:
-    what clients hold, if that is known. validation, public: examples at the server; of the latter
-    the inputs alone are looked at.
+    those of each class are not known. start: tensors (1, *shape) that all models started from.
+    one_start: whether somebody says that there is such a one. held: what clients hold, if that is
+    known. validation, public: examples at the server; of the latter the inputs alone are looked at.
     """
 
     models: LocalModels
     training: Spec
     sizes: np.ndarray | None = None
     start: Mapping[str, np.ndarray] | None = None
-    apart: str = ""
+    one_start: bool = True
     held: ClientData | None = None
     validation: Examples | None = None
     public: Examples | None = None
@@ -100,11 +83,8 @@ class OwnGround:
         """Whether the clients' training examples are there."""
         return self.held is not None and any(len(rows) for rows in self.held.rows)
 
-    def lacking(self, item: Component, brief: bool = False) -> str:
-        """Why a method cannot be applied, in words that follow its name; nothing if it can.
-
-        brief: what it needs by a few words and the option that gives it, for lists of methods.
-        """
+    def lacking(self, item: Component) -> str:
+        """Why a method cannot be applied, in words that follow its name; nothing if it can."""
         meta, models = item.meta, self.models
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -115,48 +95,25 @@ class OwnGround:
             return "has its clients trained in a way of its own, so it combines other models"
         if models.widths and not meta["any_width"]:
             return f"combines models of one width, and these have {_widths(models.widths)}"
-        if self.buffers and not meta["needs"] <= PREDICTING:
+        if models.model.name == MIXED and not meta["any_width"]:
             return (
-                f"needs more than predictions of trained parameters, and '{self.buffers[0]}' is a "
-                "buffer that training changes or that differs between these clients"
+                "combines networks of one architecture, and these are "
+                f"{models.model.component.meta['title']}: take an ensemble, or one that distils"
             )
-        if meta["models"] and models.model.name not in meta["models"]:
+        if not takes(item, models.model):
             return (
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
             )
-        needs: dict[str, dict[str, None]] = {}
-        for need in sorted(meta["needs"]):
-            if not self._has(need):
-                text = OF_COUNTS if need in COUNTS else NEEDS[need]
-                needs.setdefault(WAYS.get(need, NOWHERE), {})[text] = None
-        if OF_CLIENTS in needs and not brief:
-            needs.pop(COUNTED, None)  # they follow from the clients' data
-        if needs:
-            full = {way: f"{' and '.join(texts)}: {way}" for way, texts in needs.items()}
-            phrases = full | BRIEF if brief else full
-            return "needs " + "; ".join(phrases[way] for way in full)
-        if meta["one_start"] and self.apart:
-            return f"combines only models that trained from one start, {self.apart}"
-        return ""
-
-    @property
-    def buffers(self) -> tuple[str, ...]:
-        """Buffers of an own module that training changes, or that differ between clients."""
-        models = self.models
-        network = network_of(models.model, models.shape, models.classes)
-        return network.buffers if isinstance(network, ModuleNetwork) else ()
+        lacks = [need for need in sorted(meta["needs"]) if not self._has(need)]
+        ways = dict.fromkeys(WAYS.get(n, f"{NEEDS[n]}, which no file here holds") for n in lacks)
+        return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
         """Say what speaks against a method that can be applied."""
         alike = "example_counts" in item.meta["needs"] and self._counts is None
-        apart = item.meta["better_of_one_start"] and self.apart
-        return ([EQUAL] if alike else []) + ([self._places_doubted(item)] if apart else [])
-
-    def _places_doubted(self, item: Component) -> str:
-        return (
-            f"note: '{item.name}' combines units in their places, {self.apart}; what it makes of "
-            "models of different starts is often worse than each of them"
-        )
+        places = item.meta["one_start"] or item.meta["better_of_one_start"]
+        told = f"note: '{item.name}' {OF_ONE_START}"
+        return [EQUAL] * alike + [told] * (places and not self.one_start)
 
     @property
     def _counts(self) -> np.ndarray | None:
@@ -174,8 +131,9 @@ class OwnGround:
         extras = {"start": self.start, "public_inputs": self.public}
         return extras[need] is not None if need in extras else need in WAYS and self.trained_on
 
-    def info(self, item: Component) -> ClientInfo:
-        """What a method that lacks nothing declared, and nothing else."""
+    def info(self, method: Spec) -> ClientInfo:
+        """What a method that lacks nothing declared, and what its rule of BatchNorm reads."""
+        item, again = method.component, recalibrates(method)
         needs, counts = item.meta["needs"], self._counts
         equal = np.ones(self.models.clients, np.int64)
         pooled, known = (self.held.examples if self.held else None), self.validation
@@ -189,8 +147,10 @@ class OwnGround:
             pooled_labels=_labels(pooled) if "pooled_labels" in needs else None,
             validation_inputs=_inputs(known) if "server_validation" in needs else None,
             validation_labels=_labels(known) if "server_validation" in needs else None,
-            public_inputs=_inputs(self.public) if "public_inputs" in needs else None,
-            clients=self._clients(item) if needs & AT_CLIENTS else None,
+            public_inputs=_inputs(self.public) if again or "public_inputs" in needs else None,
+            clients=self._clients(item)
+            if needs & AT_CLIENTS or (again and self.trained_on)
+            else None,
             start=self.start if "start" in needs else None,
         )
 
@@ -230,7 +190,8 @@ class OwnFiles:
     """What a command names. models: a state dict of each client. model, shape, layers: how they are
     read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
     validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide,
-    channels: of `DataForm`. training: a token. one_start: taken as said. in_order: files and rows
+    channels: of `DataForm`. training: a token. one_start: whether
+    all trained from one. in_order: files and rows
     whose names do not say whose they are, are taken in the order of the models.
     """
 
@@ -244,8 +205,8 @@ class OwnFiles:
     public: Path | None = None
     evaluate: Path | None = None
     start: Path | None = None
-    one_start: bool = False
     label: str = "label"
+    one_start: bool = False
     divide: float = 1.0
     channels: str = ""
     training: str = "adam"
@@ -279,7 +240,7 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
     beyond = [files.start] if files.start else []
     read = LocalModels.from_state_dicts(
         [read_state(path) for path in (*files.models, *beyond)],
-        model=files.model,
+        model=files.model.split(",") if files.model else None,
         shape=numbers_of(files.shape),
         layers=files.layers.split(",") if files.layers else None,
         names=[*names, *map(str, beyond)],
@@ -324,7 +285,7 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         training,
         sizes=sizes,
         start=start,
-        apart="" if files.one_start else apart(models, names, start, str(files.start)),
+        one_start=files.one_start or start is not None,
         held=held,
         validation=joined(examples["validation"]) if files.validation else None,
         public=read_inputs(files.public, form) if files.public else None,
@@ -369,13 +330,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
     )
     if not models.model.component.meta.get(MODULE):
         return f"{read}; layers in order: {', '.join(models.layers or ())}", ASSUMED
-    form = form_of(models.model)
-    if form is None or not form.varying:
-        return (read,)
-    return read, (
-        f"buffers differ between clients ({', '.join(form.varying)}): methods treat them as they "
-        "treat weights, and of whole numbers the largest is taken"
-    )
+    return (read,)
 
 
 def numbers_of(shape: str | None) -> tuple[int, ...] | None:
@@ -438,31 +393,3 @@ def rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
 def counted(parts: Sequence[Examples], classes: int) -> np.ndarray:
     """Examples of each file and class, int64 (J, K)."""
     return np.stack([np.bincount(part.targets.numpy(), minlength=classes) for part in parts])
-
-
-def apart(
-    models: LocalModels, names: Sequence[str], start: Mapping[str, np.ndarray] | None, begun: str
-) -> str:
-    """Why models do not count as of one start; nothing if they do, or if nothing could tell.
-
-    names: of the models. start, begun: what they started from and its name, if that is given;
-    else all are compared with the first. See `networks.starts`.
-    """
-    network = network_of(models.model, models.shape, models.classes)
-    each = [{key: value[j] for key, value in models.tensors.items()} for j in range(models.clients)]
-    first, beside = (each[0], names[0]) if start is None else (_only(start), begun)
-    for tensors, name in zip(each, names, strict=True):
-        if tensors is first:
-            continue
-        likeness = resemblance(network, tensors, first)
-        if likeness is not None and likeness < ENOUGH:
-            return (
-                f"and the units of {name} are no more like those of {beside} in their places than "
-                f"chance has it ({likeness:.1f} standard deviations, and at least {ENOUGH:g} are "
-                "asked for): if all trained from one start, say --same-start"
-            )
-    return ""
-
-
-def _only(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: value[0] for name, value in tensors.items()}

@@ -122,7 +122,7 @@ def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[Ap
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
-        why = ground.lacking(item, brief=True)
+        why = ground.lacking(item)
         if why:
             yield AppliedMethod(item, why)
             continue

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import exhibits_file
 from fedrepro.planning.exhibit import Exhibit
-from fedrepro.planning.paths import specs_of
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Plan
 
 

@@ -138,6 +138,14 @@ class Board(Strict):
         description="share of examples by which the ceiling has to be above the baseline; a "
         "scenario with less has no score",
     )
+    each_trial: bool = Field(
+        False,
+        description="whether settings are chosen in each trial, as the best client is, and not "
+        "once over all",
+    )
+    supersedes: str = Field(
+        "", description="the version that it takes the place of, once it has numbers"
+    )
     ground: str = Field(
         "", description="digest of its scenarios, trials and rules of choice at scale paper"
     )

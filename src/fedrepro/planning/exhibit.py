@@ -16,50 +16,23 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import SIZES, TIMES, Size
 from fedrepro.core.params import render, written
 from fedrepro.core.registry import GRAPH, SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_token
 from fedrepro.core.tuning import KIND as TUNE
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawing import CASE as CASE
 from fedrepro.planning.drawing import TABLE, Planned
 from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.fitting import require_fitting, require_kind
+from fedrepro.planning.jobs import Run as Run
+from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
-from fedrepro.planning.paths import Scenario
 from fedrepro.planning.tuned import require_tuned, sweeps_tuning
-
-
-@dataclass(frozen=True)
-class Run:
-    """A method, perhaps a sweep, that is measured in one scenario.
-
-    every: when a method in rounds is measured, None for all others. tune: how what it makes is
-    tuned, perhaps a sweep, None for a method that is measured as it comes. How many
-    trials there are is no part of it: each has a file of its own, or shares one with its block.
-    Settings that race are one run, whose training may then be a sweep as well. A simulation has no
-    scenario.
-    """
-
-    scenario: Scenario | None
-    method: Spec
-    every: Measuring | None = None
-    tune: Spec | None = None
-
-    @property
-    def is_race(self) -> bool:
-        return self.every is not None and self.every.race > 0
-
-    def rows_of(self, setting: Setting) -> str:
-        """What the rows of one of its settings are called in its files."""
-        swept = self.scenario.training.swept if self.scenario else ()
-        return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
 
 @dataclass(frozen=True)

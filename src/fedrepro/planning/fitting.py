@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fedrepro.api import takes
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import METHOD_KINDS, MODULE
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.registry import WITHOUT_GRAPH
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Component, Spec
+from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validating
 from fedrepro.data.population import population_of
 from fedrepro.graphs.made import weights_of
 from fedrepro.planning.elsewhere import public_data_of
+from fedrepro.planning.jobs import Scenario, clients_of
 from fedrepro.planning.measures import Measure, in_rounds, simulated
-from fedrepro.planning.paths import Scenario, clients_of
 from fedrepro.planning.tuned import PUBLIC_SAMPLE
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ FORMS: dict[str, Form] = {
     "fashion_mnist": ((28, 28), 10, 60_000),
     "cifar10": ((3, 32, 32), 10, 50_000),
 }
-VECTOR: Form = ((16,), 10, 100)  # tried for other data sets, beside images
 
 
 def require_kind(measure: Measure, scenario: Scenario | None, where: str) -> None:
@@ -53,8 +52,6 @@ def require_fitting(measure: Measure, scenario: Scenario, changed: Scenario, whe
     scenario: that of the point; changed: the same with what the method sets itself.
     """
     _check_model(measure.spec, scenario, where)
-    if fault := _changing(scenario.model, scenario.model.component, scenario.dataset.name):
-        raise FedreproError(f"{where}: {fault}")
     _check_training(measure.spec, changed, where)
     _check_population(measure, scenario, changed, where)
     _check_start(measure.spec, changed, where)
@@ -65,27 +62,6 @@ def require_fitting(measure: Measure, scenario: Scenario, changed: Scenario, whe
     for setting in measure.settings:
         if in_rounds(setting.method):
             _check_made(setting.method, f"{where}: '{measure.label}'")
-
-
-@lru_cache(256)
-def _changing(model: Spec, component: Component, dataset: str) -> str:
-    """Why clients' models cannot be combined since training changes more than parameters.
-
-    Nothing if they can, or if the form of the data set, which tells it, is not known yet.
-    """
-    if not component.meta.get(MODULE):
-        return ""
-    from fedrepro.networks.modules import ChangingBuffers
-    from fedrepro.networks.predict import network_of
-
-    for shape, classes, _ in [FORMS[dataset]] if dataset in FORMS else [VECTOR, *FORMS.values()]:
-        try:
-            network_of(model, shape, classes)
-        except ChangingBuffers as error:
-            return str(error)
-        except FedreproError:  # it may be made for another form: the job says it of the right one
-            continue
-    return ""
 
 
 def _check_population(measure: Measure, scenario: Scenario, changed: Scenario, where: str) -> None:
@@ -187,9 +163,9 @@ def _check_training(method: Spec, scenario: Scenario, where: str) -> None:
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:
-    allowed: Sequence[str] = method.component.meta["models"]
-    if allowed and scenario.model.name not in allowed:
+    if not takes(method.component, scenario.model):
+        allowed = sorted(method.component.meta["models"])
         raise FedreproError(
-            f"{where}: method '{method.name}' combines {', '.join(sorted(allowed))} models, "
+            f"{where}: method '{method.name}' combines {', '.join(allowed)} models, "
             f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import METHOD_KINDS, STAGE_OF_TREE
+from fedrepro.core.kinds import STAGES as COMPUTING
 from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
@@ -26,10 +26,10 @@ from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.config import SCALES
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.fitting import FORMS, doubts
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import METRICS, Scenario
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
-STAGES = ("prepare", "partition", *dict.fromkeys(STAGE_OF_TREE.values()), "exhibit")
+STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 
@@ -84,10 +84,10 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     cases = {run.scenario for exhibit in chosen for run in exhibit.runs if run.scenario}
     data = {case.dataset for case in cases}
     data |= {d for exhibit in chosen for run in exhibit.runs if (d := public_data_of(run.method))}
-    folders = {plan.paths.dataset(dataset) for dataset in data} if missing else ()
+    folders = {plan.jobs.dataset(dataset) for dataset in data} if missing else ()
     total.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
     cuts = {
-        plan.partition_file(run.scenario.dataset, run.scenario.partition, block)
+        plan.jobs.partition(run.scenario.dataset, run.scenario.partition, block)
         for exhibit in chosen
         for run, trials in exhibit.trials.items()
         for block in plan.blocks_of(run, trials)
@@ -95,7 +95,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     }
     total.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
     total.jobs["exhibit"] = sum(
-        not Path(plan.paths.exhibit(e.key, e.suffix)).exists() for e in chosen
+        not Path(plan.exhibit_file(e.key, e.suffix)).exists() for e in chosen
     )
     total.notes.extend(note for exhibit in chosen for note in notes_of(plan, exhibit))
     total.notes.extend(plan.mistakes if key is None else ())
@@ -109,14 +109,17 @@ def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[PlannedJob]:
         for block in plan.blocks_of(run, trials):
             work = len(block) * whole_settings(run) * _work(plan, run)
             yield PlannedJob(
-                stage_of(run), case.model.name if case else "", job_file(plan, run, block), work
+                run.stage,
+                case.model.name if case else "",
+                Path(plan.jobs.run(run, block), METRICS),
+                work,
             )
             if case is None or run.every is not None:
                 continue
             network = _network(plan, case)
             each = len(block) * 4.0 * network[1]
-            pieces = zip(plan.model_files(case, block), plan.client_pieces(case), strict=True)
-            for path, clients in pieces:
+            local = plan.jobs.local(case, block)
+            for path, clients in zip(local.files, local.pieces, strict=True):
                 share = len(block) * len(clients) / case.clients
                 passes: Any = case.training["epochs"]
                 seen = share * passes * network[2] * max(LEAST_PRODUCTS, network[0])
@@ -200,16 +203,6 @@ def _no_target(target: str) -> FedreproError:
     )
 
 
-def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
-    """Name the metrics that one job writes."""
-    return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every, run.tune))
-
-
-def stage_of(run: Run) -> str:
-    """Name the stage that computes a run."""
-    return METHOD_KINDS[run.method.component.meta["kind"]].stage
-
-
 def setting_count(run: Run) -> int:
     """Count the settings that a run computes, with every tuning of what they make."""
     tuned = run.tune.expand() if run.tune else ()
@@ -267,7 +260,7 @@ def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
     """
     from fedrepro.networks.predict import network_of
 
-    folder = Path(plan.paths.dataset(scenario.dataset))
+    folder = Path(plan.jobs.dataset(scenario.dataset))
     form = FORMS.get(scenario.dataset.name)
     if Path(folder, PREPARED_FILES[0]).exists():
         info = read_info(folder)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
@@ -17,18 +16,14 @@ from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
-from fedrepro.planning.paths import (
-    FolderPieces,
-    Paths,
-    Pieces,
-    Scenario,
+from fedrepro.planning.jobs import (
+    LOCAL,
+    METRICS,
+    TRIALS,
+    Job,
+    Jobs,
     TrialBlock,
     clients_of,
-    method_name,
-    model_files,
-    names_of,
-    specs_of,
-    tune_name,
     whole_blocks,
 )
 
@@ -101,7 +96,6 @@ class Plan:
         self.config = config
         self.files = with_others(files, config.also)
         self.scale = scale
-        self.paths = Paths(scale, config.seed)
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
@@ -220,51 +214,21 @@ class Plan:
         return most_trials(self.exhibits.values())
 
     @cached_property
-    def splits(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Folder of a run's metrics -> the splits it is measured on, for every exhibit, and those
-        of them that are followed as its rounds go by."""
+    def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Run -> the splits it is measured on, for every exhibit, and those of them that are
+        followed as its rounds go by."""
         by_run: dict[Run, tuple[set[str], set[str]]] = {}
         for exhibit in self.exhibits.values():
             for run in exhibit.runs:
                 known = by_run.setdefault(run, (set(), set()))
                 known[0].update(exhibit.evaluate[run])
                 known[1].update(exhibit.follow[run])
-        return {
-            self._folder(run): (
-                tuple(sorted(evaluate)),
-                tuple(sorted(follow)),
-            )
-            for run, (evaluate, follow) in by_run.items()
-        }
-
-    def splits_at(self, metrics: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The same of one file of metrics; nothing further for what no exhibit shows."""
-        return self.splits.get(str(PurePosixPath(metrics).parents[1]), ((), ()))
+        return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     @property
     def runs(self) -> list[Run]:
         """The distinct runs of every exhibit of this scale, selected or not."""
         return list(self.trials)
-
-    @cached_property
-    def tokens(self) -> dict[tuple[str, str], str]:
-        """(kind, name in a path) -> full token, for every component of this scale."""
-        by_name: dict[tuple[str, str], str] = {}
-        for run in self.runs:
-            specs = specs_of(run.scenario)
-            # the name of a component depends on those that stand in the path with it
-            for together in (specs, specs[:2], specs[:1]):
-                for spec, name in zip(together, names_of(together), strict=True):
-                    by_name[spec.kind, name] = spec.token
-            by_name["methods", method_name(run.method, run.every, run.tune)] = run.method.token
-            if run.tune:
-                by_name["tune", tune_name(run.tune)] = run.tune.token
-        return by_name
-
-    @property
-    def shortened(self) -> list[tuple[str, str, str]]:
-        """(kind, name, full token) of every name that is too long to stand in a path."""
-        return sorted((k, name, token) for (k, name), token in self.tokens.items() if name != token)
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
         """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
@@ -293,6 +257,58 @@ class Plan:
                     by_graph.setdefault((graph, clients), []).append(key)
         return by_graph
 
+    # --------------------------------------------------------------------------- files and jobs
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The jobs of this scale, by their folders."""
+        granularity = self.config.granularity
+        return Jobs(self.scale, self.config.seed, granularity.clients_per_job, self._splits_of)
+
+    def _splits_of(self, run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.splits.get(run, ((), ()))
+
+    def job(self, folder: str) -> Job:
+        """Find the job of a folder. Errors: FedreproError for a folder that no exhibit needs."""
+        if folder not in self.jobs.made:  # a process that was given one job asks for it first
+            for exhibit in self.exhibits.values():
+                for run, trials in exhibit.trials.items():
+                    near = [name for at, name in self.jobs.starts(run) if folder.startswith(at)]
+                    for block in self.blocks_of(run, trials) if near else ():
+                        for name in near:
+                            name(block)
+        if folder not in self.jobs.made:
+            raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
+        return self.jobs.job(folder)
+
+    def jobs_of(self, exhibit: Exhibit) -> list[Job]:
+        """List all jobs of an exhibit, each behind those whose results it reads."""
+        blocks = ((r, b) for r, n in exhibit.trials.items() for b in self.blocks_of(r, n))
+        return self.needed(*(self.jobs.run(run, block) for run, block in blocks))
+
+    def needed(self, *folders: str) -> list[Job]:
+        """List the jobs of folders, each behind those whose results it reads."""
+        found: dict[str, Job] = {}
+
+        def add(folder: str) -> None:
+            if folder not in found:
+                job = self.jobs.job(folder)
+                for before in job.before:
+                    add(before)
+                found[folder] = job
+
+        for folder in folders:
+            add(folder)
+        return list(found.values())
+
+    def exhibit_file(self, key: str, suffix: str) -> str:
+        """Name a file of an exhibit for people."""
+        return f"reports/{self.scale}/{key}{suffix}"
+
+    def maps_folder(self, maps: str) -> str:
+        """Name the folder of the drawings of partitions, or of graphs."""
+        return f"reports/{self.scale}/{maps}"
+
     def blocks(self, trials: int) -> list[TrialBlock]:
         """The blocks of trials whose files together hold this many."""
         return whole_blocks(trials, self.trials_per_job)
@@ -301,37 +317,26 @@ class Plan:
         """The same for a run: all its trials together decide a race, so they are one block."""
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
-    def partition_file(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """The partition in a block of trials."""
-        return self.paths.partition(dataset, partition, trials)
-
-    def model_files(self, scenario: Scenario, trials: TrialBlock) -> list[str]:
-        """The local models of a block of trials, one path per training job."""
-        return model_files(self.paths.models_of(scenario), trials, self.client_pieces(scenario))
-
-    def client_pieces(self, scenario: Scenario) -> Pieces:
-        """The clients of the training jobs of a scenario."""
-        size = self.config.granularity.clients_per_job
-        each = scenario.clients if size == "all" else size
-        return Pieces(TrialBlock(0, scenario.clients - 1), each)
-
     def run_files(self, run: Run, trials: int) -> list[str]:
         """The metrics of a run that hold this many trials."""
-        folders = self.run_pieces(run, trials).folders
-        return [str(path / "metrics.parquet") for path in folders]
-
-    def run_pieces(self, run: Run, trials: int) -> FolderPieces:
-        """The folders of the same, in one word."""
-        blocks = self.blocks_of(run, trials)
-        pieces = Pieces(TrialBlock(0, blocks[-1].last), len(blocks[0]))
-        return FolderPieces(self._folder(run), pieces)
-
-    def _folder(self, run: Run) -> str:
-        """The folder of a run's metrics."""
-        return self.paths.metrics_of(run.scenario, run.method, run.every, run.tune)
+        return [f"{self.jobs.run(run, b)}/{METRICS}" for b in self.blocks_of(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
         """The metrics of all runs of an exhibit."""
         return [
             path for run, trials in exhibit.trials.items() for path in self.run_files(run, trials)
         ]
+
+    def pieces(self, exhibit: Exhibit) -> list[str]:
+        """Name the folders of an exhibit's runs, and of local models, in a word each; see
+        `folders_of`."""
+        found: dict[str, None] = {}
+        for run, trials in exhibit.trials.items():
+            blocks = self.blocks_of(run, trials)
+            pieces = f"{TRIALS}{TrialBlock(0, blocks[-1].last)}:{len(blocks[0])}"
+            if run.scenario and run.stage == "aggregate":
+                local = self.jobs.local(run.scenario, blocks[0])
+                clients = local.text.removeprefix(local.folder).removesuffix(f"/{LOCAL}")
+                found[f"{self.jobs.training(run.scenario)}{pieces}{clients}"] = None
+            found[f"{self.jobs.name(run)}{pieces}"] = None
+        return list(found)

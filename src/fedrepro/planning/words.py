@@ -11,6 +11,7 @@ from typing import Any
 from fedrepro.core.called import FIELD_NAMES, FieldName, method_called, simple, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.names import entry_of, value_of
 from fedrepro.core.params import Param, Value, render
 from fedrepro.core.registry import components
 from fedrepro.planning.config import ExhibitFile
@@ -18,27 +19,8 @@ from fedrepro.planning.exhibit import Exhibit, exhibit_of
 
 SCALE, NAME = "paper", "rounds"  # of the exhibit that a run is
 PLACES = {"data": "dataset"} | {kind: kind for kind in ("partition", "model", "training", "graph")}
-CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences
 LONGEST = 40  # letters of the name of a file
 ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have as parameters
-
-LENET = {"channels": [6, 16], "kernel": 5, "padding": "valid", "hidden": [120, 84]}
-# names of the field for a component with some of its parameters set
-SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
-    "dataset": {"fmnist": ("fashion_mnist", {})},
-    "partition": {
-        "two-labels": ("labels_each", {"each": 2}),
-        "labels": ("labels_each", {}),
-        "quantity": ("quantity_skew", {}),
-        "noise": ("feature_noise", {}),
-    },
-    "model": {
-        "2nn": ("mlp", {"hidden": [200, 200]}),
-        "lenet5": ("cnn", LENET),
-        "niid-bench-cnn": ("cnn", LENET),
-        "pfllib-cnn": ("cnn", {**LENET, "channels": [32, 64], "hidden": [512]}),
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -101,7 +83,7 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
             kind = PLACES[who]
             if kind not in entries:
                 raise FedreproError(f"'{change}' is given without --{kind}: name one")
-            entries[kind][key] = _value(_params(kind, entries[kind]["name"]), key, value, who)
+            entries[kind][key] = value_of(_params(kind, entries[kind]["name"]), key, value, who)
         else:
             _change(methods, entries["training"]["name"], change, value)
     sweep = {}
@@ -141,30 +123,6 @@ def planned(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
         raise FedreproError(told.replace(where, f"{place}, {name}")) from None
 
 
-def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """A component by a name of the field, as in an exhibit; dirichlet:0.1 sets its first parameter.
-
-    Errors: FedreproError for a name that nothing has, and a value that it cannot take.
-    """
-    called, sign, text = word.partition(":")
-    known, short, wanted = components(kind), SHORT.get(kind, {}), simple(called)
-    names = {**{key: (key, {}) for key in known}, **short}
-    found = next((of for key, of in names.items() if simple(key) == wanted), None)
-    if found is None:
-        raise unknown(CALLED.get(kind, kind), called, names)
-    name, values = found
-    entry = {"name": name, **values}
-    if sign:
-        own = known[name].own_params
-        key = next((key for key in own if key != "clients" and key not in values), None)
-        if key is None:
-            raise FedreproError(
-                f"{CALLED.get(kind, kind)} '{called}' takes no value: write {called}"
-            )
-        entry[key] = _value(own, key, text, word)
-    return entry
-
-
 def _methods(words: RunWords) -> dict[str, dict[str, Any]]:
     """The entry of each method, by the word for it."""
     known = components("method")
@@ -200,7 +158,7 @@ def _change(methods: Mapping[str, dict[str, Any]], training: str, change: str, v
         raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
     entry = called[simple(who)]
     own, trained = components("method")[entry["name"]].params, _params("training", training)
-    read = _value({**trained, **own}, key, value, who)
+    read = value_of({**trained, **own}, key, value, who)
     if key in own:
         entry[key] = read
     else:
@@ -209,15 +167,6 @@ def _change(methods: Mapping[str, dict[str, Any]], training: str, change: str, v
 
 def _params(kind: str, name: str) -> Mapping[str, Param]:
     return components(kind)[name].params
-
-
-def _value(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """A value from its text, or as it is. Errors: FedreproError for a parameter there is not."""
-    if key not in params:
-        raise unknown("parameter", key, params, f"'{where}'")
-    if not isinstance(value, str):
-        return value
-    return params[key].read_list(value.replace(",", "@"), f"'{where}'")
 
 
 def _text(value: Any) -> str:

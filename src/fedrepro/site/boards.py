@@ -43,8 +43,16 @@ COMPUTED = {
 }
 
 
-def board_html(shown: ShownBoard) -> list[str]:
-    """The lines of a leaderboard's part of a page, which lies in papers/."""
+def superseded_by(shown: ShownBoard, others: Sequence[ShownBoard]) -> str:
+    """The key of a leaderboard that has numbers and takes the place of this one, or nothing."""
+    version = shown.key.partition("/")[2]
+    later = (b.key for b in others if b.about["board"].get("supersedes") == version)
+    return next(later, "")
+
+
+def board_html(shown: ShownBoard, later: str = "") -> list[str]:
+    """The lines of a leaderboard's part of a page, which lies in papers/. later: what supersedes
+    it, if there is such."""
     about, at = shown.about, f"../shown/{shown.key}"
     board = about["board"]
     name = shown.key.partition("/")[2]
@@ -56,12 +64,18 @@ def board_html(shown: ShownBoard) -> list[str]:
         f"{html_text(board['line'])} are of one test: Student's t of differences within trials, "
         "after Holm's correction for all pairs of a class and data set, the "
         f"{html_text(board['line'])} among them. An interval is that of one number by itself. "
-        "<i>By trial</i>: the score if settings are chosen in each trial, as the "
-        f"{html_text(board['line'])} is. <i>Trials alone</i>: the difference's interval if the "
+        + (
+            "Settings are chosen in each trial, as the "
+            if board.get("each_trial")
+            else "<i>By trial</i>: the score if settings are chosen in each trial, as the "
+        )
+        + f"{html_text(board['line'])} is. <i>Trials alone</i>: the difference's interval if the "
         "scenarios stay as they are. <i>In scenarios</i>: where the difference is above nothing. "
         f"{_there(about)}</p>",
         "",
     ]
+    if later:
+        lines.insert(4, f"<p><b>Superseded by {later}</b>, whose ground says what it changes.</p>")
     if "computed" in shown.table:
         meanings = "; ".join(f"<i>{word}</i>: {meaning}" for word, meaning in COMPUTED.items())
         lines += [f"<p>Some rows are entries of others. {meanings}.</p>", ""]

@@ -10,7 +10,7 @@ from typing import Any
 from fedrepro.core.packs import said_of
 from fedrepro.drawings.tables import html_text
 from fedrepro.numbers.about import same_bytes
-from fedrepro.site.boards import board_html, board_top
+from fedrepro.site.boards import board_html, board_top, superseded_by
 from fedrepro.site.cells import data_table, table_html, values_table, wide
 from fedrepro.site.claims import claims_html
 from fedrepro.site.costs import costs_html, costs_of, with_sent
@@ -63,7 +63,11 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
         )
     lines += ["</ul>", ""]
     lines += [
-        line for paper in reports.papers for board in paper.boards for line in board_top(board)
+        line
+        for paper in reports.papers
+        for board in paper.boards
+        if not superseded_by(board, paper.boards)
+        for line in board_top(board)
     ]
     lines += ["## Printed numbers", "", _bars(reports, values=True), ""]
     lines += ["## Claims in words", "", _bars(reports, values=False), ""]
@@ -176,7 +180,7 @@ def paper_page(
         links = ", ".join(f"[{title}](../{path})" for title, path in details)
         lines += [f"More: {links}.", ""]
     for board in paper.boards:
-        lines += board_html(board)
+        lines += board_html(board, superseded_by(board, paper.boards))
     lines += [bar(of_values(paper.printed), PRINTED, "Numbers that the paper prints"), ""]
     lines += [bar(of_claims(paper.claims), CLAIMS, "Claims that it makes in words"), ""]
     lines += [_legends(), ""]

@@ -33,7 +33,7 @@ from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import read_csv
-from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
+from fedrepro.numbers.times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
 from fedrepro.planning.drawing import final
 from fedrepro.verdicts.printed import (
     DIFFERENT,
@@ -89,13 +89,14 @@ class Shown:
         spent = self.files.run.get("cpu_seconds") or self.files.run.get("seconds")
         if not self.files.run:
             timings = timings_of(self.about)
-            spent = exhibit_seconds(timings) if all(path.exists() for path in timings) else None
+            there = all(path.exists() for path in of_methods(timings))
+            spent = exhibit_seconds(timings) if there else None
         return sum(spent.values()) / 3600 if spent else math.nan
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
         """Measured seconds of a trial, by setting; none of a record, which does not keep them."""
-        timings = [] if self.files.run else timings_of(self.about)
+        timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
 
     def table(self, printed: Sequence[Row]) -> TextTable:

@@ -141,8 +141,9 @@ def bar(counts: Mapping[str, int], known: Mapping[str, Word], title: str) -> str
 def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Claims by verdict as an svg of its own, a bar a paper: for pages that have no styles."""
     wide, left, step = 760.0, 100.0, 44.0
-    high = step * len(counts) + 44
-    parts, used = [], dict.fromkeys(word for verdicts in counts.values() for word in verdicts)
+    used = {word for verdicts in counts.values() for word in verdicts}
+    parts, words = [], [name for name in CLAIMS if name in used]
+    high = step * len(counts) + 22 + 22 * -(-len(words) // 4)
     for at, (name, by_verdict) in enumerate(counts.items()):
         x, y = left, 10 + step * at
         parts.append(f'<text x="0" y="{y + 21:g}" font-weight="600">{html_text(name)}</text>')
@@ -156,11 +157,11 @@ def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
                 f'fill="{FILLS[known.colour][1]}">{count}</text>'
             )
             x += width
-    for at, word in enumerate(name for name in CLAIMS if name in used):
-        x, known = 10 + 106 * at, CLAIMS[word]
+    for at, word in enumerate(words):
+        x, y, known = 10 + 190 * (at % 4), step * len(counts) + 18 + 22 * (at // 4), CLAIMS[word]
         parts.append(
-            f'<rect x="{x}" y="{high - 26:g}" width="12" height="12" '
-            f'fill="{FILLS[known.colour][0]}"/><text x="{x + 17}" y="{high - 15:g}">{word}</text>'
+            f'<rect x="{x}" y="{y:g}" width="12" height="12" '
+            f'fill="{FILLS[known.colour][0]}"/><text x="{x + 17}" y="{y + 11:g}">{word}</text>'
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" '

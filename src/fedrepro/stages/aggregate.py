@@ -22,6 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import TrialModels, read_models
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.outside import own_fault
+from fedrepro.core.params import render
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -39,55 +40,42 @@ from fedrepro.numbers.measure import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.tuning import tuned
+from fedrepro.training.examples import Examples
+from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.settings import Settings, settings_of
+from fedrepro.training.statistics import pooled, require_norms, running_statistics
 
 
-def run(
-    scenario: Scenario,
-    method: Spec,
-    data: Path,
-    partition: Path,
-    local_models: Sequence[Path],
-    trials: TrialBlock,
-    seed: int,
-    device: str,
-    out: Path,
-    timings: Path,
-    evaluate: Sequence[str] = (),
-    tune: Spec | None = None,
-    public: Path | None = None,
-) -> None:
-    """Measure every setting of a method in every trial of a block.
-
-    evaluate: splits to measure on beside those that the method's decorator names. tune: how what
-    it makes is tuned, perhaps a sweep. public: folder of the data set whose inputs the method has
-    at the server.
-    """
-    prepared = prepared_for(scenario, data, partition)
+def run(job: Job, device: str = "cpu") -> None:
+    """Measure every setting of a method, and of how its models are tuned, in every trial."""
+    scenario, method, tune = job.scenario, job.specs["method"], job.tune
+    assert job.trials is not None
+    partition, public = Path(job.members), Path(job.public) if job.public else None
+    prepared = prepared_for(scenario, Path(job.data), partition)
     where = device_of(device)
-    made = {"path": scenario.folder, "data": prepared.checksum}
-    models = read_models(local_models, list(trials), made)
+    made = {"path": scenario.token, "data": prepared.checksum}
+    models = read_models(list(map(Path, job.models)), list(job.trials), made)
     table, failures = Table(scenario.specs), Failures()
     measured: list[tuple[int, str, float, float, float]] = []
-    for trial in trials:
+    for trial in job.trials:
         trial_data = TrialData(
-            prepared, members_of(scenario, partition, trial), Rng(seed, trial), where
+            prepared, members_of(scenario, partition, trial), Rng(job.seed, trial), where
         )
-        handed_over = scenario, method, trial_data, models[trial], evaluate, tune, public
+        handed_over = scenario, method, trial_data, models[trial], job.evaluate, tune, public
         for result in _trial(*handed_over, failures):
             table.add(result.rows(trial))
             measured.append((trial, result.token, result.seconds, *result.shares))
         say(f"trial {trial}: {method.name}")
     source = provenance(
-        seed,
+        job.seed,
         specs=(*scenario.specs, method),
         device=where,
-        inputs=[prepared.info["provenance"], *map(provenance_of, (partition, *local_models))],
-        path="/".join([scenario.folder, method.token, *([tune.token] if tune else [])]),
+        inputs=[prepared.info["provenance"], *map(provenance_of, [job.members, *job.models])],
+        path="/".join([scenario.token, method.token, *([tune.token] if tune else [])]),
         data=prepared.checksum,
         stand_in=prepared.stand_in,
         **({"tune": tune.resolved} if tune else {}),
@@ -95,8 +83,8 @@ def run(
     )
     names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
-    write_table(timings, columns, "timings", source | spent())
-    write_table(out, table.arrow(), "metrics", source)
+    write_table(Path(job.out, TIMINGS), columns, "timings", source | spent())
+    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
 
 @dataclass(frozen=True)
@@ -214,8 +202,9 @@ def _worked(
     extra, ledger = costly(setting), ledger_of(info)
     ledger.begin()
     called = time.perf_counter()
-    made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
+    made = setting.component.fn(local, info, rng=rng, **setting.own, **extra)
     require_models(made, setting, local)
+    made = ruled(made, setting, local, info)
     ended = time.perf_counter()
     further = costly.spent(setting) + ledger.spent
     server = ended - called - ledger.spent.seconds + costly.seconds(setting)
@@ -249,6 +238,50 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
                 break
         if fault:
             raise FedreproError(f"method '{setting.token}' returns {fault}")
+
+
+def recalibrates(method: Spec) -> bool:
+    """Whether a setting of a method has running statistics measured again."""
+    return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
+
+
+def ruled(made: Made, setting: Spec, local: LocalModels, info: ClientInfo) -> Made:
+    """What a method made of weights, with running statistics by the rule of its setting.
+
+    Averages are made by methods themselves. `local` gives each client its own, and the weights of
+    their layers; `recalibrate` measures them at the clients, or on inputs of the server. Errors:
+    FedreproError for networks without such statistics, and where nobody has data to measure on.
+    """
+    rule = setting.common.get("batchnorm", "average")
+    if rule == "average" or not isinstance(made, GlobalModel):
+        return made
+    who = f"method '{setting.token}'"
+    network = network_of(local.model, local.shape, local.classes)
+    require_norms(network, who)
+    if rule == "local":
+        if setting.component.meta["merges"] == "matched":
+            raise FedreproError(
+                f"{who} has its units in another order than clients have, so that their running "
+                "statistics do not fit: take average or recalibrate"
+            )
+        own = {name: local.tensors[name] for name in network.norms}
+        return [
+            replace(made, tensors={**made.tensors, **{k: v[[j]] for k, v in own.items()}})
+            for j in range(local.clients)
+        ]
+    server = info.validation_inputs if info.public_inputs is None else info.public_inputs
+    if info.clients is not None:
+        new = info.clients.statistics(made.tensors)
+    elif server is not None:
+        tensors = {k: torch_of(v[0]).to(info.device) for k, v in made.tensors.items()}
+        inputs = torch_of(server).to(info.device)
+        new = pooled([running_statistics(network, tensors, Examples(inputs, inputs))])
+    else:
+        raise FedreproError(
+            f"{who} has no data to measure running statistics on: give those of clients, or inputs "
+            "of the server (--clients-data or --public)"
+        )
+    return replace(made, tensors={**made.tensors, **new})
 
 
 def _sides(shape: Sequence[int]) -> str:
@@ -323,12 +356,12 @@ def handed(
 ) -> tuple[LocalModels, ClientInfo]:
     """What a one-shot method or control is handed in one trial.
 
-    public: see `run`. Errors: FedreproError for a method that needs its inputs, where there is none
-    or with examples of another shape.
+    public: folder of the data set whose inputs it has at the server. Errors: FedreproError for a
+    method that needs its inputs, where there is none or with examples of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
-    asked = method.component.meta["needs"] & AT_CLIENTS
+    asked = method.component.meta["needs"] & AT_CLIENTS or recalibrates(method)
     clients = data.clients(scenario, method, models.tensors) if asked else None
     info = data.info(method, scenario.training, clients)
     if "start" in method.component.meta["needs"]:
@@ -341,7 +374,7 @@ def handed(
         if public is None:
             raise FedreproError(
                 f"method '{method.name}' has inputs of another data set at the server, and none is "
-                "given here (--public)"
+                "given here (public)"
             )
         inputs = unlabelled(load_prepared(public), shape, f"method '{method.name}'", data.rng)
         info = replace(info, public_inputs=inputs)

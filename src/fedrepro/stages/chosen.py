@@ -28,17 +28,15 @@ from fedrepro.core.params import written
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import shorten
+from fedrepro.core.tokens import named
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.paths import Scenario
+from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.stages.aggregate import Prepare, handed
+from fedrepro.stages.aggregate import Prepare, handed, ruled
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
-
-NAME_ROOM = 120  # bytes of a setting in a file's name
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,7 @@ class Chosen:
     trials: int
 
     def file(self, trial: int) -> str:
-        name = shorten(self.token.replace(";", "+"), NAME_ROOM)
-        return f"{self.point}-{name}-trial-{trial}.pt"
+        return f"{self.point}-{named([self.setting], [self.setting], self.token)}-trial-{trial}.pt"
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
@@ -109,15 +106,15 @@ def _made(
 ) -> Iterator[tuple[int, GlobalModel, int]]:
     """Trial, model and number of classes; what was read is noted in `inputs`."""
     scenario, seed = choice.scenario, plan.config.seed
-    data = Path(plan.paths.dataset(scenario.dataset))
+    data = Path(plan.jobs.dataset(scenario.dataset))
     other = public_data_of(choice.setting)
-    elsewhere = Path(plan.paths.dataset(other)) if other else None
+    elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(choice.trials):
-        partition = Path(plan.partition_file(scenario.dataset, scenario.partition, block))
+        partition = Path(plan.jobs.partition(scenario.dataset, scenario.partition, block))
         prepared = prepared_for(scenario, data, partition)
-        files = plan.model_files(scenario, block)
+        files = plan.jobs.local(scenario, block).files
         trials = [trial for trial in block if trial < choice.trials]
-        models = read_models(files, trials, {"path": scenario.folder, "data": prepared.checksum})
+        models = read_models(files, trials, {"path": scenario.token, "data": prepared.checksum})
         read: list[Path | str] = [partition, *files]
         inputs += [prepared.info["provenance"], *map(provenance_of, read)]
         for trial in trials:
@@ -125,9 +122,10 @@ def _made(
             trial_data = TrialData(prepared, members_of(scenario, partition, trial), rng, device)
             local, info = handed(scenario, choice.setting, trial_data, models[trial], elsewhere)
             costly = Prepare(choice.setting.component.meta["prepare"], local, info, rng)
-            values = {**choice.setting.values, **costly(choice.setting)}
+            values = {**choice.setting.own, **costly(choice.setting)}
             model = choice.setting.component.fn(local, info, rng=rng, **values)
-            if model is None:  # the method has none of these clients
+            model = ruled(model, choice.setting, local, info)
+            if not isinstance(model, GlobalModel):  # none of these clients, or one of each
                 continue
             if model.model.component.meta.get(MODULE):
                 whole = with_own_form(model.model, local.shape, local.classes)

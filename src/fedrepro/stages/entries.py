@@ -33,12 +33,15 @@ from fedrepro.core.packs import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
 from fedrepro.core.temporary import temporary_folder
+from fedrepro.numbers.files import TIMES, ExhibitFiles, open_exhibit
 from fedrepro.planning.boards import part_keys
 from fedrepro.planning.config import Config, ExhibitFile, ExhibitKey, load_config, load_exhibits
 from fedrepro.planning.drawing import Strict
 from fedrepro.planning.entries import Scale
+from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan
 from fedrepro.record.boards import ENTRY, VERDICT, digests_of, entries_folder, write_board
+from fedrepro.record.keep import RECORD, REPORTS, read_drawn, write_kept
 from fedrepro.stages import exhibit as exhibit_stage
 from fedrepro.stages.computing import compute, within
 from fedrepro.stages.notebook import start
@@ -47,7 +50,9 @@ from fedrepro.stages.notebook import start
 OTHERS = frozenset({"methods", "without", "trials_of", "also"})
 # what an entry may say beside the parameters of its method: none of it changes the ground
 SAID = frozenset({"name", "label", "settings", "choose", "measure_every"})
-SUFFIXES = (".csv", ".choice.csv")  # tables of an exhibit, which follow from its metrics
+SUFFIXES = (".csv", ".choice.csv", TIMES)  # tables of an exhibit that follow from its metrics
+# what else of an exhibit's json does: all but who drew it, how long it took and how it is kept
+KEPT = ("drawn", "run", "files", "blank")
 
 
 class Submission(Strict):
@@ -130,13 +135,12 @@ def metrics_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 # ------------------------------------------------------------------------------------- submitting
 
 
-def submit(
-    key: str, wanted: str, scale: str, by: str, out: Path | None
-) -> tuple[Path, dict[str, str]]:
+def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write the entry of a method of `also` for a leaderboard, or for one exhibit of it.
 
     wanted: its label or name; empty for the only one. out: the folder; None for its place at the
-    leaderboard of the record. Returns the folder, and why exhibits are not part of it.
+    leaderboard of the record. Returns the folder, and a sentence for each exhibit that is not part
+    of it and for what a reader should know.
     Errors: FedreproError for a method that is not there, for runs of another file than is there
     now, and if no exhibit is computed whole.
     """
@@ -162,6 +166,7 @@ def submit(
                 f"snakemake --cores 2 reports/{scale}/{part}.csv"
             )
     keys = [part for part in keys if part not in left_out]
+    said = [f"not part of it: {part} ({why})" for part, why in left_out.items()]
     if not keys:
         raise FedreproError(
             f"no exhibit of {key} is computed whole with '{wanted or says['name']}' at scale "
@@ -177,18 +182,23 @@ def submit(
         )
     own = item.file if item.file in outside.loaded_digests else ""
     version = name.partition("-")[0]
-    record = entries_folder(Path("reports/record", scale), paper, version)
+    record = entries_folder(RECORD / scale, paper, version)
     out = out or (record if version in file.boards else Path()) / item.name
     if out.exists():
         raise FedreproError(f"{out} is there already: remove it, or name another folder by --out")
-    with temporary_folder() as folder:
-        for path in (*paths, *(str(Path(path).with_name("timings.parquet")) for path in paths)):
+    with temporary_folder() as work:
+        folder, drawn = work / "entry", work / REPORTS
+        for path in (*paths, *(str(Path(path).with_name(TIMINGS)) for path in paths)):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, folder / path)
         if own:
             shutil.copyfile(own, folder / f"{item.name}.py")
+        (work / "results").symlink_to(os.path.abspath("results"))  # whose seconds are kept
         for part in keys:
-            exhibit_stage.run(part, plan, folder / part)
+            (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
+            (folder / part).parent.mkdir(exist_ok=True)
+            exhibit_stage.run(part, plan, drawn / scale / part)
+            write_kept(folder / part, read_drawn(scale, part, drawn, said))
         entry = {
             "kind": "entry",
             "schema": SCHEMA_VERSION,
@@ -203,7 +213,7 @@ def submit(
         }
         write_json(folder / ENTRY, entry)
         shutil.copytree(folder, out)
-    return out, left_out
+    return out, said
 
 
 def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
@@ -248,11 +258,14 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
         differing = []
         with contextlib.chdir(folder):
             for key in entry.exhibits:
+                (work / key).parent.mkdir(exist_ok=True)
                 exhibit_stage.run(key, plan, work / key)
-                for suffix in SUFFIXES:
-                    ours, theirs = Path(f"{work / key}{suffix}"), Path(f"{key}{suffix}")
-                    if not theirs.exists() or ours.read_bytes() != theirs.read_bytes():
-                        differing.append(f"{theirs} does not follow from the entry's metrics")
+        for key in entry.exhibits:
+            ours, theirs = (open_exhibit(place, key, entry.scale) for place in (work, folder))
+            odd = _not_following(ours, theirs)
+            differing += [
+                f"{key}{suffix} does not follow from the entry's metrics" for suffix in odd
+            ]
         drawn = (
             paths if count is None else random.Random(seed).sample(paths, min(count, len(paths)))
         )
@@ -305,13 +318,31 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         outside.name_files(before)
 
 
+def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
+    """The files of an exhibit that are other ones than those drawn here, by their suffixes.
+
+    Errors: FedreproError for one that is missing, or is not as it was written.
+    """
+    odd = [s for s in SUFFIXES if s in ours.suffixes and ours.read(s) != theirs.read(s)]
+    if not ours.metrics.equals(theirs.metrics):
+        odd.append(".metrics.parquet")
+    said = [{k: v for k, v in files.about.items() if k not in KEPT} for files in (ours, theirs)]
+    return odd if said[0] == said[1] else [*odd, ".json"]
+
+
 def _read(folder: Path, path: str) -> pa.Table:
     with contextlib.chdir(folder):
         return read_table(path, "metrics")
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Say how two tables differ; empty if names, types and values have the same bytes."""
+    """Say how two tables differ; empty if names, types and values have the same bytes.
+
+    Theirs may be measured on splits more, which exhibits of other papers ask for.
+    """
+    measured = set(_splits(ours))
+    asked = pa.array([pair in measured for pair in _splits(theirs)], pa.bool_())
+    theirs = theirs.filter(asked)
     if _bytes(ours) == _bytes(theirs):
         return ""
     if ours.schema.names != theirs.schema.names or len(ours) != len(theirs):
@@ -322,6 +353,10 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
             place = ", ".join(f"{key} {other[key]}" for key in keys if other[key] is not None)
             return f"{place}: {other['value']!r} in the entry, {mine['value']!r} here"
     return "its columns are of other types here"
+
+
+def _splits(table: pa.Table) -> list[tuple[str, str]]:
+    return list(zip(*(table[name].to_pylist() for name in ("phase", "split")), strict=True))
 
 
 def _bytes(table: pa.Table) -> bytes:
@@ -354,7 +389,7 @@ def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
         folder.parent != entries_folder(reports, entry.paper, version)
         or reports.name != entry.scale
     ):
-        due = entries_folder(Path("reports/record", entry.scale), entry.paper, "1")
+        due = entries_folder(RECORD / entry.scale, entry.paper, "1")
         raise FedreproError(f"{folder} lies at no leaderboard: move it to a folder as {due}")
     if verdict.computed:
         said = {"seed": seed, "computed": verdict.computed, "files": digests_of(folder)}

@@ -7,30 +7,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedrepro.api import Federated, GlobalModel, Traffic
 from fedrepro.core.artifacts import save_state
+from fedrepro.core.metrics import Number
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
 from fedrepro.federation.clients import Clients
-from fedrepro.numbers.measure import ALONG, Draws, communication, measure
-from fedrepro.planning.paths import Scenario
+from fedrepro.numbers.measure import ALONG, Draws, communication, measure, measure_alone
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.progress import Progress
 from fedrepro.stages.rounds import End, RoundLook, Splits
-from fedrepro.stages.rounds_job import RoundsInputs, run_rounds, write_metrics
+from fedrepro.stages.rounds_job import run_rounds, write_metrics
 
 
-def run(inputs: RoundsInputs, model: Path) -> None:
+def run(job: Job, device: str = "cpu") -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
-    In a race method and training may stand for several settings, which it lets stop. model: the
-    file of what predicts at the end, without what the server or a client remembers beside it.
+    In a race method and training may stand for several settings, which it lets stop. `global.pt`
+    is what predicts at the end, without what the server or a client remembers beside it.
     """
-    made = run_rounds(inputs, judge_of)
+    made = run_rounds(job, device, judge_of)
     models = {result.key: result.kept for result in made.finished if result.kept is not None}
-    save_state(model, {"provenance": made.source, "trials": models})
-    write_metrics(inputs, made)
+    save_state(Path(job.out, "global.pt"), {"provenance": made.source, "trials": models})
+    write_metrics(job, made)
 
 
 def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> GlobalJudge:
@@ -40,7 +43,7 @@ def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> GlobalJudge:
 
 @dataclass(frozen=True)
 class GlobalJudge:
-    """Measures the one model that the server reads off a state."""
+    """Measures what is read off a state: the server's model, or that of each client, alone."""
 
     method: Spec
     clients: Clients
@@ -51,35 +54,56 @@ class GlobalJudge:
         made: Federated = self.method.component.fn(**self.method.values)
         return made
 
-    def model(self, state: dict[str, Any]) -> GlobalModel:
-        """What predicts at this state."""
-        return self.made.model(state, self.clients)
+    def models(self, state: dict[str, Any]) -> list[GlobalModel]:
+        """What predicts at this state: one model, or one for each client."""
+        made = self.made.model(state, self.clients)
+        return [made] if isinstance(made, GlobalModel) else list(made)
 
     def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
-        """Its accuracy."""
-        model = self.model(state)
-        numbers = measure(model, splits, Draws(place, ALONG))
+        """Its accuracy, or the mean of theirs."""
+        models = self.models(state)
+        numbers = _measured(models, splits, Draws(place, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
-        return RoundLook(accuracies, model.finite)
+        return RoundLook(accuracies, all(model.finite for model in models))
 
     deciding = along
 
     def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
         """Accuracy, size, what it says of itself, and messages; what predicts is kept."""
-        model = self.model(run.state)
-        numbers = measure(model, splits, Draws(place.at(round=run.done)))
+        models = self.models(run.state)
+        numbers = _measured(models, splits, Draws(place.at(round=run.done)))
         numbers += communication(run.exchanges, run.traffic)
-        return End(numbers, _kept(model))
+        return End(numbers, _kept(models))
 
     def sent(self) -> Traffic:
         """What the clients counted."""
         return self.clients.ledger.traffic
 
 
-def _kept(model: GlobalModel) -> Any:
+def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
+    """One model on all splits; or each of several on each split, the mean and the worst."""
+    if len(models) == 1:
+        return measure(models[0], splits, draws)
+    each = {
+        name: measure_alone(models, {"test": split}, draws)[0] for name, split in splits.items()
+    }
+    last = next(reversed(each))
+    return [
+        number._replace(split=name if number.split else number.split)
+        for name, numbers in each.items()
+        for number in numbers
+        if number.split or name == last
+    ]
+
+
+def _kept(models: list[GlobalModel]) -> Any:
     """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
 
     Neither what the server nor what a client remembers beside it: a checkpoint has all of that.
     """
-    weights = {} if model.weights is None else {"weights": model.weights}
-    return packed({"tensors": dict(model.tensors), **weights})
+    first = models[0]
+    weights = {} if first.weights is None else {"weights": first.weights}
+    tensors = dict(first.tensors)
+    if len(models) > 1:
+        tensors = {name: np.concatenate([m.tensors[name] for m in models]) for name in tensors}
+    return packed({"tensors": tensors, **weights})

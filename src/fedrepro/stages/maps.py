@@ -10,28 +10,26 @@ from typing import Any
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import shorten
+from fedrepro.core.tokens import shown_name
 from fedrepro.data.membership import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.maps import GraphMap, PartitionMap, graph_map, partition_map, render
-from fedrepro.planning.paths import names_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
 
 TRIAL = 0  # the one that is drawn
-NAME = 120  # letters of a token in the name of a file
 
 
 def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Write `out`/<data set>--<partition>.svg of each, and what they are to `out`/maps.json."""
+    """Draw each to `out`/<data set>--<partition>.svg, and say what they are in maps.json."""
     entries = []
     block = plan.blocks(TRIAL + 1)[-1]
     for (dataset, partition), keys in plan.partitions(exhibits).items():
-        prepared = load_prepared(plan.paths.dataset(dataset))
-        file = plan.partition_file(dataset, partition, block)
+        prepared = load_prepared(plan.jobs.dataset(dataset))
+        file = plan.jobs.partition(dataset, partition, block)
         held = read_members(file, TRIAL, dataset, partition)
         drawn = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
-        name = f"{'--'.join(names_of((dataset, partition)))}.svg"
+        name = f"{shown_name(dataset, partition)}.svg"
         numbers = {"skew": asdict(drawn.skew), "stand_in": prepared.stand_in}
         entries.append(_written(out / name, drawn, partition, keys) | numbers)
     head = {"kind": "partition-maps", "schema": SCHEMA_VERSION}
@@ -44,7 +42,7 @@ def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
     entries = []
     for (graph, clients), keys in plan.graphs(exhibits).items():
         drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
-        name = f"{shorten(graph.token, NAME)}--{clients}.svg"
+        name = f"{shown_name(graph)}--{clients}.svg"
         entries.append(
             _written(out / name, drawn, graph, keys) | {"numbers": asdict(drawn.numbers)}
         )

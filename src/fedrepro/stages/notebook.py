@@ -98,7 +98,7 @@ def run(
             return _frame(f"reports/{scale}/{key}.csv")
         for note in notes_of(plan, plan.exhibit(key)):
             warnings.warn(note, stacklevel=2)
-        target = plan.paths.exhibit(key, plan.exhibit(key).suffix)
+        target = plan.exhibit_file(key, plan.exhibit(key).suffix)
         compute([target], cores)
         numbers = open_exhibit(Path("reports") / scale, key, scale).numbers
         numbers.attrs["file"] = os.path.abspath(target)

@@ -11,23 +11,24 @@ from fedrepro.core.artifacts import save_state, write_table
 from fedrepro.core.spec import Spec
 from fedrepro.federation.peers import Peers
 from fedrepro.graphs.made import weights_of
-from fedrepro.planning.paths import Scenario
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.nodes import NodeJudge
-from fedrepro.stages.rounds_job import FinishedJob, RoundsInputs, run_rounds, write_metrics
+from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
 
 
-def run(inputs: RoundsInputs, confusion: Path, nodes: Path) -> None:
+def run(job: Job, device: str = "cpu") -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
-    In a race method and training may stand for several settings, which it lets stop. confusion:
-    table of who takes which class for which at the end. nodes: file of what each node goes on with.
+    In a race method and training may stand for several settings, which it lets stop. The table
+    `confusion.parquet` has who takes which class for which at the end, `nodes.pt` what each node
+    goes on with.
     """
-    made = run_rounds(inputs, judge_of)
+    made = run_rounds(job, device, judge_of)
     kept = {result.key: result.kept["nodes"] for result in made.finished if result.kept is not None}
-    save_state(nodes, {"provenance": made.source, "trials": kept})
-    write_table(confusion, _confusions(made), "confusion", made.source)
-    write_metrics(inputs, made)
+    save_state(Path(job.out, "nodes.pt"), {"provenance": made.source, "trials": kept})
+    write_table(Path(job.out, "confusion.parquet"), _confusions(made), "confusion", made.source)
+    write_metrics(job, made)
 
 
 def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> NodeJudge:

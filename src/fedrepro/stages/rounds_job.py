@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,37 +22,14 @@ from fedrepro.core.racing import SPLIT, race, require_fits
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.common import Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.progress import Keeper, Progress
 from fedrepro.stages.rounds import Judge, Splits, TrialRounds, to_target
 
-EVERY_ROUND = Measuring()
-
-
-@dataclass(frozen=True)
-class RoundsInputs:
-    """What the jobs of all methods in rounds are given.
-
-    measuring: the rounds after which test accuracy is measured, and the one at which a run ends.
-    evaluate: splits to measure on at the end beside those that the method's decorator names;
-    follow: those to measure on beside the test split whenever that is measured.
-    """
-
-    scenario: Scenario
-    method: Spec
-    data: Path
-    partition: Path
-    trials: TrialBlock
-    seed: int
-    device: str
-    checkpoint_seconds: float
-    out: Path
-    timings: Path
-    measuring: Measuring = EVERY_ROUND
-    evaluate: Sequence[str] = ()
-    follow: Sequence[str] = ()
+CHECKPOINTS = "checkpoints"  # the folder of a job's, beside its metrics
+CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # variable: how long between two of them
 
 
 JudgeOf = Callable[[Scenario, Spec, TrialData], Judge]
@@ -65,13 +43,18 @@ class FinishedJob:
     source: Mapping[str, Any]
 
 
-def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
+def run_rounds(inputs: Job, device: str, judge_of: JudgeOf) -> FinishedJob:
     """Run every trial to its last round, and write timings; a killed run goes on from its last
-    checkpoint, which lies beside `out` until `write_metrics`."""
-    scenario, method, trials = inputs.scenario, inputs.method, inputs.trials
-    prepared = prepared_for(scenario, inputs.data, inputs.partition)
-    where = device_of(inputs.device)
-    specs, measuring = (*scenario.specs, method), inputs.measuring
+    checkpoint, which lies beside its metrics until `write_metrics`."""
+    scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
+    assert trials is not None
+    partition, measuring = Path(inputs.members), inputs.every or Measuring()
+    if not measuring.race:  # only in a race they stand for several settings
+        scenario.training.single()
+        method.single()
+    prepared = prepared_for(scenario, Path(inputs.data), partition)
+    where, seconds = device_of(device), float(os.environ.get(CHECKPOINT_SECONDS, "20"))
+    specs = (*scenario.specs, method)
     follow = tuple(dict.fromkeys((*inputs.follow, *([SPLIT] if measuring.race else []))))
     meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
     measured = dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate))
@@ -79,7 +62,7 @@ def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
     # settings that race take turns at all trials, others finish one after another
     @lru_cache(maxsize=len(trials) if measuring.race else 1)
     def data_of(trial: int) -> TrialData:
-        members = members_of(scenario, inputs.partition, trial)
+        members = members_of(scenario, partition, trial)
         return TrialData(prepared, members, Rng(inputs.seed, trial), where)
 
     job = RoundsJob(
@@ -89,7 +72,7 @@ def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         measuring,
         follow,
         tuple(measured),
-        lambda name: Keeper(checkpoints(inputs.out) / name, meaning, inputs.checkpoint_seconds),
+        lambda name: Keeper(Path(inputs.out, CHECKPOINTS, name), meaning, seconds),
     )
     contenders = contenders_of(scenario, method, measuring.race)
     finished = job.run(contenders, list(trials))
@@ -97,8 +80,8 @@ def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         inputs.seed,
         specs=specs,
         device=where,
-        inputs=[prepared.info["provenance"], provenance_of(inputs.partition)],
-        path=f"{scenario.folder}/{method.token}",
+        inputs=[prepared.info["provenance"], provenance_of(partition)],
+        path=f"{scenario.token}/{method.token}",
         data=prepared.checksum,
         stand_in=prepared.stand_in,
         **job.failures.told,
@@ -108,22 +91,17 @@ def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         "method": [result.contender.name for result in finished],
         **{name: [result.times[name] for result in finished] for name in finished[0].times},
     }
-    write_table(inputs.timings, columns, "timings", source | spent())
+    write_table(Path(inputs.out, TIMINGS), columns, "timings", source | spent())
     return FinishedJob(finished, source)
 
 
-def write_metrics(inputs: RoundsInputs, made: FinishedJob) -> None:
+def write_metrics(inputs: Job, made: FinishedJob) -> None:
     """The last file of a job: with it the checkpoints go."""
     table = Table(inputs.scenario.specs)
     for result in made.finished:
         table.add(result.rows)
-    write_table(inputs.out, table.arrow(), "metrics", made.source)
-    shutil.rmtree(checkpoints(inputs.out), ignore_errors=True)
-
-
-def checkpoints(out: Path) -> Path:
-    """The folder of a job's checkpoints, beside its metrics."""
-    return out.parent / "checkpoints"
+    write_table(Path(inputs.out, METRICS), table.arrow(), "metrics", made.source)
+    shutil.rmtree(Path(inputs.out, CHECKPOINTS), ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +19,15 @@ from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.packs import OWN_EXHIBITS, packs
 from fedrepro.core.params import written
+from fedrepro.core.registry import model_in
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import csv_text
-from fedrepro.numbers.times import seconds_by_setting, training_seconds
+from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting
 from fedrepro.planning.config import exhibits_in, load_config
 from fedrepro.planning.drawing import final
 from fedrepro.planning.exhibit import Exhibit, Measure, Point
+from fedrepro.planning.jobs import TIMINGS, log_of
 from fedrepro.planning.measures import in_rounds
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.words import SCALE, RunWords, exhibits_of_words, planned
@@ -58,17 +60,17 @@ def run_words(
     """
     source = None if isinstance(given, Mapping) else Path(given).absolute()
     words = _words(given) if isinstance(given, Mapping) else None
+    command = words.command if words else ""
     out = Path(folder or _folder_of(source) or OUT)
     there = (out / WORKFLOW).is_file()
-    if outside.named():
-        outside.name_files(map(os.path.abspath, outside.named()))
+    outside.name_files(map(os.path.abspath, outside.named()))
     if there:
         with within(out):
-            own = load_config().components
-            if own and not outside.named():
-                outside.name_files(map(os.path.abspath, own))
+            outside.name_also(map(os.path.abspath, load_config().components))
+    if words and (name := model_in(words.model)):  # jobs and the YAML know it by its name
+        outside.name_files(map(os.path.abspath, outside.named()))
+        words = replace(words, model=name)
     if words:
-        command = words.command
         planned(exhibits_of_words(words, "run"))
     elif source:
         command = f"fedrepro run {shlex.quote(str(given))}"
@@ -90,7 +92,7 @@ def run_words(
         file = exhibits_in(path)
         plan = Plan(load_config().model_copy(update={"also": {}}), {file.paper: file}, SCALE)
         exhibits = [plan.exhibit(f"{file.paper}/{name}") for name in file.names(SCALE)]
-        targets = [plan.paths.exhibit(one.key, one.suffix) for one in exhibits]
+        targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
         watch = Watch(plan, exhibits, show) if show else None
         compute(targets, cores, profile, own=True, watch=watch)
         table = table_of_run(plan, exhibits)
@@ -176,13 +178,16 @@ def _seconds(plan: Plan, point: Point, measure: Measure, token: str) -> float:
     """Seconds of one core in a trial, those of the local models that it is made of included."""
     setting = next(s for s in measure.settings if s.token == token)
     run = point.runs[measure.label, setting]
-    paths = [
-        Path(f).with_name("timings.parquet")
-        for f in plan.run_files(run, point.trials[measure.label])
-    ]
+    paths = [Path(f).with_name(TIMINGS) for f in plan.run_files(run, point.trials[measure.label])]
     trials = sum(map(len, plan.blocks_of(run, point.trials[measure.label])))
     own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
-    return float(np.mean(own)) + (training_seconds(paths) or 0.0) / trials
+    trained = [
+        Path(folder, TIMINGS)
+        for block in plan.blocks_of(run, point.trials[measure.label])
+        if run.scenario and run.stage == "aggregate"
+        for folder in plan.jobs.local(run.scenario, block).folders
+    ]
+    return float(np.mean(own)) + sum(exhibit_seconds(trained).values()) / trials
 
 
 # ----------------------------------------------------------------------------------- on the way
@@ -204,7 +209,7 @@ class Watch:
             for point in exhibit.points:
                 for (label, _), run in point.runs.items():
                     files = self.plan.run_files(run, point.trials[label])
-                    found = [_how_far(file, self.plan.paths.tree) for file in files]
+                    found = [_how_far(file) for file in files]
                     shares += [share for share, _ in found]
                     known = [accuracy for _, accuracy in found if accuracy is not None]
                     if in_rounds(run.method) and known:
@@ -220,11 +225,9 @@ class Watch:
         )
 
 
-def _how_far(metrics: str, tree: PurePosixPath) -> tuple[float, float | None]:
+def _how_far(metrics: str) -> tuple[float, float | None]:
     """The share of a job that is done, and the last accuracy that its log has."""
-    place = PurePosixPath(metrics).parent.relative_to(tree)
-    log = Path(tree.parent, "logs", place.parts[0], tree.name, *place.parts[1:])
-    path = log.with_name(f"{log.name}.log")
+    path = Path(log_of(str(Path(metrics).parent)))
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if os.path.exists(metrics):
         return 1.0, float(said[-1][2]) if said else None

@@ -15,20 +15,21 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.planning.paths import TrialBlock
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.stages.common import say
 
 Numbers = Mapping[str, float | np.ndarray]
 
 
-def run(method: Spec, trials: TrialBlock, seed: int, out: Path, timings: Path) -> None:
+def run(job: Job) -> None:
     """Write the metrics of every setting of a simulation in every trial of a block.
 
     A trial is a block of repeats of its own, drawn by seed and trial.
     """
-    table = Table(())
+    method, seed, table = job.specs["method"], job.seed, Table(())
+    assert job.trials is not None
     measured: list[tuple[int, str, float]] = []
-    for trial in trials:
+    for trial in job.trials:
         for setting in method.expand():
             began = time.perf_counter()
             simulated = setting.component.make(Simulated, rng=Rng(seed, trial), **setting.values)
@@ -37,8 +38,8 @@ def run(method: Spec, trials: TrialBlock, seed: int, out: Path, timings: Path) -
         say(f"trial {trial}: {method.name}")
     source = provenance(seed, specs=(method,), path=method.token)
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
-    write_table(timings, columns, "timings", source | spent())
-    write_table(out, table.arrow(), "metrics", source)
+    write_table(Path(job.out, TIMINGS), columns, "timings", source | spent())
+    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:

@@ -18,7 +18,7 @@ from fedrepro.data.membership import Membership
 from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import LOCAL, TIMINGS, Job, TrialBlock
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.engine import Trained, train
@@ -34,22 +34,16 @@ if TYPE_CHECKING:
 SLICE_BYTES = 128 * 2**20
 
 
-def run(
-    scenario: Scenario,
-    data: Path,
-    partition: Path,
-    trials: TrialBlock,
-    clients: TrialBlock,
-    seed: int,
-    device: str,
-    out: Path,
-    timings: Path,
-) -> None:
+def run(job: Job, device: str = "cpu") -> None:
     """Train every client of the block in every trial of the block, as stacked models.
 
     Models are written as they are done, so memory does not grow with the number of clients.
     """
-    prepared = prepared_for(scenario, data, partition)
+    scenario, seed, partition, out = job.scenario, job.seed, Path(job.members), Path(job.out, LOCAL)
+    trials, clients = job.trials, job.clients
+    assert trials is not None
+    assert clients is not None
+    prepared = prepared_for(scenario, Path(job.data), partition)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
@@ -60,7 +54,7 @@ def run(
         specs=scenario.specs,
         device=where,
         inputs=inputs,
-        path=scenario.folder,
+        path=scenario.token,
         data=prepared.checksum,
     )
     source = stated()
@@ -103,7 +97,7 @@ def run(
             groups = (file.read_row_group(number) for number in range(file.num_row_groups))
             write_models(out, groups, source)
     write_table(
-        timings,
+        Path(job.out, TIMINGS),
         {
             "trial": np.array(columns["trial"], np.int64),
             "client": np.array(columns["client"], np.int64),

@@ -68,6 +68,9 @@ class Block:
         # a variational network has the same weights in all pieces of a step
         layers = procedure.network.layers
         self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
+        # what a forward pass has written there stays as it is
+        views = layout.views(self.flat)
+        self.buffers = [views[name] for name in procedure.network.buffers]
         self.memory: dict[str, torch.Tensor] = {}
         self.optimiser: Adam | Sgd
 
@@ -235,19 +238,43 @@ class Block:
     ) -> torch.Tensor:
         """Take one step of a chunk: logits (A, B, K) of the models that train."""
         count = chunk.active[step]
-        if self.noise is not None:
-            self.noise.at(chunk.first + step, count)
         active_moves = None if moves is None else moves[:count]
-        return self._moved_step(
-            first(x, count), first(y, count), first(weight, count), active_moves
-        )
+        given = first(x, count), first(y, count), first(weight, count), active_moves
+        self._draw(chunk.first + step, count)
+        if not self.procedure.perturbations:
+            return self._moved_step(*given)
+        logits = self._gradient(*given)
+        for term in self.procedure.perturbations:
+            flat, kept = first(self.flat, count), [value[:count].clone() for value in self.buffers]
+            slope = first(self.gradient, count).clone()
+            weights, inner = flat.clone(), self.network_size
+            away = term.away(slope[:, :inner], flat[:, :inner], self.start[:count, :inner])
+            flat[:, :inner] += away
+            self._draw(chunk.first + step, count)  # as before
+            self._gradient(*given)
+            flat.copy_(weights)
+            first(self.gradient, count).mul_(term.share).add_(slope, alpha=1 - term.share)
+            for buffer, value in zip(self.buffers, kept, strict=True):
+                buffer[:count] = value
+        self._descend(count)
+        return logits
 
-    def _moved_step(
+    def _draw(self, step: int, count: int) -> None:
+        """What is drawn in a step, begins at its place."""
+        if self.noise is not None:
+            self.noise.at(step, count)
+
+    def _gradient(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
     ) -> torch.Tensor:
         if self.crops is not None and moves is not None:
             x = self.crops.moved(x, moves)
-        logits = self.gradients.step(x, y, weight, self.noise)
+        return self.gradients.step(x, y, weight, self.noise)
+
+    def _moved_step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
+    ) -> torch.Tensor:
+        logits = self._gradient(x, y, weight, moves)
         if not self.direct:
             self._descend(len(x))
         return logits
@@ -292,10 +319,12 @@ class Block:
         flat, gradient = first(self.flat, count), first(self.total, count)
         if self.summed is not None:
             self.summed[:count] += gradient
-        inner = self.network_size
+        inner, kept = self.network_size, [buffer[:count].clone() for buffer in self.buffers]
         for pull in self.procedure.pulls:
             pull.add(gradient[:, :inner], flat[:, :inner], self.start[:count, :inner])
         self.optimiser.step(flat, gradient)
+        for buffer, value in zip(self.buffers, kept, strict=True):
+            buffer[:count] = value
 
     def finite(self, models: int) -> np.ndarray:
         """Which of the first models have finite weights: bool (models,)."""

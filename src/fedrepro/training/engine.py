@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -81,6 +81,18 @@ class Trained(Outcome):
     tensors: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray] | None = None
     memory: dict[str, np.ndarray] | None = None
+
+    def averaged(self, weights: np.ndarray) -> Averaged:
+        """sum_i weights[i] · w_i of the models that are finite, as `average` gives it."""
+        share = np.where(self.finite, weights, 0.0)
+        tensors = {
+            name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
+                value.dtype
+            )
+            for name, value in self.tensors.items()
+        }
+        same = {item.name: getattr(self, item.name) for item in fields(Outcome)}
+        return Averaged(**same, tensors=tensors, weight=float(share.sum()))
 
 
 @dataclass(frozen=True)
@@ -158,24 +170,33 @@ def average(
     """sum_i weights[i] · (network of task i after training), as `train` trains them.
 
     Models that are not finite are left out of the sum, whose weight the caller may bring back to
-    one. Models are folded into the sum as they are done, so memory does not grow with their number.
+    one. Of buffers that count something it is the weight times the largest. Models are folded into
+    the sum as they are done, so memory does not grow with their number.
     """
     began = time.perf_counter()
     procedure = Procedure(network, settings, terms)
     work = _Work(procedure, examples, tasks, Given(start, private or {}), None, False, block, path)
     total = {name: np.zeros((1, *shape), work.dtype) for name, shape in network.shapes.items()}
+    most = {name: total[name] for name in network.counts}
+    summed = {name: value for name, value in total.items() if name not in most}
     for part in work.parts():
+        whole = work.finite[part.chosen]
+        for name, value in most.items():
+            np.maximum(value, part.tensors[name][whole].max(0, initial=0), out=value)
         if isinstance(part.tensors, Fetched):
-            whole = np.flatnonzero(work.finite[part.chosen])
-            _add_on_gpu(total, part.tensors.tensors, whole, np.array(weights)[part.chosen[whole]])
+            on_gpu = {k: v for k, v in part.tensors.tensors.items() if k not in most}
+            share = np.array(weights)[part.chosen[whole]]
+            _add_on_gpu(summed, on_gpu, np.flatnonzero(whole), share)
             continue
         # one by one, in an order that does not depend on the block
         for i, model in enumerate(part.chosen):
             if work.finite[model]:
-                for name, value in total.items():
+                for name, value in summed.items():
                     value[0] += value.dtype.type(weights[model]) * part.tensors[name][i]
     outcome = work.outcome(began)
     went_in = math.fsum(w for w, finite in zip(weights, work.finite, strict=True) if finite)
+    for value in most.values():
+        value *= went_in
     return Averaged(**outcome, tensors=total, weight=went_in)
 
 

@@ -61,6 +61,8 @@ class Gradients:
         count = len(x)
         leaves = {name: w[:count].detach().requires_grad_() for name, w in self.weights.items()}
         run = Pass(self.convolution, noise, keep=bool(self.terms))
+        if self.network.buffers and noise is not None:
+            run.rows = (weight > 0).sum(-1).tolist()  # rows that fill up would be counted as others
         logits = self.network.forward(leaves, x, run)
         y, weight = self.network.asked(x, y), self.network.weighed(weight)
         losses = cross_entropy(logits, y, weight)
@@ -70,7 +72,10 @@ class Gradients:
             look = TermInputs(self.network, leaves, start, x, weight, run, self.shares[:count])
             for term in self.terms:
                 losses = losses + term.loss(look)
-        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+        gradients = torch.autograd.grad(
+            losses.sum(), list(leaves.values()), allow_unused=True,
+            materialize_grads=self.lr is None,
+        )  # fmt: skip
         if self.lr is not None:
             with torch.no_grad():
                 for leaf, value in zip(leaves.values(), gradients, strict=True):

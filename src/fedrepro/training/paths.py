@@ -25,7 +25,8 @@ def choose(procedure: Procedure, device: str) -> StepPath:
 def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
     """The paths that can train so there."""
     paths = ["grouped", "loop"]
-    if written_out(procedure.network, procedure.losses) and device == "cpu":
+    known = not procedure.perturbations and written_out(procedure.network, procedure.losses)
+    if known and device == "cpu":
         paths.append("compiled")
     return tuple(path for path in PATHS if path in paths)
 

@@ -14,7 +14,7 @@ from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import GaussianPrior, Term, WeightTerm
+from fedrepro.training.terms import GaussianPrior, Perturbation, Term, WeightTerm, perturbs
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,13 @@ class Procedure:
     @property
     def losses(self) -> list[Term]:
         """The terms that need a forward pass."""
-        return [term for term in self.terms if not isinstance(term, WeightTerm)]
+        rest = [term for term in self.terms if not isinstance(term, WeightTerm)]
+        return [term for term in rest if not perturbs(term)]
+
+    @property
+    def perturbations(self) -> list[Perturbation]:
+        """The terms that say where gradients are taken."""
+        return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
 
     @property
     def pulls(self) -> list[WeightTerm]:
@@ -47,7 +53,8 @@ class Procedure:
     def is_plain_descent(self) -> bool:
         """Whether a step is w - lr · gradient of the loss, and nothing else."""
         settings = self.settings
-        return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or self.pulls)
+        bent = self.pulls or self.perturbations
+        return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or bent)
 
     @property
     def private(self) -> dict[str, Shape]:
@@ -97,12 +104,12 @@ class Procedure:
     def require_pieces(self) -> None:
         """An error if a term cannot be computed piece by piece where that is asked for."""
         if self.settings.batch_size is None:
-            for term in self.losses:
-                if not term.additive:
-                    raise FedreproError(
-                        f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
-                        "it cannot be computed in pieces of all examples; give a batch_size"
-                    )
+            whole = [term for term in self.losses if not term.additive]
+            for term in (*whole, *self.perturbations):
+                raise FedreproError(
+                    f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
+                    "it cannot be computed in pieces of all examples; give a batch_size"
+                )
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,39 @@ class MatchingTerm(Protocol):
         ...
 
 
+class Perturbation(Protocol):
+    """A step whose gradient is taken at two places: at the weights w, and at w + away(g).
+
+    It is (1 - share) g(w) + share g(w + away(g)), by which the optimiser then moves w. SAM (Foret
+    et al., 2021) has share 1. Both take the same minibatch, and running statistics the first pass.
+    """
+
+    @property
+    def share(self) -> float: ...
+
+    def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """What is added to the weights, (A, size); gradient, flat, start: (A, size)."""
+        ...
+
+
+def perturbs(term: object) -> bool:
+    """Whether a term is a `Perturbation`: it has `away`."""
+    return hasattr(term, "away")
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """SAM's perturbation: `radius` times the gradient over its length, model by model."""
+
+    radius: float
+    share: float = 1.0
+
+    def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """(A, size)."""
+        lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        return gradient * (self.radius / lengths)
+
+
 def written(term: object) -> str:
     """What the gradient of a term is written out as in the compiled steps on the CPU (`steps.py`):
     "entropy", "divergence", "matching", or "", which is differentiated automatically.

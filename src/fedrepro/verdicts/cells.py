@@ -173,7 +173,7 @@ class Numbers:
         every = self.every.get(method)
         if every is None or not measured:
             return []
-        measuring, last = Measuring.parse(str(every)), max(measured)
+        measuring, last = Measuring(None if every == "auto" else int(every)), max(measured)
         due = {done for done in range(1, last + 1) if measuring.is_due(done, last)}
         return sorted(due - set(measured))
 

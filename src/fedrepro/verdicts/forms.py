@@ -2,8 +2,8 @@
 
 A claim is checked by forms such as "method A minus method B at every point, at least -0.02". Forms
 are data, not code: nothing of a claim's file is executed. Those with an extreme in them (the best
-of several rivals, a best number of clients, a spread, an effect) leave the choice of what is best
-to their intervals.
+of several rivals, a best number of clients, a spread) leave the choice of what is best to their
+intervals. A form that one paper alone needs is in its folder: `FORMS` of its forms.py.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field, InstanceOf, ValidationError, model_validator
 
+from fedrepro.core.errors import unknown
+from fedrepro.core.packs import forms_of_papers
 from fedrepro.core.params import written
-from fedrepro.numbers.choice import area_of, end_of
-from fedrepro.numbers.intervals import Array, Contrast, mean, pairs
+from fedrepro.numbers.intervals import Contrast, mean, pairs
 from fedrepro.verdicts.cells import (
     Cell,
     Exhibits,
@@ -29,12 +29,10 @@ from fedrepro.verdicts.cells import (
     order,
 )
 from fedrepro.verdicts.form import Form, best_of, too_few
-from fedrepro.verdicts.ratios import Ratio, Smallest
 from fedrepro.verdicts.statements import (
     Contrasts,
     Rounds,
     Statement,
-    Together,
     by_trial,
     statement,
     zero,
@@ -42,46 +40,16 @@ from fedrepro.verdicts.statements import (
 
 
 class Value(Form):
-    """The number itself."""
+    """The number itself, or what it has above another method's: the best of several in a list."""
 
-    form: Literal["value"]
+    form: Literal["value", "difference"]
+    minus: list[str] = Field(default_factory=list)
 
-    @property
-    def words(self) -> str:
-        return self.what
-
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        for cell in self.cells(numbers[exhibit], self.of):
-            yield statement(exhibit, cell.place, [cell.trials], [])
-
-
-class OverRounds(Form):
-    """The number of single rounds: where it ended, or its mean over rounds (trapezoids)."""
-
-    form: Literal["over_rounds"]
-    take: Literal["end", "mean"]
-
-    @property
-    def words(self) -> str:
-        return f"{self.what} {'in the last round' if self.take == 'end' else 'over all rounds'}"
-
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        for cell in self.cells(self._taken(numbers[exhibit]), self.of):
-            yield statement(exhibit, cell.place, [cell.trials], [])
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, {exhibit: self._taken(numbers[exhibit])})
-
-    def _taken(self, numbers: Numbers) -> Numbers:
-        take = end_of if self.take == "end" else area_of
-        return numbers.over_rounds(self.of, self.metric, self.split, take)
-
-
-class Difference(Form):
-    """The number minus that of another method, the best of several if a list is given."""
-
-    form: Literal["difference"]
-    minus: list[str] = Field(min_length=1)
+    @model_validator(mode="after")
+    def _named(self) -> Value:
+        if (self.form == "difference") != bool(self.minus):
+            raise ValueError("a difference needs `minus`, and a value has none")
+        return self
 
     @property
     def others(self) -> list[str]:
@@ -89,36 +57,48 @@ class Difference(Form):
 
     @property
     def words(self) -> str:
-        return f"{self.what} minus {best_of(self.minus)}"
+        return f"{self.what} minus {best_of(self.minus)}" if self.minus else self.what
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        if not self.minus:
+            for cell in self.cells(numbers[exhibit], self.of):
+                yield statement(exhibit, cell.place, [cell.trials], [])
         for cell, rivals in self.beside(numbers[exhibit]):
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 
-class Gain(Form):
-    """What a method adds to another, less the most that others add to theirs."""
+def ratio_of(exhibit: str, place: Place, one: Trials, other: Trials) -> Contrasts:
+    """The ratio of two means, by how each trial moves it, to first order."""
+    numerator, denominator = by_trial([one, other]).T
+    ratio = float(numerator.mean() / denominator.mean())
+    moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
+    return statement(exhibit, place, [tuple(moved)], [])
 
-    form: Literal["gain"]
-    over: str
-    than: dict[str, str] = Field(min_length=1, description="method: what it adds to")
+
+class Ratio(Form):
+    """The number divided by that of another method."""
+
+    form: Literal["ratio"]
+    to: str
 
     @property
     def others(self) -> list[str]:
-        return [self.over, *self.than, *self.than.values()]
+        return [self.to]
 
     @property
     def words(self) -> str:
-        rivals = [f"{method} over {base}" for method, base in self.than.items()]
-        return f"gain of {self.what} over {self.over}, less {best_of(rivals)}"
+        return f"{self.what} divided by {self.to}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        def added(one: str, to: str) -> Iterator[Cell]:
-            return apart(*(self.cells(numbers[exhibit], name) for name in (one, to)))
+        for cell, others in self.beside(numbers[exhibit]):
+            for other in others:
+                yield ratio_of(exhibit, cell.place, cell.trials, other.trials)
 
-        rivals = [cell for method, base in self.than.items() for cell in added(method, base)]
-        for cell, others in beside(list(added(self.of, self.over)), rivals):
-            yield statement(exhibit, cell.place, [cell.trials], [other.trials for other in others])
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        for cell in self.cells(numbers[exhibit], self.to):
+            if not any(cell.trials):
+                yield f"anything to divide by of {self.to} at {at(exhibit, cell.place)}"
 
 
 def apart(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
@@ -236,42 +216,6 @@ class Spread(Form):
                 yield f"{self.of} at {at(self.minus_exhibit, place)}"
 
 
-class Effect(Form):
-    """How far the means over all else lie apart for one column, less the most for any other."""
-
-    form: Literal["effect"]
-    over: str
-    than: list[str] = Field(min_length=1)
-
-    @property
-    def columns(self) -> list[str]:
-        return [*self.where, self.over, *self.than]
-
-    @property
-    def words(self) -> str:
-        return f"spread of {self.what} over {self.over}, less {best_of(self.than)}"
-
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        cells = self.cells(numbers[exhibit], self.of)
-        for place, group in grouped(cells, [self.over, *self.than]):
-            series = by_trial([cell.trials for cell in group])
-            spread = pairs(_means(self.over, group, series))
-            rivals = [pairs(_means(key, group, series)) for key in self.than]
-            yield Contrasts(at(exhibit, place), [Contrast(spread, np.column_stack(rivals))])
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        for key in (self.over, *self.than):
-            yield from too_few(self.cells(numbers[exhibit], self.of), key, exhibit)
-
-
-def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
-    """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
-    levels = [written(cell.place[key]) for cell in cells]
-    masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
-    return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
-
-
 class RoundsTo(Form):
     """The first measured round in which a method is within reach of what another ended with."""
 
@@ -308,64 +252,32 @@ class RoundsTo(Form):
                 yield f"round {done} of {self.of} at {at(exhibit, cell.place)}"
 
 
-class Correlation(Form):
-    """Pearson's correlation of two methods (Fisher's interval).
+FORMS: dict[str, type[Form]] = {
+    "value": Value,
+    "difference": Value,
+    "ratio": Ratio,
+    "change": Change,
+    "spread": Spread,
+    "rounds_to": RoundsTo,
+}
 
-    Of their means across an exhibit's points, or of their values across the trials of each point,
-    every one taken from the mean of its point.
-    """
 
-    form: Literal["correlation"]
-    points: Literal["every", "some"] = "every"
-    with_method: str
-    across: Literal["points", "trials"] = "points"
-
-    @property
-    def others(self) -> list[str]:
-        return [self.with_method]
-
-    @property
-    def words(self) -> str:
-        across = " across the trials of a point" if self.across == "trials" else ""
-        return f"correlation of {self.what} with {self.with_method}{across}"
-
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        paired = [
-            (cell.trials, other.trials)
-            for cell, others in self.beside(numbers[exhibit])
-            for other in others
-        ]
-        trials = min(len(values) for pair in paired for values in pair)
-        if self.across == "points":
-            means = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
-            yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
-            return
-        deviations = [
-            series - series.mean(axis=0) for series in (by_trial(pair) for pair in paired)
-        ]
-        first, second = np.concatenate(deviations).T
-        yield Together(
-            f"{exhibit}, {len(paired)} points together", trials, first, second, len(paired)
+def _of_its_form(given: Any) -> Any:
+    """A check from its keys. Errors: ValueError for an unknown form or a key that is wrong."""
+    if isinstance(given, Form):
+        return given
+    forms = {**FORMS, **forms_of_papers()}
+    name = given.get("form") if isinstance(given, dict) else None
+    if name not in forms:
+        raise ValueError(str(unknown("form of a check", str(name), forms)))
+    try:
+        return forms[name].model_validate(given)
+    except ValidationError as error:
+        told = (
+            ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
+            for one in error.errors()
         )
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        count = len(list(self.beside(numbers[exhibit])))
-        if count < 4 and self.across == "points":
-            yield f"four points for a correlation in {exhibit}, which has {count}"
+        raise ValueError("; ".join(told)) from None
 
 
-Check = Annotated[
-    Value
-    | OverRounds
-    | Difference
-    | Gain
-    | Ratio
-    | Smallest
-    | Change
-    | Spread
-    | Effect
-    | RoundsTo
-    | Correlation,
-    Field(discriminator="form"),
-]
+Check = Annotated[InstanceOf[Form], BeforeValidator(_of_its_form)]

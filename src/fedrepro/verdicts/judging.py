@@ -220,24 +220,19 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 def keeps(check: Bounds, interval: Interval) -> bool:
     """Whether a whole interval keeps the bounds."""
-    ends = {
-        "above": interval.low,
-        "at_least": interval.low,
-        "below": interval.high,
-        "at_most": interval.high,
-    }
-    return all(_KEEPS[key](ends[key], bound) for key, bound in check.bounds.items())
+    return _within(check, interval.low, interval.high)
 
 
 def breaks(check: Bounds, interval: Interval) -> bool:
     """Whether a whole interval breaks one of the bounds."""
-    ends = {
-        "above": interval.high,
-        "at_least": interval.high,
-        "below": interval.low,
-        "at_most": interval.low,
-    }
-    return any(not _KEEPS[key](ends[key], bound) for key, bound in check.bounds.items())
+    return not _within(check, interval.high, interval.low)
+
+
+def _within(check: Bounds, least: float, most: float) -> bool:
+    """Whether one number keeps the lower bounds, and another the upper ones."""
+    return all(
+        _KEEPS[key](least if key in LOWER else most, bound) for key, bound in check.bounds.items()
+    )
 
 
 LOWER = ("above", "at_least")

@@ -17,7 +17,6 @@ from fedrepro.numbers.intervals import (
     Array,
     Contrast,
     Interval,
-    correlation,
     first_closed,
     mean_of_contrasts,
 )
@@ -67,20 +66,6 @@ class Rounds:
 
     def interval(self, confidence: float) -> Interval:
         return first_closed(self.rounds, self.behind, confidence)
-
-
-@dataclass(frozen=True)
-class Together:
-    """Two rows of numbers, (numbers,), from which so many means were taken."""
-
-    at: str
-    trials: int
-    one: Array
-    other: Array
-    means: int = 1
-
-    def interval(self, confidence: float) -> Interval:
-        return correlation(self.one, self.other, confidence, self.means)
 
 
 def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Contrasts:

@@ -139,7 +139,8 @@ def _rows_of(
     except FedreproError as error:
         raise FedreproError(f"claim {claim.id}: {error}") from None
     whole = verdict_of_readings([verdict(group) for group in judged.values()])
-    head["note"] = _note(claim, [result for group in judged.values() for result in group])
+    results = [result for group in judged.values() for result in group]
+    head["note"] = "; ".join(filter(None, [_note(claim, results), _raised(results, rules)]))
     for reading, results in judged.items():
         for result in results:
             notes = dict.fromkeys(stand_ins.get(name, "") for name in result.exhibits)
@@ -156,6 +157,12 @@ def _note(claim: Claim, results: Sequence[Judged]) -> str:
         return ""
     none = f"; {absent} of {len(results)} checks have none" if absent else ""
     return f"judged on the paper's data alone{none}"
+
+
+def _raised(results: Sequence[Judged], rules: Rules) -> str:
+    """Whether a check was looked at again, with more trials."""
+    named = {name for result in results if result.deciding for name in result.check.named}
+    return "" if named.isdisjoint(rules.raised) else "trials were raised after an undecided verdict"
 
 
 def _row(judged: Judged) -> dict[str, Any]:

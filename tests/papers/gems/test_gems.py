@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+import jobs
 import numpy as np
 import pytest
 from contract import METHODS, allowed, made_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import LocalModels
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
@@ -401,7 +401,7 @@ def job(tmp_path_factory):
     part = ["--partition", "label_lists+validation~200+validation_at~clients", "--trials", "0"]
 
     def stage(*words):
-        return main(["stage", *map(str, words)])
+        return jobs.stage(*words)
 
     data, members = folder / "data", folder / "members"
     assert stage("prepare", "--dataset", "digits", "--out", data) == 0

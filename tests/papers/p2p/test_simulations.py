@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import jobs
 import numpy as np
 import pandas as pd
 import pytest
 from small_exhibits import file_of, small
 
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
@@ -95,7 +95,7 @@ def test_on_a_complete_graph_more_nodes_need_fewer_samples():
 def stage(out: Path, method: str, trials: str = "0-1") -> int:
     words = ["--method", method, "--trials", trials, "--seed", "7"]
     files = ["--out", out / "metrics.parquet", "--timings", out / "timings.parquet"]
-    return main(["stage", "simulate", *words, *map(str, files)])
+    return jobs.stage("simulate", *words, *map(str, files))
 
 
 TOKEN = "regression_beliefs+every~2+repeats~3+steps~4"
@@ -134,10 +134,8 @@ def test_equal_inputs_give_equal_bytes(tmp_path):
 
 def test_what_is_no_simulation_is_a_sentence(tmp_path, capsys):
     assert stage(tmp_path, "average") == 2
-    assert (
-        "'average' is computed at once: give it to `fedrepro stage aggregate`"
-        in capsys.readouterr().err
-    )
+    said = "'average' is computed at once: its stage is aggregate, not simulate"
+    assert said in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------- an exhibit
@@ -170,11 +168,11 @@ def test_nodes_of_one_run_are_shown_by_several_entries():
     }
 
 
-def test_its_files_lie_in_a_tree_of_their_own_and_need_no_data():
+def test_its_files_lie_in_folders_of_their_own_and_need_no_data():
     plan = Plan(Config(), {"small": file_of(**steps())}, "tiny")
     (exhibit,) = plan.exhibits.values()
     (path,) = plan.metrics_files(exhibit)
-    assert path.startswith("results/tiny/seed=0/simulations/methods=regression_beliefs+")
+    assert path.startswith("results/tiny/simulate/regression_beliefs-")
     assert plan.partitions([exhibit.key]) == {}
 
 

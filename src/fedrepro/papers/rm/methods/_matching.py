@@ -10,8 +10,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, State
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods.fedavg import FedAvg
-from fedrepro.methods.scaffold import client_tensors
+from fedrepro.methods.fedavg import FedAvg, client_tensors
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients

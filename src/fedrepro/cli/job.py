@@ -1,0 +1,311 @@
+"""`fedrepro job JSON`: one job of the workflow, which also a machine without Snakemake can run.
+
+A job that computes is what `planning/jobs.py` says; of one that draws, its keys are the arguments
+of a function below. Neither typer nor pydantic is loaded to compute, so that a machine is enough
+that has only the numerical packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
+
+WRITTEN = "job.json"  # in the folder of a job that is done
+FOREVER = 1e7
+
+
+def run_job(argv: Sequence[str]) -> int:
+    """Run a job, or those of a file that are not done yet."""
+    parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
+    parser.add_argument("job", help="json of a job, or a file with one a line")
+    parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where to compute")
+    parser.add_argument("--at-once", type=int, default=1, help="jobs of a file that run at once")
+    parser.add_argument("--seconds", type=float, default=FOREVER, help="stop jobs of a file then")
+    options = parser.parse_args(argv)
+    if not options.job.lstrip().startswith(("{", "[")):
+        return _run_list(Path(options.job), options)
+    # before NumPy and torch are loaded, which read these once
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(options.threads)
+    _run(options.job, options.device)
+    from fedrepro.core.provenance import say_what_it_took
+
+    say_what_it_took()
+    return 0
+
+
+def _run_list(path: Path, options: argparse.Namespace) -> int:
+    """Run the jobs of a file, each in a process behind those that it needs; begun again it goes on.
+
+    Returns 0 if all are done. Errors: FedreproError for a file that cannot be read as jobs.
+    """
+    from fedrepro.core.artifacts import require_file
+    from fedrepro.planning.jobs import log_of, read_job
+
+    try:
+        require_file(path)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        jobs = [read_job(json.loads(line), str(path)) for line in lines if line.strip()]
+    except (OSError, ValueError, AttributeError) as error:
+        raise FedreproError(f"{path} cannot be read as jobs ({type(error).__name__})") from None
+    end, words = time.monotonic() + options.seconds, [f"--threads={options.threads}"]
+    command = [sys.executable, "-P", "-m", "fedrepro", "job", *words, f"--device={options.device}"]
+    left = {job.out: job for job in jobs if not _is_done(job)}
+    waiting = dict(left)
+
+    def one(job: Any) -> int:
+        log = Path(log_of(job.out))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w", encoding="utf-8") as said:
+            process = subprocess.Popen([*command, job.text], stderr=said)
+            try:
+                return process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                return process.wait()
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        running: dict[Any, str] = {}
+        while time.monotonic() < end:
+            for out, job in list(waiting.items()):
+                if len(running) < options.at_once and not left.keys() & {*job.before}:
+                    running[pool.submit(one, waiting.pop(out))] = out
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                out, status = running.pop(future), future.result()
+                print(f"{status or 'done'}: {out}, {log_of(out)}", flush=True)
+                if status == 0:
+                    del left[out]
+    print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done")
+    return int(bool(left))
+
+
+def _is_done(job: Any) -> bool:
+    """Whether its folder says that this very job is done."""
+    path = Path(job.out, WRITTEN)
+    return path.exists() and path.read_text(encoding="utf-8") == _note(job)
+
+
+def _note(job: Any) -> str:
+    """What the folder of a job keeps of it: its json, and the digest of its components."""
+    return json.dumps({**json.loads(job.text), "digest": job.digest}, indent=1) + "\n"
+
+
+def _run(text: str, device: str) -> None:
+    """Run one job."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise FedreproError(f"the job is not valid json: {error}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("stage"), str):
+        raise FedreproError(f'a job is {{"stage": ...}} with its keys, not {shown(data)}')
+    stage = data["stage"]
+    if stage in COMPUTING:
+        _compute(data, device)
+        return
+    if stage not in DRAWING:
+        raise unknown("stage", stage, [*COMPUTING, *DRAWING], "the job")
+    function = DRAWING[stage]
+    given = {key: value for key, value in data.items() if key != "stage"}
+    known = inspect.signature(function).parameters
+    for key, value in given.items():
+        if key not in known:
+            raise unknown("key", key, known, f"the job of stage {stage}")
+        listed = value if isinstance(value, list) else [value]
+        if not isinstance(value, TYPES.get(key, str)) or (
+            key in MANY and not all(isinstance(one, str) for one in listed)
+        ):
+            raise FedreproError(f"the job of stage {stage}: '{key}' cannot be {shown(value)}")
+    for key, parameter in known.items():
+        if key not in given and parameter.default is parameter.empty:
+            raise FedreproError(f"the job of stage {stage}: the key '{key}' is missing")
+    function(**given, **({"device": device} if "device" in known else {}))
+
+
+def _compute(data: Mapping[str, Any], device: str) -> None:
+    from fedrepro.core.artifacts import require_unread, write_text
+    from fedrepro.planning.jobs import read_job
+
+    job = read_job(data)
+    needed, run = COMPUTING[job.stage]
+    for key in needed:
+        if key not in job.specs and not getattr(job, key, None):
+            raise FedreproError(f"the job of stage {job.stage}: the key '{key}' is missing")
+    _require_method(job)
+    require_unread(job.out, filter(None, (job.raw, job.data, job.public)))
+    run(job, device)
+    write_text(Path(job.out, WRITTEN), _note(job))
+
+
+def _require_method(job: Any) -> None:
+    """Errors: FedreproError for a method that another stage computes."""
+    if "method" in job.specs:
+        method = job.specs["method"]
+        kind = METHOD_KINDS[method.component.meta["kind"]]
+        if kind.stage != job.stage:
+            way = "in rounds" if kind.in_rounds else "at once"
+            where = " on a graph" if kind.on_graph else ""
+            raise FedreproError(
+                f"method '{method.name}' is computed {way}{where}: its stage is {kind.stage}, "
+                f"not {job.stage}"
+            )
+
+
+# -------------------------------------------------------------------------------- what computes
+
+
+def _prepare(job: Any, device: str) -> None:
+    from fedrepro.stages import data
+
+    data.prepare(job.specs["dataset"], Path(job.raw), Path(job.out))
+
+
+def _partition(job: Any, device: str) -> None:
+    from fedrepro.planning.jobs import MEMBERS
+    from fedrepro.stages import data
+
+    out = Path(job.out, MEMBERS)
+    data.partition(Path(job.data), job.specs["partition"], job.trials, job.seed, out)
+
+
+def _train(job: Any, device: str) -> None:
+    from fedrepro.stages import train
+
+    train.run(job, device)
+
+
+def _aggregate(job: Any, device: str) -> None:
+    from fedrepro.stages import aggregate
+
+    aggregate.run(job, device)
+
+
+def _federate(job: Any, device: str) -> None:
+    from fedrepro.stages import federate
+
+    federate.run(job, device)
+
+
+def _peer(job: Any, device: str) -> None:
+    from fedrepro.stages import peer
+
+    peer.run(job, device)
+
+
+def _simulate(job: Any, device: str) -> None:
+    from fedrepro.stages import simulate
+
+    simulate.run(job)
+
+
+ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
+COMPUTING: dict[str, tuple[tuple[str, ...], Callable[[Any, str], None]]] = {
+    "prepare": (("dataset",), _prepare),
+    "partition": (("partition", "data", "trials"), _partition),
+    "train": ((*ON_DATA, "clients"), _train),
+    "aggregate": ((*ON_DATA, "method", "local"), _aggregate),
+    "federate": ((*ON_DATA, "method"), _federate),
+    "peer": ((*ON_DATA, GRAPH, "method"), _peer),
+    "simulate": (("method", "trials"), _simulate),
+}
+
+
+# ---------------------------------------------------------------------------------- what draws
+
+
+def _download(dataset: str, file: str, out: str) -> None:
+    from fedrepro.stages import data
+
+    data.download(dataset, file, os.environ.get("FEDREPRO_MIRROR", ""), Path(out))
+
+
+def _plan(scale: str, seed: int, granularity: Mapping[str, Any], exhibits: Sequence[str]) -> Any:
+    from fedrepro.planning.config import load_config, load_exhibits, read_config
+    from fedrepro.planning.plan import Plan
+
+    changes = {"seed": seed, "granularity": granularity}
+    config = read_config(load_config().model_dump() | changes, "the job")
+    files = load_exhibits(of=exhibits)  # of others nothing is asked
+    also = {paper: entries for paper, entries in config.also.items() if paper in files}
+    return Plan(config.model_copy(update={"also": also}), files, scale)
+
+
+def _exhibit(
+    exhibit: str, scale: str, out: str, seed: int = 0, granularity: Mapping[str, Any] = {}
+) -> None:
+    from fedrepro.stages import exhibit as stage
+
+    stage.run(exhibit, _plan(scale, seed, granularity, [exhibit]), Path(out))
+
+
+def _models(
+    exhibit: str, scale: str, reports: str, out: str, device: str,
+    seed: int = 0, granularity: Mapping[str, Any] = {},
+) -> None:  # fmt: skip
+    from fedrepro.stages import chosen
+
+    plan = _plan(scale, seed, granularity, [exhibit])
+    chosen.run(exhibit, plan, Path(reports), device, Path(out))
+
+
+def _maps(
+    kind: str, exhibits: Sequence[str], scale: str, out: str,
+    seed: int = 0, granularity: Mapping[str, Any] = {},
+) -> None:  # fmt: skip
+    from fedrepro.stages import maps
+
+    draw = {"partitions": maps.run, "graphs": maps.run_graphs}
+    if kind not in draw:
+        raise unknown("kind of maps", kind, draw)
+    draw[kind](_plan(scale, seed, granularity, exhibits), exhibits, Path(out))
+
+
+def _claims(paper: str, exhibits: Sequence[str], reports: str, out: str) -> None:
+    from fedrepro.core.packs import claims_file
+    from fedrepro.stages import claims
+
+    claims.run(claims_file(paper), exhibits, Path(reports), Path(out))
+
+
+def _board(board: str, scale: str, reports: str, out: str) -> None:
+    from fedrepro.stages import board as stage
+
+    stage.run(board, scale, Path(reports), Path(out))
+
+
+def _site(
+    scale: str, exhibits: Sequence[str], reports: str, out: str,
+    maps: str = "", graphs: Sequence[str] = (),
+) -> None:  # fmt: skip
+    from fedrepro.stages import site
+
+    drawn = Path(maps) if maps else None
+    site.run(scale, Path(reports), Path(out), exhibits, drawn, [Path(one) for one in graphs])
+
+
+MANY = ("exhibits", "graphs")
+TYPES: dict[str, type] = {"seed": int, "granularity": dict, **dict.fromkeys(MANY, list)}
+DRAWING: dict[str, Callable[..., None]] = {
+    "download": _download,
+    "exhibit": _exhibit,
+    "models": _models,
+    "maps": _maps,
+    "claims": _claims,
+    "board": _board,
+    "site": _site,
+}

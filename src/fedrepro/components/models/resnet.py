@@ -1,0 +1,49 @@
+"""Residual networks of 8 and 20 layers for images of 32 × 32 pixels or about that."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Arg
+from fedrepro.networks.modules import module
+
+Norm = Annotated[
+    Literal["group", "batch", "none"], Arg("normalisation: GroupNorm of 2 groups, BatchNorm, none")
+]
+Width = Annotated[int, Arg("channels of the first stage", "channels", least=2)]
+
+
+@module("resnet20", title="ResNet-20")
+def resnet20(
+    shape: tuple[int, ...], classes: int, *, norm: Norm = "group", width: Width = 16
+) -> Any:
+    """Three stages of three residual blocks. Source: He et al., 2016, section 4.2.
+
+    Where channels double, a 1×1 convolution is the shortcut (option B): 272,474 parameters on
+    CIFAR-10.
+    """
+    return _made("resnet20", shape, classes, 3, norm, width)
+
+
+@module("resnet8", title="ResNet-8")
+def resnet8(
+    shape: tuple[int, ...], classes: int, *, norm: Norm = "group", width: Width = 16
+) -> Any:
+    """Three stages of one residual block; the rest as ResNet-20. Source: He et al., 2016."""
+    return _made("resnet8", shape, classes, 1, norm, width)
+
+
+def _made(
+    name: str, shape: tuple[int, ...], classes: int, blocks: int, norm: Norm, width: int
+) -> Any:
+    if len(shape) != 3:
+        raise FedreproError(
+            f"model '{name}' works on images, not on inputs of shape {shape}; choose mlp or "
+            "logistic, or another data set"
+        )
+    if norm == "group" and width % 2:
+        raise FedreproError(f"model '{name}' has GroupNorm of 2 groups: give an even width")
+    from fedrepro.networks.residual import SmallResNet
+
+    return SmallResNet(shape[0], classes, blocks, width, norm)

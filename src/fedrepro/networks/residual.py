@@ -1,0 +1,74 @@
+"""Residual networks for small images.
+
+K. He, X. Zhang, S. Ren, J. Sun. Deep Residual Learning for Image Recognition. CVPR 2016.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+Norm = Literal["group", "batch", "none"]
+GROUPS = 2  # of GroupNorm, as in Hsieh et al., ICML 2020
+
+
+def norm_of(norm: Norm, channels: int) -> nn.Module:
+    """The normalisation of so many channels; none leaves them as they are."""
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(GROUPS, channels) if norm == "group" else nn.Identity()
+
+
+class ResidualBlock(nn.Module):
+    """relu(s(x) + two 3×3 convolutions of x), s a 1×1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, channels: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        bare = norm == "none"
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=bare)
+        self.norm1 = norm_of(norm, channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bare)
+        self.norm2 = norm_of(norm, channels)
+        self.shortcut = nn.Sequential()
+        if stride > 1 or inputs != channels:
+            projection = nn.Conv2d(inputs, channels, 1, stride, bias=bare)
+            self.shortcut = nn.Sequential(projection, norm_of(norm, channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, inputs, H, W) to (B, channels, H / stride, W / stride)."""
+        out = torch.relu(self.norm1(self.conv1(x)))
+        return torch.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+
+class SmallResNet(nn.Module):
+    """A 3×3 convolution, three stages of `blocks` residual blocks, and an affine map of means.
+
+    Channels double and sides halve from stage to stage. Convolutions start as He et al. draw them;
+    without normalisation each block starts as its shortcut.
+    """
+
+    def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(channels, width, 3, padding=1, bias=norm == "none")
+        self.norm = norm_of(norm, width)
+        stages, inputs = [], width
+        for stage in range(3):
+            for block in range(blocks):
+                stride = 2 if stage and not block else 1
+                stages.append(ResidualBlock(inputs, width * 2**stage, stride, norm))
+                inputs = width * 2**stage
+        self.blocks = nn.Sequential(*stages)
+        self.head = nn.Linear(inputs, classes)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+            if isinstance(part, ResidualBlock) and norm == "none":
+                nn.init.zeros_(part.conv2.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, channels, H, W) to logits (B, classes)."""
+        out = self.blocks(torch.relu(self.norm(self.stem(x))))
+        logits: torch.Tensor = self.head(out.mean((2, 3)))
+        return logits

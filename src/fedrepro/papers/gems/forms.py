@@ -1,0 +1,41 @@
+"""A form of a check that claims of GEMS alone need: what a method adds to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from fedrepro.verdicts.cells import Cell, Exhibits, beside
+from fedrepro.verdicts.form import Form, best_of
+from fedrepro.verdicts.forms import apart
+from fedrepro.verdicts.statements import Statement, statement
+
+
+class Gain(Form):
+    """What a method adds to another, less the most that others add to theirs."""
+
+    form: Literal["gain"]
+    over: str
+    than: dict[str, str] = Field(min_length=1, description="method: what it adds to")
+
+    @property
+    def others(self) -> list[str]:
+        return [self.over, *self.than, *self.than.values()]
+
+    @property
+    def words(self) -> str:
+        rivals = [f"{method} over {base}" for method, base in self.than.items()]
+        return f"gain of {self.what} over {self.over}, less {best_of(rivals)}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        def added(one: str, to: str) -> Iterator[Cell]:
+            return apart(*(self.cells(numbers[exhibit], name) for name in (one, to)))
+
+        rivals = [cell for method, base in self.than.items() for cell in added(method, base)]
+        for cell, others in beside(list(added(self.of, self.over)), rivals):
+            yield statement(exhibit, cell.place, [cell.trials], [other.trials for other in others])
+
+
+FORMS = {"gain": Gain}

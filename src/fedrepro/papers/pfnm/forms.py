@@ -1,0 +1,183 @@
+"""Forms of a check that claims of PFNM alone need: sizes, effects of parameters, correlations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedrepro.core.params import written
+from fedrepro.numbers.intervals import Array, Contrast, Interval, correlation, mean, pairs
+from fedrepro.verdicts.cells import Cell, Exhibits, absent, at, beside, grouped
+from fedrepro.verdicts.form import Form, best_of, too_few
+from fedrepro.verdicts.forms import ratio_of
+from fedrepro.verdicts.statements import Contrasts, Statement, by_trial
+
+
+class Smallest(Form):
+    """The least size of all settings that are nearly as good as the best, divided by another size.
+
+    Nearly as good is by the means over all trials, as an exhibit's settings are chosen; which
+    setting it is stands as measured, and the interval is that of its size.
+    """
+
+    form: Literal["smallest"]
+    metric: str = "hidden_units"
+    split: str = ""
+    over: str
+    within: float = Field(ge=0)
+    by: str = "accuracy"
+    by_split: str = "train"
+    to: str
+    to_exhibit: str | None = None
+
+    @property
+    def named(self) -> list[str]:
+        return [*self.exhibits, *([self.to_exhibit] if self.to_exhibit else [])]
+
+    @property
+    def alike(self) -> list[str]:
+        return list(self.exhibits)
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.where, self.over]
+
+    @property
+    def words(self) -> str:
+        by = f"{self.by.replace('_', ' ')} ({self.by_split})"
+        near = f"smallest {self.what} with {by} within {self.within:g} of the best {self.over}"
+        return f"{near}, divided by {self.to}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        goodness = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
+        goods = grouped(goodness, [self.over])
+        sizes = grouped(self.cells(numbers[exhibit], self.of), [self.over])
+        wholes = self._wholes(exhibit, numbers)
+        for (place, accuracies), (_, cells) in zip(goods, sizes, strict=True):
+            means = mean(by_trial([cell.trials for cell in accuracies]))
+            enough = means >= max(means) - self.within
+            near = [cell for cell, good in zip(cells, enough, strict=True) if good]
+            least = min(near, key=lambda cell: float(np.mean(cell.trials)))
+            ((_, others),) = beside([Cell(place, least.trials)], wholes)
+            setting = {self.over: least.place[self.over]}
+            yield ratio_of(exhibit, place | setting, least.trials, others[0].trials)
+
+    def _wholes(self, exhibit: str, numbers: Exhibits) -> list[Cell]:
+        return self.cells(numbers[self.to_exhibit or exhibit], self.to)
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        whole = self.to_exhibit or exhibit
+        yield from self.missing_of(self.to, whole, numbers[whole])
+        cells = self.cells(numbers[exhibit], self.of)
+        yield from too_few(cells, self.over, exhibit)
+        good = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
+        for place in absent([cell.place for cell in cells], [cell.place for cell in good], {}):
+            yield f"{self.by} ({self.by_split}) of {self.of} at {at(exhibit, place)}"
+        for cell, others in beside(cells, self._wholes(exhibit, numbers)):
+            if not others or not any(others[0].trials):
+                yield f"anything to divide by of {self.to} at {at(exhibit, cell.place)}"
+
+
+class Effect(Form):
+    """How far the means over all else lie apart for one column, less the most for any other."""
+
+    form: Literal["effect"]
+    over: str
+    than: list[str] = Field(min_length=1)
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.where, self.over, *self.than]
+
+    @property
+    def words(self) -> str:
+        return f"spread of {self.what} over {self.over}, less {best_of(self.than)}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        cells = self.cells(numbers[exhibit], self.of)
+        for place, group in grouped(cells, [self.over, *self.than]):
+            series = by_trial([cell.trials for cell in group])
+            spread = pairs(_means(self.over, group, series))
+            rivals = [pairs(_means(key, group, series)) for key in self.than]
+            yield Contrasts(at(exhibit, place), [Contrast(spread, np.column_stack(rivals))])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        for key in (self.over, *self.than):
+            yield from too_few(self.cells(numbers[exhibit], self.of), key, exhibit)
+
+
+def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
+    """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
+    levels = [written(cell.place[key]) for cell in cells]
+    masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
+    return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
+
+
+@dataclass(frozen=True)
+class Together:
+    """Two rows of numbers, (numbers,), from which so many means were taken."""
+
+    at: str
+    trials: int
+    one: Array
+    other: Array
+    means: int = 1
+
+    def interval(self, confidence: float) -> Interval:
+        return correlation(self.one, self.other, confidence, self.means)
+
+
+class Correlation(Form):
+    """Pearson's correlation of two methods (Fisher's interval).
+
+    Of their means across an exhibit's points, or of their values across the trials of each point,
+    every one taken from the mean of its point.
+    """
+
+    form: Literal["correlation"]
+    points: Literal["every", "some"] = "every"
+    with_method: str
+    across: Literal["points", "trials"] = "points"
+
+    @property
+    def others(self) -> list[str]:
+        return [self.with_method]
+
+    @property
+    def words(self) -> str:
+        across = " across the trials of a point" if self.across == "trials" else ""
+        return f"correlation of {self.what} with {self.with_method}{across}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        paired = [
+            (cell.trials, other.trials)
+            for cell, others in self.beside(numbers[exhibit])
+            for other in others
+        ]
+        trials = min(len(values) for pair in paired for values in pair)
+        if self.across == "points":
+            means = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
+            yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
+            return
+        deviations = [
+            series - series.mean(axis=0) for series in (by_trial(pair) for pair in paired)
+        ]
+        first, second = np.concatenate(deviations).T
+        yield Together(
+            f"{exhibit}, {len(paired)} points together", trials, first, second, len(paired)
+        )
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        count = len(list(self.beside(numbers[exhibit])))
+        if count < 4 and self.across == "points":
+            yield f"four points for a correlation in {exhibit}, which has {count}"
+
+
+FORMS = {"smallest": Smallest, "effect": Effect, "correlation": Correlation}

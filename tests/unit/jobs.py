@@ -1,0 +1,85 @@
+"""Jobs in few words: tests name components by tokens, and files wherever they have them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrepro.cli.main import main
+from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.tokens import parse
+from fedrepro.core.tuning import TUNE
+from fedrepro.planning.jobs import TrialBlock
+from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
+
+# what files are called in the folder of a job
+NAMES = {
+    "timings": "timings.parquet", "global-model": "global.pt", "confusion": "confusion.parquet",
+    "nodes": "nodes.pt",
+}  # fmt: skip
+OUT = {"partition": "partition.parquet", "train": "local.parquet"}
+MANY = ("local", "evaluate", "follow")
+WHEN = re.compile(r"(auto|-?\d+)(?:\+until~([^+]+))?(?:\+race~(\d+))?")
+
+
+def stage(name: str, *words: object) -> int:
+    """Run a stage; its files lie where the words say. Returns the exit status."""
+    given, options = parts(list(map(str, words)))
+    moved = {given.pop(key): NAMES[key] for key in NAMES if key in given}
+    variables = {CHECKPOINT_SECONDS: given.pop("checkpoint-seconds", None)}
+    out = Path(given["out"])
+    if name != "prepare":
+        moved[str(out)] = OUT.get(name, "metrics.parquet")
+        given["out"] = str(out.parent)
+    before = {key: os.environ.get(key) for key in variables}
+    os.environ |= {key: value for key, value in variables.items() if value is not None}
+    try:
+        status = main(["job", json.dumps({"stage": name, **given}), *options])
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key, None)
+            os.environ |= {key: value} if value is not None else {}
+    for path, usual in moved.items() if status == 0 else ():
+        if (out.parent / usual).exists() and Path(path) != out.parent / usual:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            (out.parent / usual).rename(path)
+    return status
+
+
+def parts(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The keys of a job, and options of its command."""
+    given: dict[str, Any] = {}
+    options: list[str] = []
+    at = 0
+    while at < len(words):
+        key, values, at = words[at].removeprefix("--"), [], at + 1
+        while at < len(words) and not words[at].startswith("--"):
+            values.append(words[at])
+            at += 1
+        if key in ("device", "threads", "debug"):
+            options += [f"--{key}", *values]
+        else:
+            given.update([read(key, values)])
+    return given, options
+
+
+def read(key: str, values: list[str]) -> tuple[str, Any]:
+    if key in MANY:
+        return key, values
+    (value,) = values
+    if key in (*SCENARIO, "method"):
+        return key, parse(components(key), value, key).entry
+    if key == "tune":
+        return key, parse({"tune": TUNE}, value, key).entry
+    if key in ("trials", "clients"):
+        block = TrialBlock.parse(value)
+        return key, [block.first, block.last]
+    if key == "measure-every":
+        every, until, race = WHEN.fullmatch(value).groups()
+        when = {"every": None if every == "auto" else int(every)}
+        return "every", when | {"until": until and float(until), "race": int(race or 0)}
+    return key, int(value) if key == "seed" else value

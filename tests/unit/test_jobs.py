@@ -1,0 +1,196 @@
+"""A job as a value: its json, its folder, and what makes it run again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from synthetic import plan
+
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.planning.config import Granularity
+from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_of, read_job
+
+FIRST = TrialBlock(0, 1)
+
+
+def some_jobs(scale="tiny"):
+    """Jobs of every stage: one-shot methods, in rounds, races, on graphs, tuned, simulations."""
+    found = plan(scale)
+    for exhibit in found.exhibits.values():
+        yield from found.jobs_of(exhibit)
+
+
+def test_the_json_of_every_job_is_read_as_the_job():
+    stages, tuned, races = set(), 0, 0
+    for out, job in {job.out: job for job in some_jobs()}.items():
+        again = read_job(json.loads(job.text))
+        assert again == job
+        assert (again.text, again.digest) == (job.text, job.digest)
+        assert out == job.out
+        stages.add(job.stage)
+        tuned += job.tune is not None
+        races += bool(job.every and job.every.race)
+    computing = {"prepare", "partition", "train", "aggregate", "federate", "peer", "simulate"}
+    assert stages == computing
+    assert tuned
+    assert races
+
+
+def test_a_job_comes_behind_those_whose_results_it_reads():
+    found = plan("tiny")
+    for exhibit in found.exhibits.values():
+        seen = set()
+        for job in found.jobs_of(exhibit):
+            assert seen.issuperset(job.before)
+            seen.add(job.out)
+
+
+def run_of(name="fedavg"):
+    found = plan("tiny")
+    return next(run for run in found.runs if run.method.name == name)
+
+
+def test_two_folders_are_one_only_for_the_same_run():
+    run, jobs = run_of(), Jobs("tiny", 0)
+    scenario, method = run.scenario, run.method
+    adam = components("training")["adam"].spec({"lr": 0.777})
+    others = [
+        replace(run, method=method.component.spec({**method.values, "rounds": 777})),
+        replace(run, every=replace(run.every, until=0.123)),
+        replace(run, scenario=replace(scenario, dataset=components("dataset")["shapes"].spec())),
+        replace(run, scenario=replace(scenario, training=adam)),
+    ]
+    folders = [jobs.run(one, FIRST) for one in (run, *others)]
+    folders += [jobs.run(run, TrialBlock(2, 3)), Jobs("tiny", 1).run(run, FIRST)]
+    assert len(set(folders)) == len(folders)
+    assert Jobs("tiny", 0, clients_per_job=1).run(replace(run), FIRST) == folders[0]
+
+
+def test_splits_are_in_the_json_and_not_in_the_name():
+    run = run_of()
+    plain = Jobs("tiny", 0)
+    more = Jobs("tiny", 0, splits=lambda _: (("test", "train"), ("train",)))
+    folder = plain.run(run, FIRST)
+    assert more.run(run, FIRST) == folder
+    jobs = plain.job(folder), more.job(folder)
+    assert [job.evaluate for job in jobs] == [(), ("test", "train")]
+    assert [job.follow for job in jobs] == [(), ("train",)]
+    assert jobs[0].text != jobs[1].text
+    assert jobs[0].digest == jobs[1].digest
+
+
+def test_a_changed_file_version_or_parameter_is_another_digest(tmp_path, monkeypatch):
+    job = Jobs("tiny", 0)
+    job = job.job(job.run(run_of(), FIRST))
+    method = job.specs["method"]
+    changed = {
+        "file": replace(method.component, digest="0"),  # as another file would have it
+        "version": replace(method.component, version=99),
+    }
+    found = {job.digest}
+    for item in changed.values():
+        spec = item.spec(dict(method.values))
+        found.add(replace(job, specs={**job.specs, "method": spec}).digest)
+    values = {**method.values, "rounds": 777}
+    found.add(replace(job, specs={**job.specs, "method": method.component.spec(values)}).digest)
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("each", ["all", 1, 3])
+def test_local_models_are_named_in_a_word(each):
+    run = next(run for run in plan("paper").runs if run.scenario and run.stage == "aggregate")
+    jobs = Jobs("paper", 0, each)
+    local = jobs.local(run.scenario, FIRST)
+    assert folders_of(local.text) == local.files
+    assert [jobs.job(folder).clients for folder in local.folders] == local.pieces
+    assert [j for piece in local.pieces for j in piece] == list(range(run.scenario.clients))
+
+
+def test_pieces_of_trials_and_clients_are_told_apart():
+    found = folders_of("x-trials-0-3:2-clients-0-2:2")
+    assert found == [
+        "x-trials-0-1-clients-0-1", "x-trials-0-1-clients-2",
+        "x-trials-2-3-clients-0-1", "x-trials-2-3-clients-2",
+    ]  # fmt: skip
+    assert folders_of("results/tiny/train/x-trials-0-1") == ["results/tiny/train/x-trials-0-1"]
+
+
+def test_a_process_that_is_given_one_job_finds_it():
+    """As on a cluster, where it is the first that the plan is asked for."""
+    found = plan("tiny", granularity=Granularity(clients_per_job=1))
+    job = plan("tiny").jobs_of(plan("tiny").exhibit("pfnm/figure-2a"))[-1]
+    assert found.job(job.out).out == job.out
+    with pytest.raises(FedreproError, match="no exhibit of scale tiny needs results/tiny/train/x"):
+        found.job("results/tiny/train/x")
+
+
+def test_the_log_of_a_job_lies_beside_the_stages():
+    assert log_of("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
+
+
+JOB = {
+    "stage": "simulate", "method": {"name": "finite_beliefs"}, "trials": [0, 0], "out": "made",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"methods": {}}, "unknown key 'methods'.*did you mean 'method'"),
+        ({"method": "pfnm"}, "method must be {name: ...}, not 'pfnm'"),
+        ({"method": {"name": "pfmn"}}, "unknown method 'pfmn'.*did you mean 'pfnm'"),
+        ({"method": {"name": "pfnm", "sigma": 1}}, "unknown parameter 'sigma'"),
+        ({"method": {"name": "pfnm", "paired": 2}}, "does not list 2 settings"),
+        ({"trials": [1, 0]}, "'trials' cannot be"),
+        ({"trials": [0]}, "'trials' cannot be"),
+        ({"trials": None}, "'trials' cannot be None"),
+        ({"seed": -1}, "'seed' cannot be -1"),
+        ({"seed": True}, "'seed' cannot be"),
+        ({"evaluate": "test"}, "'evaluate' cannot be 'test'"),
+        ({"every": {"every": 0, "until": None, "race": 0}}, "rounds are counted from 1"),
+        ({"every": 3}, "'every' cannot be 3"),
+        ({"out": ""}, "the key 'out' is missing"),
+        ({"out": "a\0b"}, "'out' cannot be"),
+    ],
+)
+def test_what_a_job_cannot_say_is_one_sentence(change, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        read_job(JOB | change)
+
+
+def test_a_job_lacks_something_or_is_of_another_stage(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for change, sentence in (
+        ({"trials": [0, 0], "method": {"name": "average"}}, "its stage is aggregate, not simulate"),
+        ({"stage": "train"}, "the job of stage train: the key 'dataset' is missing"),
+    ):
+        assert main(["job", json.dumps(JOB | change)]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def written(folder):
+    """When the metrics of the two jobs below were written."""
+    files = {name: folder / name / "metrics.parquet" for name in ("made", "other")}
+    return {name: path.stat().st_mtime_ns for name, path in files.items()}
+
+
+def test_jobs_of_a_file_are_run_once_each(tmp_path, monkeypatch, capsys):
+    """A list of jobs goes on where it was stopped; what was told otherwise is computed again."""
+    monkeypatch.chdir(tmp_path)
+    one = JOB | {"method": {"name": "finite_beliefs", "repeats": 2, "steps": 3}}
+    two = one | {"trials": [1, 1], "out": "other"}
+    (tmp_path / "jobs").write_text(f"{json.dumps(one)}\n\n{json.dumps(two)}\n")
+    assert main(["job", "jobs"]) == 0
+    first = written(tmp_path)
+    (tmp_path / "other/job.json").unlink()
+    assert main(["job", "jobs"]) == 0
+    again = written(tmp_path)
+    assert again["made"] == first["made"]
+    assert again["other"] > first["other"]
+    assert json.loads((tmp_path / "made/job.json").read_text())["stage"] == "simulate"
+    assert main(["job", "nothing"]) == 2
+    assert "cannot be read as jobs" in capsys.readouterr().err

@@ -1,0 +1,613 @@
+"""Residual networks and BatchNorm: trained, merged by every method that takes them, given back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from problems import Beside, problem_of
+from torch import nn
+
+import fedrepro
+from fedrepro.api import GlobalModel, LocalModels
+from fedrepro.cli.main import main
+from fedrepro.core import outside
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Component
+from fedrepro.federation.clients import own_starts
+from fedrepro.matching.blocks import units_of
+from fedrepro.matching.universe import agreement, in_common_order
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.own.contract import allowed, made_of
+from fedrepro.stages.aggregate import Prepare, worked
+from fedrepro.stages.federate import GlobalJudge
+from fedrepro.training.engine import average, train
+from fedrepro.training.examples import Examples
+from fedrepro.training.minibatches import Task, epoch_order
+from fedrepro.training.moments import diagonal_fisher, input_moments, kronecker_factors
+from fedrepro.training.settings import settings_of
+from fedrepro.training.statistics import running_statistics
+from fedrepro.training.terms import Ascent
+
+SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
+MERGING = {
+    "average": {}, "regmean": {"alpha": 1.0, "ridge": 0.0}, "regmean_plus": {"ridge": 0.0},
+    "fisher_merge": {}, "fedfisher_diagonal": {"steps": 20}, "fedfisher_kfac": {}, "fedlpa": {},
+    "task_arithmetic": {}, "ties": {"keep": 1.0}, "weight_matching": {}, "c2m3": {},
+    "ot_fusion": {},
+}  # fmt: skip
+
+
+def spec_of(norm="batch", width=2):
+    return components("model")["resnet8"].spec({"norm": norm, "width": width})
+
+
+def model_of(body):
+    """A spec of a model that is this module, which is registered nowhere."""
+
+    def theirs(shape, classes):
+        return body
+
+    return Component("model", "theirs", 1, theirs, {"title": "t", "module": True}).spec()
+
+
+def scores(tensors, x, spec=None):
+    """Of the first network of tensors (m, *shape)."""
+    network = network_of(spec or spec_of(), SHAPE, CLASSES)
+    one = {k: torch.from_numpy(np.asarray(v[0])) for k, v in tensors.items()}
+    with torch.no_grad():
+        return network.logits(one, x)
+
+
+@pytest.fixture(scope="module")
+def given():
+    """Three clients of a small residual network with BatchNorm, trained from one start."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % CLASSES
+    bright = np.repeat(np.eye(8)[labels], 8, axis=1)
+    x = (rng.random((90, 64)) + bright).astype(np.float32)
+    rows = [np.arange(j, 90, CLIENTS) for j in range(CLIENTS)]
+    part = x[:30], labels[:30]
+    beside = Beside(part, [own[own < 30] for own in rows], part, part, part)
+    how = components("training")["sgd"].spec(
+        {"epochs": 2, "batch_size": 7, "lr": 0.05, "shared_init": True}
+    )
+    return problem_of(x, labels, rows, beside, spec_of(), how, SHAPE, CLASSES)
+
+
+def merged(given, name, models=None, **values):
+    item = components("method")[name]
+    models = models or given.models
+    info = allowed(given.info, item)
+    if info.clients is not None:
+        info = replace(info, clients=replace(info.clients, own=models.tensors))
+    return made_of(item, models, info, {**MERGING.get(name, {}), **values})
+
+
+def is_client(given, name, made, tensors):
+    """Whether what was made is the first client: its tensors, or of units in another order its
+    predictions."""
+    if name in ("weight_matching", "c2m3", "ot_fusion"):
+        x = torch.from_numpy(given.inputs[:20])
+        return torch.allclose(scores(made.tensors, x), scores(tensors, x), atol=1e-4)
+    return all(np.abs(v[0] - tensors[k][0]).max() <= 2e-5 for k, v in made.tensors.items())
+
+
+def test_batch_norm_trains_as_a_plain_loop_does():
+    """Running statistics too, with the short last minibatch as it is."""
+    network = network_of(spec_of(), SHAPE, CLASSES)
+    settings = settings_of(
+        components("training")["sgd"].spec({"epochs": 2, "batch_size": 8, "l2": 0.1, "lr": 0.05})
+    )
+    rng = np.random.default_rng(1)
+    examples = Examples(torch.tensor(rng.random((43, 64))), torch.tensor(rng.integers(0, 3, 43)))
+    tasks = [Task(np.arange(21), Rng(0, 0, 0)), Task(np.arange(21, 43), Rng(0, 0, 1))]
+    start = own_starts(network, settings, [task.rng for task in tasks])
+    start = {name: value.astype(float) for name, value in start.items()}
+    found = train(network, examples, tasks, settings, start)
+    for j, task in enumerate(tasks):
+        body = spec_of().component.fn(SHAPE, CLASSES, norm="batch", width=2).double().train()
+        body.load_state_dict({k: torch.from_numpy(np.asarray(v[j])) for k, v in start.items()})
+        optimiser = torch.optim.SGD(body.parameters(), lr=0.05, weight_decay=0.1)
+        for step in range(6):
+            rows = epoch_order(task, step // 3)[step % 3 * 8 :][:8]
+            optimiser.zero_grad()
+            logits = body(examples.inputs[rows].view(-1, *SHAPE))
+            nn.functional.cross_entropy(logits, examples.targets[rows]).backward()
+            optimiser.step()
+        for name, value in body.state_dict().items():
+            assert np.abs(found.tensors[name][j] - value.numpy()).max() < 1e-10, name
+    assert (found.tensors["norm.num_batches_tracked"] == 6).all()
+    mean = average(network, examples, tasks, settings, start, [0.25, 0.75])
+    wanted = np.tensordot([0.25, 0.75], found.tensors["norm.running_var"], 1)
+    assert np.abs(mean.tensors["norm.running_var"][0] - wanted).max() < 1e-12
+    assert mean.tensors["norm.num_batches_tracked"] == 6
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_equal_clients_give_back_the_client(given, name):
+    equal = {k: np.repeat(v[:1], CLIENTS, axis=0) for k, v in given.models.tensors.items()}
+    made = merged(given, name, replace(given.models, tensors=equal))
+    assert is_client(given, name, made, equal)
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_one_client_gives_back_itself_and_loads_strictly(given, name):
+    alone = {k: v[:1] for k, v in given.models.tensors.items()}
+    models = replace(given.models, tensors=alone)
+    item = components("method")[name]
+    data = replace(given.clients.data, rows=given.rows[:1])
+    clients = replace(given.clients, data=data, own=alone)
+    counts = given.info.label_counts[:1]
+    info = replace(given.info, clients=clients, label_counts=counts, example_counts=counts.sum(1))
+    made = made_of(item, models, allowed(info, item), MERGING[name])
+    assert is_client(given, name, made, alone)
+    module = spec_of().component.fn(SHAPE, CLASSES, norm="batch", width=2)
+    module.load_state_dict(made.state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_what_different_clients_make_predicts_and_averages_statistics(given, name):
+    made = merged(given, name)
+    network = network_of(spec_of(), SHAPE, CLASSES)
+    one = {k: torch.from_numpy(np.asarray(v[0])) for k, v in made.tensors.items()}
+    assert torch.isfinite(network.logits(one, torch.from_numpy(given.inputs[:5]))).all()
+    counts = made.tensors["norm.num_batches_tracked"]
+    assert counts == given.models.tensors["norm.num_batches_tracked"].max()
+    if "match" not in name and name not in ("c2m3", "ot_fusion"):
+        mean = given.models.tensors["norm.running_var"].mean(axis=0)
+        assert np.allclose(made.tensors["norm.running_var"][0], mean, atol=1e-6)
+
+
+def test_regmean_of_a_linear_module_is_its_least_squares():
+    """One output unit a class, targets W_i x of two clients: the pooled least-squares solution."""
+    rng = np.random.default_rng(2)
+    x = [rng.standard_normal((40, 5)).astype(np.float32) for _ in range(2)]
+    y = [rng.standard_normal((40, 3)) for _ in range(2)]
+    each = [
+        np.linalg.lstsq(np.c_[a, np.ones(40)], b, rcond=None)[0] for a, b in zip(x, y, strict=True)
+    ]
+    linear = components("model")["logistic"]
+    spec = replace(linear.spec(), component=replace(linear, fn=lambda shape, classes:
+                   nn.Linear(5, classes), meta={"module": True, "title": "linear"}))  # fmt: skip
+    network = network_of(spec, (5,), 3)
+    tensors = {
+        "weight": np.stack([w[:-1].T for w in each]).astype(np.float32),
+        "bias": np.stack([w[-1] for w in each]).astype(np.float32),
+    }
+    models = LocalModels(spec, (5,), 3, tensors)
+    answers = [
+        input_moments(
+            network, {k: torch.from_numpy(v[j]) for k, v in tensors.items()},
+            Examples(torch.from_numpy(x[j]), torch.zeros(40, dtype=torch.long)),
+        )
+        for j in range(2)
+    ]  # fmt: skip
+    item = components("method")["regmean"]
+    info = fedrepro.api.ClientInfo(
+        training=components("training")["sgd"].spec(), example_counts=np.array([40, 40])
+    )
+    made = item.fn(models, info, rng=Rng(0), prepared=answers, alpha=1.0, ridge=0.0)
+    wanted = np.linalg.lstsq(np.c_[np.concatenate(x), np.ones(80)], np.concatenate(y), rcond=None)
+    assert np.abs(made.tensors["weight"][0].T - wanted[0][:-1]).max() < 1e-5
+    assert np.abs(made.tensors["bias"][0] - wanted[0][-1]).max() < 1e-5
+
+
+class Odd(nn.Module):
+    """A grouped and a dilated convolution, a layer that is called twice, and ReLU in place."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding="same", padding_mode="circular")
+        self.grouped = nn.Conv2d(4, 4, 3, stride=2, groups=2, padding=1)
+        self.dilated = nn.Conv2d(4, 4, 3, dilation=2, padding=2, bias=False)
+        self.head, self.act = nn.Linear(4, classes), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        x = self.act(self.grouped(self.act(self.first(x))))
+        return self.head(self.dilated(self.act(self.dilated(x))).mean((2, 3)))
+
+
+def test_moments_of_odd_convolutions_are_those_of_their_definition():
+    """The Fisher information against gradients of one example and label at a time."""
+    torch.manual_seed(0)
+    body = Odd(CLASSES)
+    network = network_of(model_of(body), SHAPE, CLASSES)
+    x, y = torch.rand(6, 64), torch.arange(6) % 3
+    examples = Examples(x, y)
+    one = {k: v.detach() for k, v in body.named_parameters()}
+    found = diagonal_fisher(network, one, examples)
+    wanted = {k: torch.zeros_like(v) for k, v in one.items()}
+    for row in x:
+        log = torch.log_softmax(body(row.view(1, *SHAPE)), 1)[0]
+        for label in range(CLASSES):
+            slopes = torch.autograd.grad(log[label], list(body.parameters()), retain_graph=True)
+            for (name, _), slope in zip(body.named_parameters(), slopes, strict=True):
+                wanted[name] += log[label].exp().detach() * slope**2 / len(x)
+    assert set(found) == set(wanted)
+    for name, value in wanted.items():
+        assert np.allclose(found[name], value, rtol=1e-4, atol=1e-7), name
+    factors = kronecker_factors(network, one, examples)
+    moments = input_moments(network, one, examples)
+    assert {"grouped.weight, group 0", "grouped.weight, group 1", "dilated.weight"} <= set(moments)
+    assert all(np.allclose(factors[key], value, atol=1e-6) for key, value in moments.items())
+    assert moments["first.weight"][-1, -1] == pytest.approx(1)  # of the bias
+    centre = (x.view(-1, 1, 8, 8) ** 2).mean()  # the middle of a patch is a pixel
+    assert moments["first.weight"][4, 4] == pytest.approx(float(centre), rel=1e-5)
+
+
+# ------------------------------------------------------------------------------------- matching
+
+
+def drawn_and_turned():
+    """The arrays of a network that was drawn, and of the same with units in other orders."""
+    spec, rng = spec_of(width=4), np.random.default_rng(3)
+    units, network = units_of(spec, SHAPE, CLASSES), network_of(spec, SHAPE, CLASSES)
+    drawn = {
+        k: np.abs(v.numpy() + 0.1 * rng.standard_normal(v.shape)) if "var" in k else
+        (v.numpy() + 0.1 * rng.standard_normal(v.shape)) for k, v in network.tensors.items()
+    }  # fmt: skip
+    (own,) = units.networks({k: np.asarray(v, np.float32)[None] for k, v in drawn.items()})
+    other = own
+    for layer in range(units.layers(own)):
+        other = units.permuted(other, layer, rng.permutation(units.width(own, layer)))
+    return spec, units, own, other
+
+
+@pytest.mark.parametrize("name", ["weight_matching", "ot_fusion"])
+def test_a_residual_network_is_matched_with_its_own_permutation(given, name):
+    """Two networks that are one with units in other orders: what is made predicts as they do."""
+    spec, units, own, other = drawn_and_turned()
+    one, two = units.tensors(own), units.tensors(other)
+    tensors = {k: np.concatenate([v, two[k]]) for k, v in one.items()}
+    x = torch.from_numpy(given.inputs[:9])
+    assert torch.allclose(scores(one, x, spec), scores(two, x, spec), atol=1e-5)
+    mean = {k: v.mean(axis=0, keepdims=True) for k, v in tensors.items()}
+    assert not torch.allclose(scores(mean, x, spec), scores(one, x, spec), atol=1e-3)
+    counts = np.ones((2, 3), int)
+    info = replace(given.info, label_counts=counts, example_counts=counts.sum(1))
+    item = components("method")[name]
+    models = LocalModels(spec, SHAPE, CLASSES, tensors)
+    made = made_of(item, models, allowed(info, item), {})
+    assert torch.allclose(scores(made.tensors, x, spec), scores(one, x, spec), atol=1e-4)
+
+
+def test_a_common_order_agrees_more_and_changes_no_network(given):
+    spec, units, own, other = drawn_and_turned()
+    matched = in_common_order([own, other], 100, 1e-6, units)
+    x = torch.from_numpy(given.inputs[:9])
+    for network in matched:
+        found = scores(units.tensors(network), x, spec)
+        assert torch.allclose(found, scores(units.tensors(own), x, spec), atol=1e-5)
+    as_they_are = [[np.eye(units.width(own, k)) for k in range(units.layers(own))]] * 2
+    before, after = (agreement(pair, as_they_are, units) for pair in ([own, other], matched))
+    assert after > before + 0.1 * abs(before)
+
+
+class Branching(nn.Module):
+    def __init__(self, classes, body):
+        super().__init__()
+        self.stem, self.body, self.head = nn.Conv2d(1, 4, 3), body, nn.Linear(4, classes)
+
+    def forward(self, x):
+        x = self.body(self.stem(x))
+        return self.head((x if x.sum() > 0 else -x).mean((2, 3)))
+
+
+class Straight(Branching):
+    def forward(self, x):
+        return self.head(torch.relu(self.body(self.stem(x))).mean((2, 3)))
+
+
+class Beyond(Branching):
+    def forward(self, x):
+        out = self.body(self.stem(x))
+        return self.head(torch.cat([out[:, :2], out[:, 2:]], 1).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (Straight(3, nn.GroupNorm(2, 4)), r"layer 'body' \(GroupNorm\) has 2 groups"),
+        (Straight(3, nn.Conv2d(4, 4, 1, groups=2)), r"layer 'body' \(Conv2d\) is a convolution of"),
+        (Straight(3, nn.Softmax2d()), r"layer 'body' \(Softmax2d\) is of a kind of which nobody"),
+        (Beyond(3, nn.Identity()), "the call of getitem does not keep units apart"),
+        (Branching(3, nn.Identity()), "cannot be traced, so nobody knows which layers share units"),
+    ],
+)
+def test_what_stops_a_match_is_named(body, told):
+    with pytest.raises(FedreproError, match=told):
+        units_of(model_of(body), SHAPE, CLASSES)
+
+
+def test_a_block_of_one_convolution_and_depthwise_ones_are_matched():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.own = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+            self.deep, self.norm = nn.Conv2d(4, 4, 3, groups=4), nn.GroupNorm(1, 4)
+            self.head = nn.Linear(4 * 36, CLASSES)
+
+        def forward(self, x):
+            x = torch.relu(self.stem(x))
+            return self.head(self.norm(self.deep(x + self.own(x))).flatten(1))
+
+    torch.manual_seed(1)
+    body = Block()
+    spec = model_of(body)
+    units = units_of(spec, SHAPE, CLASSES)
+    network = network_of(spec, SHAPE, CLASSES)
+    assert len(units.uses) == 1
+    (own,) = units.networks({k: v.detach().numpy()[None] for k, v in body.named_parameters()})
+    turned = units.permuted(own, 0, np.array([2, 0, 3, 1]))
+    x, made = torch.rand(5, 64), []
+    for one in (own, turned):
+        tensors = {k: torch.from_numpy(v[0]) for k, v in units.tensors(one).items()}
+        made.append(network.logits(tensors, x))
+    assert torch.allclose(*made, atol=1e-5)
+
+
+# --------------------------------------------------------------------------- rules of BatchNorm
+
+
+def test_statistics_are_measured_again_on_the_data_that_there_are(given):
+    item = components("method")["average"]
+    info = replace(allowed(given.info, item), clients=given.clients)
+    spec = item.spec({"batchnorm": "recalibrate"})
+    done = worked(spec, given.models, info, Rng(0), Prepare(None, given.models, info, Rng(0)))
+    network = network_of(spec_of(), SHAPE, CLASSES)
+    one = {k: torch.from_numpy(np.asarray(v[0])) for k, v in done.made.tensors.items()}
+    x = torch.from_numpy(given.inputs)
+    with torch.no_grad():
+        maps = torch.conv2d(x.view(-1, *SHAPE), one["stem.weight"], padding=1)
+    assert torch.allclose(one["norm.running_mean"], maps.mean((0, 2, 3)), atol=1e-5)
+    each = torch.stack([maps[rows].var((0, 2, 3)) for rows in given.rows])
+    means = torch.stack([maps[rows].mean((0, 2, 3)) for rows in given.rows])
+    wanted = each.mean(0) + means.var(0, correction=0)
+    assert torch.allclose(one["norm.running_var"], wanted, atol=1e-4)
+    assert {number.metric: number.value for number in done.cost}["rounds"] == 2
+    without = replace(info, clients=None)
+    with pytest.raises(FedreproError, match="has no data to measure running statistics on"):
+        worked(spec, given.models, without, Rng(0), Prepare(None, given.models, without, Rng(0)))
+    on_server = replace(without, public_inputs=given.inputs)
+    made = worked(
+        spec, given.models, on_server, Rng(0), Prepare(None, given.models, on_server, Rng(0))
+    ).made
+    wanted = running_statistics(network, one, Examples(x, x))
+    assert np.allclose(made.tensors["norm.running_var"][0], wanted["norm.running_var"])
+
+
+def test_statistics_and_norms_stay_with_each_client(given):
+    each = merged(given, "average")
+    item = components("method")["average"]
+    info, spec = allowed(given.info, item), item.spec({"batchnorm": "local"})
+    costly = Prepare(None, given.models, info, Rng(0))
+    made = worked(spec, given.models, info, Rng(0), costly).made
+    assert len(made) == CLIENTS
+    for j, model in enumerate(made):
+        for name, value in model.tensors.items():
+            own = given.models.tensors[name][j] if "norm" in name or "shortcut.1" in name else None
+            assert np.array_equal(value[0], each.tensors[name][0] if own is None else own), name
+    matched = components("method")["weight_matching"].spec({"batchnorm": "local"})
+    info = allowed(given.info, matched.component)
+    with pytest.raises(FedreproError, match="units in another order than clients have"):
+        worked(matched, given.models, info, Rng(0), Prepare(None, given.models, info, Rng(0)))
+    flat = components("model")["mlp"].spec({"hidden": [4]})
+    network = network_of(flat, (64,), CLASSES)
+    tensors = {k: np.zeros((2, *shape), np.float32) for k, shape in network.shapes.items()}
+    models = LocalModels(flat, (64,), CLASSES, tensors)
+    told = replace(info, example_counts=np.array([1, 1]))
+    with pytest.raises(FedreproError, match="keeps none: leave the rule out"):
+        worked(spec, models, told, Rng(0), Prepare(None, models, told, Rng(0)))
+
+
+@pytest.mark.parametrize("rule", ["average", "local", "recalibrate"])
+def test_rounds_have_the_rules(given, rule):
+    item = components("method")["fedavg"]
+    spec = item.spec({"batchnorm": rule, "fraction": 0.7, "rounds": 2})
+    clients = replace(given.clients, method="fedavg", needs=item.meta["needs"])
+    judge = GlobalJudge(spec, clients)
+    info, made = allowed(given.info, item), judge.made
+    state = made.init(clients, info, Rng(0))
+    begun = state
+    for done in range(2):
+        clients.ledger.begin()  # as the harness does
+        state, report = made.round(state, clients, info, Rng(0).at(round=done))
+    assert report.exchanges == 1 + (rule == "recalibrate")
+    models = judge.models(state)
+    assert len(models) == (CLIENTS if rule == "local" else 1)
+    if rule == "local":
+        network = clients.network
+        sent = [s for name, s in network.shapes.items() if name not in network.norms]
+        assert report.traffic.bytes_up == 2 * 4 * sum(int(np.prod(s)) for s in sent)
+        assert set(state["kept"]) <= {"0", "1", "2"}
+        own = [model.tensors["norm.running_var"][0] for model in models]
+        drawn = [int(j) for j in state["kept"]]
+        assert not np.array_equal(own[drawn[0]], own[drawn[1]])
+        assert all(np.array_equal(models[0].tensors["stem.weight"], m.tensors["stem.weight"])
+                   for m in models)  # fmt: skip
+    else:
+        assert not np.array_equal(
+            begun["weights"]["norm.running_var"], state["weights"]["norm.running_var"]
+        )
+    split = EvaluationSplit(
+        Examples(torch.from_numpy(given.inputs), torch.from_numpy(given.labels)), given.labels,
+        SHAPE, CLASSES,
+    )  # fmt: skip
+    look = judge.along(state, {"test": split}, Rng(0))
+    assert look.finite
+    assert [(number.metric, number.split) for number in look.values] == [("accuracy", "test")]
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "fednova", "fedadam"])
+def test_servers_step_along_weights_and_average_statistics(given, name):
+    item = components("method")[name]
+    clients = replace(given.clients, method=name, needs=item.meta["needs"])
+    info, made = allowed(given.info, item), item.fn(fraction=1.0)
+    state, _ = made.round(made.init(clients, info, Rng(0)), clients, info, Rng(0).at(round=0))
+    weights = state["weights"]
+    assert (weights["norm.running_var"] > 0).all()
+    assert weights["norm.num_batches_tracked"] == 5  # of 30 examples by 7
+
+
+# ------------------------------------------------------------------------- a step of one's own
+
+
+def test_sam_moves_by_the_gradient_at_the_perturbed_weights():
+    linear = components("model")["logistic"].spec()
+    network = network_of(linear, (4,), 3)
+    rng = np.random.default_rng(0)
+    x, y = torch.tensor(rng.random((6, 4))), torch.arange(6) % 3
+    start = {"weight0": rng.random((1, 4, 3)), "bias0": rng.random((1, 3))}
+    settings = settings_of(
+        components("training")["sgd"].spec({"epochs": 1, "batch_size": 6, "lr": 0.5})
+    )
+    tasks = [Task(np.arange(6), Rng(0, 0, 0))]
+
+    def slope(w, b):
+        leaves = [w.clone().requires_grad_(), b.clone().requires_grad_()]
+        loss = nn.functional.cross_entropy(x @ leaves[0] + leaves[1], y)
+        return torch.autograd.grad(loss, leaves)
+
+    w, b = (torch.from_numpy(start[name][0]) for name in ("weight0", "bias0"))
+    g = slope(w, b)
+    length = torch.sqrt(sum((part**2).sum() for part in g))
+    ahead = slope(*(v + 0.3 * part / length for v, part in zip((w, b), g, strict=True)))
+    for share in (1.0, 0.25):
+        found = train(network, Examples(x, y), tasks, settings, start, terms=[Ascent(0.3, share)])
+        for name, value, one, other in zip(("weight0", "bias0"), (w, b), g, ahead, strict=True):
+            wanted = value - 0.5 * ((1 - share) * one + share * other)
+            assert np.abs(found.tensors[name][0] - wanted.numpy()).max() < 1e-10
+    with pytest.raises(FedreproError, match="Ascent looks at a minibatch as a whole"):
+        train(network, Examples(x, y), tasks, replace(settings, batch_size=None), start,
+              terms=[Ascent(0.3)])  # fmt: skip
+
+
+# --------------------------------------------------------------- different networks, and files
+
+
+NETS = """
+from torch import nn
+
+class Net(nn.Module):
+    '''A small network.'''
+
+    def __init__(self, in_channels, num_classes, width=3):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(in_channels, width, 3), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+class Odd(nn.Module):
+    def __init__(self, thing):
+        super().__init__()
+"""
+
+
+@pytest.fixture
+def nets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(outside.NAMED, "")
+    (tmp_path / "nets.py").write_text(NETS)
+    yield tmp_path
+    outside.name_files(())
+    components("model")
+
+
+def test_a_class_of_a_file_is_a_model(nets, capsys):
+    from safetensors.torch import load_file
+
+    word = ["--model", "nets.py:Net", "--shape", "1,8,8"]
+    space: dict[str, type] = {}
+    exec(NETS, space)
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    x, y = rng.random((20, 1, 8, 8)).astype(np.float32), np.arange(20) % 3
+    np.savez("data.npz", x=x, y=y)
+    for j in range(2):
+        made = space["Net"](1, 3)
+        made(torch.from_numpy(x))
+        state = made.state_dict()
+        torch.save({"epoch": 1, "state_dict": {f"module.{k}": v for k, v in state.items()}},
+                   f"{j}.pt")  # fmt: skip
+    files = ["0.pt", "1.pt", *word, "--clients-data", "data.npz,data.npz", "--in-order"]
+    for method in ("average", "regmean", "weight_matching", "average+batchnorm~recalibrate"):
+        assert main(["combine", method, *files, "--out", "m.safetensors"]) == 0, method
+        state = {k.removeprefix("module."): v for k, v in load_file("m.safetensors").items()}
+        space["Net"](1, 3).load_state_dict(state, strict=True)
+        assert main(["evaluate", "m.safetensors", "--data", "data.npz", *word]) == 0
+    capsys.readouterr()
+    for wrong, told in (
+        ("nets.py:Nat", "did you mean 'Net'"),
+        ("nets.py:Odd", "Odd takes 'thing', and nobody knows what to give"),
+        ("gone.py:Net", "gone.py is missing"),
+    ):
+        words = [
+            "combine",
+            "average",
+            "0.pt",
+            "--model",
+            wrong,
+            "--shape",
+            "1,8,8",
+            "--out",
+            "a.pt",
+        ]
+        assert main(words) == 2
+        assert told in capsys.readouterr().err
+        outside.name_files(())
+
+
+def test_a_method_is_checked_with_a_network_that_is_named(nets, capsys):
+    assert main(["check-method", "average", "--model", "nets.py:Net"]) == 0
+    said = capsys.readouterr().out
+    assert "passes all" in said
+    assert "averages running statistics with the" in " ".join(said.split())
+    assert main(["check-method", "pfnm", "--model", "resnet8"]) == 2
+    assert "combines mlp, not 'resnet8'" in capsys.readouterr().err
+
+
+def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(nets, capsys):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((30, 1, 8, 8)).astype(np.float32), np.arange(30) % 3
+    np.savez("data.npz", x=x, y=y)
+    torch.manual_seed(0)
+    space: dict[str, type] = {}
+    exec(NETS, space)
+    mlp = nn.Sequential(nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 3))
+    modules = [space["Net"](1, 3).eval(), mlp, space["Net"](1, 3).eval()]
+    for j, made in enumerate(modules):
+        torch.save(made.state_dict(), f"{j}.pt")
+    names = "nets.py:Net,mlp+hidden~5,nets.py:Net"
+    files = ["0.pt", "1.pt", "2.pt", "--model", names, "--shape", "1,8,8"]
+    assert main(["combine", "uniform_ensemble", *files, "--out", "all.pt"]) == 0
+    kept = torch.load("all.pt", weights_only=True)
+    for made, state in zip(modules, kept["state_dicts"], strict=True):
+        made.load_state_dict(state, strict=True)
+    shared = ["--data", "data.npz", "--model", names, "--shape", "1,8,8"]
+    assert main(["evaluate", "all.pt", *shared]) == 0
+    numbers = sum(p.numel() for made in modules for p in made.parameters())
+    assert f"{numbers:,} in 3" in capsys.readouterr().out
+    local = LocalModels.from_state_dicts(
+        [made.state_dict() for made in modules], model=names.split(","), shape=(1, 8, 8),
+        label_counts=np.ones((3, 3), int),
+    )  # fmt: skip
+    assert local.numbers == numbers + 2 * (3 + 3 + 1)  # running statistics are sent as well
+    ensemble = fedrepro.combine(local, "weighted_ensemble")
+    assert isinstance(ensemble, GlobalModel)
+    with pytest.raises(FedreproError, match="combines networks of one architecture, and these"):
+        fedrepro.combine(local, "average")
+    for method in ("feddf+epochs~1", "dense+epochs~1"):
+        words = ["combine", method, *files, "--public", "data.npz", "--out", "student.pt"]
+        assert main(words) == 0, capsys.readouterr()
+        state = torch.load("student.pt", weights_only=True)
+        space["Net"](1, 3).load_state_dict(state, strict=True)
