@@ -23,7 +23,7 @@ MOVED := $(shell grep -qsF "$$(cd -P .venv 2>/dev/null && pwd -P)" .venv/bin/act
 unexport PYTHONDONTWRITEBYTECODE
 PIP = .venv/bin/python -P -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: quick all site env test lint bench bench-peers clean help FORCE
+.PHONY: quick all site env test nightly lint bench bench-peers clean help FORCE
 
 quick: env
 	@$(LOCKED) $(SNAKEMAKE) $(BARS)
@@ -55,8 +55,14 @@ $(READY): $(PACKAGES)
 
 # one worker more than cores, since tests of the workflow wait for most of their time; tests read
 # files as UTF-8 in every locale
+PYTEST = PYTHONUTF8=1 .venv/bin/python -P -m pytest -n $$(($(CORES) + 1)) --dist worksteal --durations 10
+
 test: env
-	@PYTHONUTF8=1 .venv/bin/python -P -m pytest -n $$(($(CORES) + 1)) --dist worksteal --durations 10 --lines 90
+	@$(PYTEST) -m "not nightly" --lines 90
+
+nightly: env
+	@$(PYTEST) -m nightly
+	@$(PYTEST) --hypothesis-profile nightly tests/unit/test_fuzz_*.py
 
 lint: env
 	@.venv/bin/ruff check .
@@ -88,7 +94,8 @@ help:
 	@echo "make all     the same with every exhibit, not only the headline ones"
 	@echo "make site    the pages of the record, from what is there alone: site/index.html"
 	@echo "make env     the environment alone, in .venv"
-	@echo "make test    all tests; at least 90 % of the lines in src must be covered"
+	@echo "make test    the tests of every change; at least 90 % of the lines in src must be covered"
+	@echo "make nightly the slow ones: SLURM, real data, a browser, other processors, more odd inputs"
 	@echo "make lint    style, types and workflow checks"
 	@echo "make bench   every benchmark against its target: benchmarks/results; an hour"
 	@echo "make bench-peers  the frameworks to compare with, in .venv-peers"

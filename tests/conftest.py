@@ -36,10 +36,9 @@ from fedrepro.core.outside import NAMED  # noqa: E402
 from fedrepro.core.packs import packs  # noqa: E402
 
 arithmetic.pin()  # before NumPy and torch are loaded
-# a machine that is busy with other work must not fail a property
-settings.register_profile("fedrepro", deadline=None)
-# more of every property: pytest tests/unit/test_fuzz_*.py --hypothesis-profile long
-settings.register_profile("long", deadline=None, max_examples=3000)
+# a machine that is busy with other work must not fail a property, so there are no deadlines
+for name, examples in (("fedrepro", 25), ("nightly", 100), ("long", 3000)):
+    settings.register_profile(name, deadline=None, max_examples=examples)
 settings.load_profile("fedrepro")
 
 FOLDER = pytest.StashKey[str | None]()

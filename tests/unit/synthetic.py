@@ -78,7 +78,8 @@ def write_runs(made: Plan, key: str = KEY, values: Values = plausible) -> None:
                     table.add(rows)
                     table.add(_tuned(rows, run))
             write_table(path, table.arrow(), "metrics", SOURCE)
-            write_times(Path(path).with_name("timings.parquet"), [(t, 0) for t in block], 2.0)
+            times, token = Path(path).with_name("timings.parquet"), next(run.method.expand()).token
+            write_times(times, [(t, 0) for t in block], 2.0, {"method": token})
 
 
 def tables_of(made: Plan, key: str = KEY, values: Values = plausible) -> dict[Run, pa.Table]:
@@ -119,9 +120,12 @@ def _rows(setting, clients: int, trial: int, values: Values):
 SPENT = {"cpu_seconds": 5.0, "peak_bytes": 2**30}
 
 
-def write_times(path: Path, models: list[tuple[int, int]], seconds: float) -> None:
+def write_times(
+    path: Path, models: list[tuple[int, int]], seconds: float, more: dict[str, str] | None = None
+) -> None:
     trials, clients = zip(*models, strict=True)
     columns = {"trial": list(trials), "client": list(clients), "seconds": [seconds] * len(models)}
+    columns |= {name: [text] * len(models) for name, text in (more or {}).items()}
     write_table(path, columns, "timings", SPENT)
 
 

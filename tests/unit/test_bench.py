@@ -196,6 +196,7 @@ def test_the_exhibit_of_the_population_can_be_planned(tmp_path):
     assert [point.values["clients"] for point in planned.points] == [10_000]
 
 
+@pytest.mark.nightly
 @pytest.mark.workflow
 def test_planning_small(tmp_path):
     if not shutil.which(str(Path(sys.executable).with_name("snakemake"))):

@@ -20,7 +20,8 @@ from fedrepro.planning.boards import ground_of, part_keys, parts_of, require_fro
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.sentences import filled
-from fedrepro.site.boards import board_html, board_top, superseded_by
+from fedrepro.site.boards import answer, made_from, superseded_by
+from fedrepro.site.pages import board_part
 from fedrepro.site.reading import ShownBoard
 from fedrepro.stages.entries import alone
 
@@ -149,13 +150,14 @@ def test_the_home_page_names_the_first_group_of_each_class() -> None:
     table = read_csv(csv_text(leaderboard(found, list(rows.values()))))
     about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": ["1-b"]}
     shown = ShownBoard(about | {"without_score": []}, table, pd.DataFrame())
-    page = "\n".join(board_top(shown))
-    for row in ("one model</td><td><b>alike</b>, <b>good</b>", "several models</td><td><b>votes"):
-        assert row in page
-    assert "<b>average</b>" not in page  # of the second group
-    assert "Shown to be above the best: on Digits alike, good, votes." in page
-    assert "Made from 1 of 2 exhibits." in page
-    assert board_top(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) == []
+    told = answer(shown)
+    assert told is not None
+    best = {kind: names[0] for kind, names in told.best}
+    assert (best["one model"], best["several models"]) == ("alike, good", "votes")
+    assert told.leaders[0][:3] == ("one model", "Digits", ["alike", "good"])  # not the second group
+    assert dict(told.above)["Digits"] == ["alike", "good", "votes"]
+    assert made_from(shown.about) == "Made from 1 of 2 exhibits."
+    assert answer(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) is None
 
 
 def test_a_sentence_asks_for_the_methods_of_a_group(tmp_path) -> None:
@@ -308,7 +310,7 @@ def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     assert rows["Shapes", "good"].drawn == "trials"
     assert rows["Shapes", "good"].standing.group is None  # a single scenario
     table = leaderboard(found, rows_of(found))
-    page = "\n".join(board_html(shown_as(found, table)))
+    page = board_part(shown_as(found, table), {})
     assert "In these intervals trials are drawn again. Fewer than three scenarios" in page
     assert "In these intervals data sets and trials are drawn again." in page
 
@@ -322,7 +324,7 @@ def shown_as(found: Ground, table: pd.DataFrame) -> ShownBoard:
 def test_where_another_test_groups_otherwise_the_page_says_so() -> None:
     """Wilcoxon's signed ranks tell nothing apart in three scenarios, whatever was measured."""
     found, _ = made(Part("1-a", CASES))
-    page = "\n".join(board_html(shown_as(found, leaderboard(found, rows_of(found)))))
+    page = board_part(shown_as(found, leaderboard(found, rows_of(found))), {})
     assert "Other first groups: Wilcoxon&#x27;s signed ranks" in page
     assert "gives alike, good and average (one model)" in page
     assert "Nemenyi" in page
@@ -380,8 +382,8 @@ def test_what_is_superseded_says_so_once_the_later_one_has_numbers() -> None:
     second = ShownBoard({**first.about, "key": "arena/2", "board": later}, first.table, first.times)
     assert superseded_by(first, [first]) == superseded_by(second, [first, second]) == ""
     assert superseded_by(first, [first, second]) == "arena/2"
-    assert "Superseded by arena/2" in "".join(board_html(first, "arena/2"))
-    assert "Superseded" not in "".join(board_html(first))
+    assert "Superseded by arena/2" in board_part(first, {}, later="arena/2")
+    assert "Superseded" not in board_part(first, {})
 
 
 # ---------------------------------------------------------------------------------------- ground

@@ -145,6 +145,7 @@ def spoiled(good: bytes, others: list[Path], draw: random.Random) -> Iterator[by
     yield from (path.read_bytes() for path in others)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,18 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-TARGETS = ("quick", "all", "env", "test", "lint", "bench", "bench-peers", "clean", "help")
+TARGETS = (
+    "quick",
+    "all",
+    "env",
+    "test",
+    "nightly",
+    "lint",
+    "bench",
+    "bench-peers",
+    "clean",
+    "help",
+)
 PAPERS = ("PFNM", "FedAvg", "GEMS", "RM+AH", "P2P")
 
 

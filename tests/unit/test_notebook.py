@@ -157,6 +157,7 @@ def test_an_exhibit_beside_the_record_as_a_frame(drawn):
     assert found.attrs["verdict"]
 
 
+@pytest.mark.nightly
 @pytest.mark.workflow
 def test_the_notebook_of_the_documentation_runs(tmp_path, monkeypatch):
     cells = json.loads((ROOT / "docs/notebook.ipynb").read_text())["cells"]

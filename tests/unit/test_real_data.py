@@ -23,7 +23,7 @@ from mirror import MIRROR, TABLE, link_plain, needs_mirror, real_arrays, without
 
 from fedrepro.data.prepared import SPLITS
 
-pytestmark = needs_mirror
+pytestmark = [needs_mirror, pytest.mark.nightly]
 
 
 def member(archive: str, name: str) -> bytes:

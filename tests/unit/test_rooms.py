@@ -92,3 +92,16 @@ def test_no_class_name_stands_twice() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert not [name for name, count in names.items() if count > 1]
+
+
+def test_the_drawing_of_rules_is_that_of_the_workflow() -> None:
+    """It leaves out rules that no exhibit of ours needs at quick scale, and adds none."""
+    drawn = set(re.findall(r">(\w+)</text>", (ROOT / "docs/figures/rules.svg").read_text("utf-8")))
+    files = [ROOT / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]
+    rules = {
+        name
+        for path in files
+        for name in re.findall(r"\b(?:rule|as) (\w+)[: ]", path.read_text("utf-8"), re.M)
+    }
+    assert drawn <= rules, "draw it again by the command in docs/architecture.md"
+    assert {"train", "exhibit", "claims", "site"} <= drawn

@@ -46,6 +46,7 @@ NAMED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 @pytest.mark.skipif(not shutil.which("qemu-x86_64"), reason="no qemu plays another processor")
 @pytest.mark.parametrize("processor", PLAYED)

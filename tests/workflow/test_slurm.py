@@ -29,6 +29,7 @@ from fedrepro.planning.plan import Plan
 
 pytestmark = [
     pytest.mark.workflow,
+    pytest.mark.nightly,
     pytest.mark.skipif(bool(lacking()), reason=f"no SLURM of its own: {lacking()}"),
 ]
 pytest.importorskip("snakemake_executor_plugin_slurm")

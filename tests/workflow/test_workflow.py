@@ -199,6 +199,7 @@ def test_a_second_run_does_nothing_and_says_so(finished, tmp_path):
     assert "Nothing to be done" in run(folder)
 
 
+@pytest.mark.nightly
 def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
     finished, tmp_path, monkeypatch
 ):
@@ -256,6 +257,7 @@ def same_models(whole: Path, parts: list[Path]) -> None:
 FILES, CHECKPOINT = ("*.parquet", 3), ("checkpoints/*.pt", 1)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, tmp_path):
     """Of an exhibit of each paper, in another folder, with SIGKILL for make, Snakemake and every
     job, amid rounds as well; then `make`, nothing else."""

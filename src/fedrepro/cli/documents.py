@@ -31,7 +31,6 @@ from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 from fedrepro.record.sentences import DEFINITION, LINK, filled
 from fedrepro.site.claims import deciding, of_readings
 from fedrepro.site.pages import name_of
-from fedrepro.site.verdicts import of_claims, picture
 from fedrepro.verdicts.counted import (
     claim_counts,
     printed_counts,
@@ -105,10 +104,6 @@ def documents() -> dict[Path, str]:
             texts[path] = _with_part(
                 texts.get(path) or path.read_text(encoding="utf-8"), mark, part()
             )
-    drawn = sorted(RECORD.glob(f"paper/*/{CLAIMS}"))
-    if drawn and Path("docs/figures").is_dir():
-        by_paper = {name_of(path.parent.name): of_claims(_claims(path)) for path in drawn}
-        texts[Path("docs/figures/answer.svg")] = picture(by_paper)
     for path in (Path("README.md"), *pages.values()):
         text = texts.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
         if LINK.search(text) or DEFINITION.search(text):

@@ -98,7 +98,9 @@ def accept(listener: socket.socket, own: str) -> None:
 def strange_threads() -> set[str]:
     """Names of threads, the first one aside, that are not known to survive a fork."""
     others = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
-    names = {Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in others}
+    names = {
+        Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in others
+    }
     return names - HARMLESS_THREADS
 
 

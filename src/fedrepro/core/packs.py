@@ -38,7 +38,9 @@ def packs() -> dict[str, Path]:
 def said_of(paper: str, what: str) -> str:
     """A word that a paper's folder has for pages; empty if it has none.
 
-    NAME: what the paper is called; PICTURE: the figure that stands for it.
+    NAME: what the paper is called; LINK: where it is; PICTURE: the figure that stands for it;
+    SENTENCE: what came out, if the first sentence of its findings does not say so; PART: what was
+    run, of a paper that was run in part.
     """
     if paper not in packs():
         return ""

@@ -1,7 +1,7 @@
-"""A table as data, and the three ways to write it: html, markdown and LaTeX.
+"""A table as data, and its three forms, each a template: html, markdown and LaTeX.
 
-Every text of a table is plain: each writer escapes what means something to it, so that the same
-table reads the same in all three.
+Every text of a table is plain. A form escapes each text that its template shows, so that the
+table reads alike in all three, and no template can forget to.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 NONE = "–"  # where there is no number
 
@@ -108,104 +113,8 @@ def plain(text: str) -> str:
     return " ".join("".join(signs).split())
 
 
-# --------------------------------------------------------------------------------------- html
-
-
-def html(table: TextTable, classes: str = "numbers") -> str:
-    """A fragment: one <table>, and a list of footnotes if there are such."""
-    lines = [f'<table class="{html_text(classes)}">']
-    if table.caption:
-        lines.append(f"<caption>{html_text(table.caption)}</caption>")
-    lines += ["<thead>", *_html_heads(table), "</thead>", "<tbody>"]
-    for row in table.rows:
-        kind = ' class="reference"' if row.soft else ""
-        heads = "".join(f'<th scope="row">{html_text(head)}</th>' for head in row.heads)
-        lines.append(f"<tr{kind}>{heads}{''.join(map(_html_cell, row.cells))}</tr>")
-    lines += ["</tbody>", "</table>"]
-    if table.footnotes:
-        notes = "".join(f"<li>{html_text(note)}</li>" for note in table.footnotes)
-        lines.append(f'<ol class="footnotes small">{notes}</ol>')
-    return "\n".join(lines) + "\n"
-
-
-def _html_heads(table: TextTable) -> list[str]:
-    levels = table.levels
-    rows = []
-    for depth, level in enumerate(levels or [[]]):
-        corner = "".join(
-            f'<th scope="col" rowspan="{len(levels)}">{html_text(text)}</th>'
-            if len(levels) > 1
-            else f'<th scope="col">{html_text(text)}</th>'
-            for text in (table.corner if depth == 0 else ())
-        )
-        heads = "".join(
-            f'<th scope="colgroup" colspan="{span}">{html_text(text)}</th>'
-            if span > 1
-            else f'<th scope="col">{html_text(text)}</th>'
-            for text, span in level
-        )
-        rows.append(f"<tr>{corner}{heads}</tr>")
-    return rows
-
-
-def _html_cell(cell: TextCell) -> str:
-    kinds = ["best"] if cell.best else []
-    word = cell.verdict.partition(",")[0]
-    kinds += [f"verdict-{word.replace(' ', '-')}"] if word else []
-    kind = f' class="{html_text(" ".join(kinds))}"' if kinds else ""
-    notes = f"<sup>{', '.join(map(str, cell.notes))}</sup>" if cell.notes else ""
-    below = "".join(f"<span>{html_text(line)}</span>" for line in cell.lines)
-    return f"<td{kind}>{html_text(cell.number)}{notes}{below}</td>"
-
-
-def html_text(text: str) -> str:
-    return entities.escape(plain(text), quote=True)
-
-
-# ----------------------------------------------------------------------------------- markdown
-
 MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")
 BEGINS = re.compile(r"^(\d*)([#+\-=.)])")  # what would make a list or a heading of a paragraph
-
-
-def markdown(table: TextTable) -> str:
-    """A table as GitHub reads it, with the caption above and footnotes below."""
-    corner = [markdown_text(text) for text in table.corner]
-    heads = [markdown_text(", ".join(filter(None, head))) for head in table.heads]
-    lines = [_piped([*corner, *heads])]
-    lines.append(_piped([*("---" for _ in corner), *("---:" for _ in heads)]))
-    for row in table.rows:
-        row_heads = [markdown_text(head) for head in row.heads]
-        lines.append(_piped([*row_heads, *map(_markdown_cell, row.cells)]))
-    parts = [_paragraph(table.caption)] if table.caption else []
-    parts.append("\n".join(lines))
-    if table.footnotes:
-        notes = (f"{at}. {_paragraph(note)}" for at, note in enumerate(table.footnotes, 1))
-        parts.append("\n".join(notes))
-    return "\n\n".join(parts) + "\n"
-
-
-def _paragraph(text: str) -> str:
-    return BEGINS.sub(r"\1\\\2", markdown_text(text))
-
-
-def _piped(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _markdown_cell(cell: TextCell) -> str:
-    number = markdown_text(cell.number)
-    number = f"**{number}**" if cell.best else number
-    notes = f"<sup>{', '.join(map(str, cell.notes))}</sup>" if cell.notes else ""
-    return "<br>".join([f"{number}{notes}", *map(markdown_text, cell.lines)])
-
-
-def markdown_text(text: str) -> str:
-    return MARKED.sub(r"\\\1", plain(text))
-
-
-# -------------------------------------------------------------------------------------- LaTeX
-
 TEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -252,45 +161,63 @@ TEX |= {
 TEX |= {chr(0x2080 + digit): f"$_{digit}$" for digit in range(10)}
 
 
-def latex(table: TextTable) -> str:
-    """A tabular that needs no package; footnotes stand below it."""
-    count = len(table.heads)
-    lines = [rf"% {plain(table.caption)}"] if table.caption else []
-    lines.append(rf"\begin{{tabular}}{{{'l' * len(table.corner)}{'r' * count}}}")
-    lines.append(r"\hline")
-    levels = table.levels or [[]]
-    for depth, level in enumerate(levels):
-        corner = table.corner if depth == len(levels) - 1 else ("",) * len(table.corner)
-        spans = [_spanned(latex_text(text), span) for text, span in level]
-        lines.append(_row([*map(latex_text, corner), *spans]))
-    lines.append(r"\hline")
-    for row in table.rows:
-        lines.append(_row([*map(latex_text, row.heads), *map(_latex_cell, row.cells)]))
-    lines += [r"\hline", r"\end{tabular}"]
-    for at, note in enumerate(table.footnotes, 1):
-        lines.append(rf"\par\noindent\textsuperscript{{{at}}} {latex_text(note)}")
-    return "\n".join(lines) + "\n"
+def html_text(text: str) -> str:
+    return entities.escape(plain(text), quote=True)
 
 
-def _spanned(text: str, columns: int) -> str:
-    return rf"\multicolumn{{{columns}}}{{c}}{{{text}}}" if columns > 1 else text
-
-
-def _row(cells: Sequence[str]) -> str:
-    return rf"{' & '.join(cells)} \\"
-
-
-def _latex_cell(cell: TextCell) -> str:
-    number = latex_text(cell.number)
-    number = rf"\textbf{{{number}}}" if cell.best else number
-    if cell.notes:
-        number += rf"\textsuperscript{{{', '.join(map(str, cell.notes))}}}"
-    if not cell.lines:
-        return number
-    below = (rf"\footnotesize {latex_text(line)}" for line in cell.lines)
-    lines = r" \\ ".join([number, *below])
-    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{lines}\end{{tabular}}"
+def markdown_text(text: str) -> str:
+    return MARKED.sub(r"\\\1", plain(text))
 
 
 def latex_text(text: str) -> str:
     return "".join(TEX.get(character, character) for character in plain(text))
+
+
+def environment(escape: Callable[[str], str], *packages: str) -> Environment:
+    """Templates of these packages, whose every text goes through `escape`.
+
+    What is marked up already (`Markup`) stays as it is.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def escaped(value: Any) -> Any:
+        return Markup(escape(value)) if type(value) is str else value
+
+    return Environment(
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
+        autoescape=True,
+        finalize=escaped,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+@cache
+def _form(escape: Callable[[str], str]) -> Environment:
+    return environment(escape, "fedrepro.drawings")
+
+
+def html(table: TextTable) -> str:
+    """A fragment: one <table>, and a list of footnotes if there are such."""
+    return _form(html_text).get_template("table.html").render(table=table)
+
+
+def markdown(table: TextTable) -> str:
+    """A table as GitHub reads it, with the caption above and footnotes below."""
+    from markupsafe import Markup
+
+    def paragraph(text: str) -> Markup:
+        return Markup(BEGINS.sub(r"\1\\\2", markdown_text(text)))
+
+    heads = [", ".join(filter(None, head)) for head in table.heads]
+    template = _form(markdown_text).get_template("table.md")
+    return template.render(table=table, heads=heads, paragraph=paragraph)
+
+
+def latex(table: TextTable) -> str:
+    """A tabular that needs no package; footnotes stand below it."""
+    comment = plain(table.caption)
+    return _form(latex_text).get_template("table.tex").render(table=table, comment=comment)

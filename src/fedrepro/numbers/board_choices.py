@@ -25,6 +25,8 @@ Ends = Mapping[str, tuple[bool, bool]]
 
 def chosen_of(tried: pd.DataFrame) -> list[int]:
     """Where in the rows of a choice.csv of a method in a scenario the chosen setting stands."""
+    if not len(tried):  # no method has several settings: there are no columns either
+        return []
     return [int(at) for at in np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true")]
 
 

@@ -115,13 +115,19 @@ class Recommendation:
 
 
 def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommendation:
-    """From a leaderboard of a folder of reports, such as reports/record/paper.
+    """Recommend from a leaderboard of a folder of reports, such as reports/record/paper.
 
     Errors: FedreproError where it is not there, or has no scenario of clients that start so.
     """
-    table, scenarios = (
-        _read(folder / f"{board}{end}", board) for end in (".csv", ".scenarios.csv")
-    )
+    files = (folder / f"{board}{end}" for end in (".csv", ".scenarios.csv"))
+    table, scenarios = (_read(path, board) for path in files)
+    return recommend_from(wanted, table, scenarios, board)
+
+
+def recommend_from(
+    wanted: Wanted, table: pd.DataFrame, scenarios: pd.DataFrame, board: str
+) -> Recommendation:
+    """Recommend from the two tables of a leaderboard. Errors: FedreproError as `recommend` has."""
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
     table = table[table["data"] == table["data"].tail(1).squeeze()]  # all data sets together
@@ -142,7 +148,7 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     table = _as_there(table.set_index("method"), there)
     open_to = table[table["class"].isin(wanted.classes)]
     if wanted.only_models:
-        open_to = open_to[[_with_models(row) for row in open_to.to_dict("records")]]
+        open_to = open_to[[models_suffice(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
 
     def taken(rows: pd.DataFrame, groups: Container[int | None]) -> list[Taken]:
@@ -173,8 +179,8 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     return Recommendation(names, float(distances.min()), choices, lines, more, partly)
 
 
-def _with_models(row: Mapping[Hashable, Any]) -> bool:
-    """Whether clients send nothing but models for it, and how many examples they have."""
+def models_suffice(row: Mapping[Hashable, Any]) -> bool:
+    """Whether clients send nothing but models for a method, and how many examples they have."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
 
@@ -223,11 +229,16 @@ def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
     return costs.reindex(table.index).combine_first(table)
 
 
+def skew_of(case: str) -> str:
+    """The skew of a scenario of the leaderboard, as `Wanted` has it."""
+    alpha = ALPHA.search(case)
+    return LABELS if "label" in case else alpha[1] if alpha else IID
+
+
 def distance(wanted: Wanted, case: str, clients: int) -> float:
     """Doublings from somebody's setting to a scenario of the leaderboard."""
     doublings = abs(math.log2(wanted.clients / clients))
-    alpha = ALPHA.search(case)
-    of_case = LABELS if "label" in case else alpha[1] if alpha else IID
+    of_case = skew_of(case)
     if LABELS in (wanted.skew, of_case):
         return doublings + UNLIKE * (wanted.skew != of_case)
     alphas = [IID_ALPHA if skew == IID else float(skew) for skew in (wanted.skew, of_case)]
@@ -236,13 +247,17 @@ def distance(wanted: Wanted, case: str, clients: int) -> float:
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
     """Scores (S, T) of the methods that have one in each of these scenarios and trials."""
-    rows, by_method = rows[rows["metric"] == "score"], {}
-    for method, method_rows in rows.groupby("method"):
-        ordered = near.merge(method_rows, on=PLACE)
-        trials = [np.array(str(text).split(), np.float64) for text in ordered["by_trial"]]
-        whole = len(trials) == len(near) and len({len(scores) for scores in trials}) == 1
-        if whole and np.isfinite(np.concatenate(trials)).all():
-            by_method[str(method)] = np.stack(trials)
+    rows = rows[rows["metric"] == "score"]
+    places = list(near.itertuples(index=False, name=None))
+    columns = zip(rows["method"], *(rows[name] for name in PLACE), rows["by_trial"], strict=True)
+    texts = {(str(method), tuple(place)): str(text) for method, *place, text in columns}
+    by_method: dict[str, np.ndarray] = {}
+    for method in sorted({method for method, _ in texts}):
+        told = [texts.get((method, place), "").split() for place in places]
+        if len({len(scores) for scores in told}) == 1 and told[0]:
+            scores = np.array(told, np.float64)
+            if np.isfinite(scores).all():
+                by_method[method] = scores
     return by_method
 
 

@@ -6,6 +6,7 @@ anything. The folder is written beside its place and renamed when it is whole.
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -13,27 +14,33 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from html import unescape
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings as findings_in
-from fedrepro.core.packs import packs
+from fedrepro.core.packs import packs, said_of
 from fedrepro.core.registry import KINDS
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.site import pages
 from fedrepro.site.charts import chart, vega_script
 from fedrepro.site.guides import Guides, copied
-from fedrepro.site.methods import method_pages
+from fedrepro.site.methods import links_of, method_pages
 from fedrepro.site.reading import Paper, Reports
 from fedrepro.site.svg import lighter
+from fedrepro.site.writing import page
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
 ROOMS = ("api", "combine", "graphs", "matching")
 DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
-ORIGIN = "docs/origin.md"
+ORIGIN, CLAIMS, BOARD = "docs/origin.md", "docs/claims.md", "docs/leaderboard.md"
+GLOSSARY = "docs/glossary.md"
+EXCERPT = 4000  # letters of a page, in which the search shows where a word stands
+ARTICLE = re.compile(r"<article[^>]*>(.*?)</article>", re.DOTALL)
+TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
 WRAPPER = 'class="table-wrapper'  # it scrolls, as code does: both are reached by keys
@@ -63,11 +70,17 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
     with temporary_folder(out.parent) as work:
         _write(source, work / "source")
         _sphinx(work / "source", work / "html", work / "doctrees")
+        excerpts = {}
         for path in (work / "html").rglob("*.html"):
             text = path.read_text(encoding="utf-8")
             text = text.replace(CAPTION, f'{CAPTION} aria-level="2"')
             text = text.replace("<pre>", '<pre tabindex="0">')
             path.write_text(text.replace(WRAPPER, f'tabindex="0" {WRAPPER}'), encoding="utf-8")
+            said = unescape(TAGS.sub(" ", "".join(ARTICLE.findall(text)))).replace("¶", "")
+            excerpts[path.relative_to(work / "html").as_posix()] = " ".join(said.split())[:EXCERPT]
+        words = json.dumps(excerpts, ensure_ascii=False, separators=(",", ":"))
+        script = f"window.fedreproExcerpts={words};\n"
+        (work / "html/_static/excerpts.js").write_text(script, encoding="utf-8")
         shutil.rmtree(work / "html/_sources", ignore_errors=True)
         for left in (".buildinfo", "objects.inv"):
             (work / "html" / left).unlink(missing_ok=True)
@@ -104,22 +117,27 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     findings = [name for name in contents.pages if name.startswith(FINDINGS)]
     answers = _answers(guides, findings, files)
     charts: set[str] = set()
+    links = links_of(reports)
+    # there are guides in a checkout alone
+    guided = (ORIGIN, CLAIMS, BOARD, GLOSSARY)
+    origin, claims, board, terms = (name if name in contents.pages else "" for name in guided)
     for paper in reports.papers:
         charts |= _paper(paper, folder, contents)
+        # its own page has the beginning of the first
         details = [(_title(contents.pages[n]), n) for n in findings if _of(n) == paper.name]
-        text = answers[1].get(paper.name, "")
         contents.pages[f"papers/{paper.name}.md"] = pages.paper_page(
-            paper, text, details, frozenset(charts)
-        )
+            paper, answers[1].get(paper.name, ""), details, frozenset(charts), links,
+            board.replace(".md", ".html"),
+        )  # fmt: skip
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
-    origin = ORIGIN if ORIGIN in contents.pages else ""  # there are guides in a checkout alone
     contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
+    contents.pages["verdicts.md"] = pages.glossary_page(claims, terms)
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):
             contents.copies[f"shown/{each['image']}"] = folder / each["image"]
-    contents.pages |= _api() if whole else {}
+    contents.pages |= {"api.md": page("api.md", rooms=_rooms())} if whole else {}
     contents.pages["index.md"] = pages.home(reports, answers[0], _trees(reports, contents.pages))
     contents.copies |= {copied(path): root / path for path in guides.copies}
     _add_static(contents, charts)
@@ -145,7 +163,7 @@ def _of(name: str) -> str:
 def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Paper -> its finding, for home and for its own page; only at the paper's size."""
+    """Paper -> what came out, for its card and for its own page; only at the paper's size."""
     answers: tuple[dict[str, str], dict[str, str]] = {}, {}
     for name in findings:
         paper = _of(name)
@@ -153,26 +171,26 @@ def _answers(
             continue
         text = (guides.root / files[name]).read_text(encoding="utf-8")
         opening = re.split(r"^## |<!--", text.partition("\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-        for depth, by_paper in enumerate(answers):
-            by_paper[paper] = guides.numbered(opening.strip(), depth)
+        card = said_of(paper, "SENTENCE") or opening
+        answers[0][paper] = guides.numbered(card.strip(), 0)
+        answers[1][paper] = guides.numbered(opening.strip(), 1)
     return answers
 
 
 def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
     """The pages of a paper beside its own, and its files; the keys of exhibits with a chart."""
-    if "values" in pages.below(paper):
-        contents.pages[f"papers/{paper.name}-values.md"] = pages.values_page(paper)
     for board in paper.boards:
         for suffix in board.about["files"]:
             if not suffix.endswith(".png"):
                 contents.copies[f"shown/{board.key}{suffix}"] = folder / f"{board.key}{suffix}"
-    contents.pages[f"papers/{paper.name}-made.md"] = pages.made_page(paper)
+    contents.pages[f"papers/{paper.name}-numbers.md"] = pages.numbers_page(paper)
     charts = set()
     for shown in paper.exhibits.values():
         numbers = [] if shown.name in paper.parts else [".csv"]
         wanted = {*numbers, ".choice.csv", ".printed.csv", ".svg"}
         for suffix in sorted(wanted & {*shown.files.suffixes}):
-            contents.copies[f"shown/{shown.key}{suffix}"] = folder / f"{shown.key}{suffix}"
+            name = f"{shown.key}{shown.csv if suffix == '.csv' else suffix}"
+            contents.copies[f"shown/{name}"] = folder / f"{shown.key}{suffix}"
         spec = chart(shown)
         if spec:
             text = json.dumps(spec, separators=(",", ":"))
@@ -186,55 +204,44 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     """The navigation: captions with their pages."""
     guides = sorted(n for n in pages if n.startswith("docs/") and n.count("/") == 1)
-    of = {True: "Leaderboards", False: "Papers"}
+    of = {True: "Leaderboard", False: "Papers"}
     trees = [
         (caption, [f"papers/{p.name}" for p in reports.papers if bool(p.boards) == has_boards])
         for has_boards, caption in of.items()
     ]
-    details = [name for name in pages if name.startswith(FINDINGS)]
+    known = {paper.name for paper in reports.papers}
+    trees[-1][1].extend(n for n in pages if n.startswith(FINDINGS) and _of(n) not in known)
     data = [name for name in DATA if name in pages]
     drawn = ["drawings"] if "drawings.md" in pages else []
     trees += [
-        ("Findings in detail", details),
         ("Methods", ["methods/index"]),
         ("Data and partitions", [*data, *drawn]),
-        ("Reproduce", ["reproduce"]),
+        ("Reproduce", ["reproduce", "verdicts"]),
         ("Guides", [name for name in guides if name not in data]),
-        ("Reference", [n for n in ("config/README.md", "api/index.md") if n in pages]),
+        ("Reference", [n for n in ("config/README.md", "api.md") if n in pages]),
     ]
     return [(caption, [n.removesuffix(".md") for n in names]) for caption, names in trees if names]
 
 
-def _rooms() -> list[str]:
-    """The rooms that others may want to call: general ones, and the arithmetic of papers."""
-    other = {"drawings", "exhibits", *(name.rpartition(".")[2] for name in KINDS.values())}
-    folders = [folder for pack in packs().values() for folder in sorted(pack.iterdir())]
-    rooms = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
-    return [*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in rooms)]
-
-
-def _api() -> dict[str, str]:
-    """Pages from the docstrings of these rooms."""
+def _rooms() -> list[tuple[str, list[str]]]:
+    """The rooms that others may want to call, with their modules: general ones, and the arithmetic
+    of papers."""
     import pkgutil
 
     import fedrepro
 
-    texts, names = {}, []
-    for room in _rooms():
+    other = {"drawings", "exhibits", *(name.rpartition(".")[2] for name in KINDS.values())}
+    folders = [folder for pack in packs().values() for folder in sorted(pack.iterdir())]
+    own = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
+    names = [*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in own)]
+    rooms = []
+    for room in names:
         base = Path(fedrepro.__path__[0], *room.split("."))
         inner = sorted(m.name for m in pkgutil.iter_modules([str(base)])) if base.is_dir() else []
-        modules = [f"fedrepro.{room}", *(f"fedrepro.{room}.{name}" for name in inner)]
-        if not base.is_dir() and not base.with_suffix(".py").exists():
-            continue
-        lines = [f"# fedrepro.{room}", ""]
-        for module in modules:
-            lines += [f"## {module}", ""] if module != modules[0] else []
-            lines += ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```", ""]
-        names.append(room.rpartition(".")[2])
-        texts[f"api/{names[-1]}.md"] = "\n".join(lines)
-    listed = "\n".join(names)
-    text = f"# API\n\nMade from docstrings.\n\n```{{toctree}}\n:titlesonly:\n\n{listed}\n```\n"
-    return texts | {"api/index.md": text}
+        if base.is_dir() or base.with_suffix(".py").exists():
+            name = f"fedrepro.{room}"
+            rooms.append((name, [name, *(f"{name}.{module}" for module in inner)]))
+    return rooms
 
 
 def _add_static(contents: Contents, charts: set[str]) -> None:
@@ -282,8 +289,10 @@ def _write(source: Contents, place: Path) -> None:
 
 
 def _copy(file: str | Path, place: str | Path) -> None:
-    """A file as it is, a drawing with fewer bytes."""
-    if Path(file).suffix == ".svg":
+    """A file as it is, a drawing with fewer bytes, a large table compressed."""
+    if Path(place).suffix == ".gz":
+        Path(place).write_bytes(gzip.compress(Path(file).read_bytes(), mtime=0))
+    elif Path(file).suffix == ".svg":
         Path(place).write_text(lighter(Path(file).read_text(encoding="utf-8")), encoding="utf-8")
     else:
         shutil.copyfile(file, place)
@@ -315,8 +324,8 @@ SETTINGS: dict[str, Any] = {
     "language": "en",
     "suppress_warnings": ["misc.highlighting_failure", "autodoc", "ref.python", "docutils"],
     "html_theme_options": {
-        "light_css_variables": {"color-brand-primary": "#0a4f86", "color-brand-content": "#0a4f86"},
-        "dark_css_variables": {"color-brand-primary": "#8cc8f5", "color-brand-content": "#8cc8f5"},
+        "light_css_variables": {"color-brand-primary": "#0b5c7a", "color-brand-content": "#0b5c7a"},
+        "dark_css_variables": {"color-brand-primary": "#7fcbe6", "color-brand-content": "#7fcbe6"},
     },
 }
 
@@ -367,7 +376,8 @@ def _mark_worded(app: object, doctree: Any) -> None:
     from docutils import nodes  # type: ignore[import-untyped]
 
     for table in doctree.findall(nodes.table):
-        last = [row[-1].astext() for body in table.findall(nodes.tbody) for row in body]
+        rows = [row for body in table.findall(nodes.tbody) for row in body]
+        last = [TAGS.sub("", row[-1].astext()) for row in rows]
         if max(map(len, last), default=0) > SENTENCE:
             table["classes"].append("worded")
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.drawings.tables import TextCell, TextTable, html_text
+from fedrepro.drawings.tables import TextCell, TextTable
 from fedrepro.numbers.costs import megabytes, seen, times
 from fedrepro.numbers.summary import ROUND, leading_columns
 from fedrepro.planning.drawing import final
-from fedrepro.site.cells import data_table, wide
 
 PLAIN = ("fedavg", "average")  # what others are measured by, the first that an exhibit has
 
@@ -92,13 +91,19 @@ def _seconds(
     return [value for token in settings if token not in others for value in seconds.get(token, ())]
 
 
-def costs_html(title: str, plain: str, costs: Sequence[MethodCosts]) -> str:
-    """A table in a fold whose head says who sends more or less; empty with nothing to compare.
+@dataclass(frozen=True)
+class CostTable:
+    """What the methods of an exhibit cost and see. head: who sends how many times as much."""
 
-    title: of the exhibit. plain, costs: of `costs_of`.
-    """
+    head: str
+    heads: list[str]
+    rows: list[list[str]]
+
+
+def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
+    """A table of what `costs_of` gives; None with nothing to compare."""
     if not costs:
-        return ""
+        return None
     columns: dict[str, Callable[[MethodCosts], str]] = {
         "Method": lambda method: method.label,
         "Clients send": lambda method: _range(method.sent, megabytes),
@@ -109,19 +114,10 @@ def costs_html(title: str, plain: str, costs: Sequence[MethodCosts]) -> str:
         "Seconds a trial": lambda method: _range(method.seconds, "{:.3g}".format),
         "It sees": lambda method: method.sees,
     }
-    cells = {head: [html_text(tell(method)) for method in costs] for head, tell in columns.items()}
-    heads = [
-        head for head, column in cells.items() if any(column)
-    ]  # what no method tells has no column
+    cells = {head: [tell(method) for method in costs] for head, tell in columns.items()}
+    heads = [head for head, column in cells.items() if any(column)]  # the others say nothing
     rows = [[cells[head][at] for head in heads] for at in range(len(costs))]
-    name = f"What the methods of {title} cost and see"
-    table = wide(data_table(heads, rows, name), name)
-    return (
-        f"<details><summary>{html_text(_head(plain, costs))}</summary>{table}"
-        '<p class="soft small">Clients send: all of them together in a run, to the server or to '
-        "neighbours; with several points the least and the most. Passes are those of clients over "
-        "their examples to answer what the server asks.</p></details>"
-    )
+    return CostTable(_head(plain, costs), heads, rows)
 
 
 def with_sent(

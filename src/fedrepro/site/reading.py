@@ -53,6 +53,7 @@ OF_CLAIMS = (
     *("check_verdict", "at", "value", "low", "high", "confidence", "bound", "points"),
     *("trials", "trials_needed", "missing", "reason"),
 )
+LARGE = 128 * 2**10  # bytes of a csv
 JUDGED_HERE = ("reproduced", *DIFFERENT, ONE, FEW, UNDECIDED, OPEN)
 
 
@@ -72,6 +73,12 @@ class Shown:
     @property
     def name(self) -> str:
         return self.key.partition("/")[2]
+
+    @property
+    def csv(self) -> str:
+        """The ending of its numbers on the site: large ones are compressed."""
+        large = Path(f"{self.files.base}.csv").stat().st_size > LARGE
+        return ".csv.gz" if large else ".csv"
 
     @property
     def is_table(self) -> bool:
@@ -125,11 +132,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class ShownBoard:
-    """A leaderboard: its json, its table, and measured seconds by how clients start and method."""
+    """A leaderboard: its json, its table, measured seconds by how clients start and method, and
+    the numbers of each scenario."""
 
     about: Mapping[str, Any]
     table: pd.DataFrame
     times: pd.DataFrame
+    scenarios: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def key(self) -> str:
@@ -259,11 +268,11 @@ def _board(drawn: Path) -> ShownBoard:
     base = drawn.with_name(drawn.name.removesuffix(".groups.svg"))
     beside = f"{base}.json"
     about = read_json_of(beside, {"key": str, "files": dict, "board": dict})
-    table, times = (
+    tables = (
         read_csv(read_checked(f"{base}{suffix}", about["files"][suffix], beside).decode())
-        for suffix in (".csv", ".times.csv")
+        for suffix in (".csv", ".times.csv", ".scenarios.csv")
     )
-    return ShownBoard(about, table, times)
+    return ShownBoard(about, *tables)
 
 
 def maps_of(folder: Path) -> list[dict[str, Any]]:

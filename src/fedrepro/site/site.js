@@ -78,12 +78,110 @@
 
   // ------------------------------------------------------- a place that a link names is opened
   function open() {
-    const id = decodeURIComponent(location.hash.slice(1));
-    const target = id && document.getElementById(id);
-    const near = target && (target.closest("details") ||
-      (target.closest("p") || target).nextElementSibling);
-    if (near && near.tagName === "DETAILS" && document.querySelector("dl.made")) near.open = true;
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let fold = target && target.closest("details");
+    if (!fold) return;
+    for (; fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    target.scrollIntoView();
   }
   window.addEventListener("hashchange", open);
   open();
+
+  // ------------------------------------------------------------ which method for which clients
+  const data = document.getElementById("choices");
+  function element(name, parts, kind) {
+    const made = document.createElement(name);
+    if (kind) made.className = kind;
+    (Array.isArray(parts) ? parts : [parts]).forEach(function (part) { made.append(part); });
+    return made;
+  }
+  function choose(form, known, place) {
+    const wanted = Object.fromEntries(new FormData(form));
+    const clients = Math.max(1, Number(wanted.clients) || 1);
+    // doublings of clients and of alpha, as in `fedrepro recommend`
+    function far(at) {
+      const doublings = Math.abs(Math.log2(clients / at.clients));
+      if (wanted.skew === "labels" || at.skew === "labels")
+        return doublings + (wanted.skew === at.skew ? 0 : known.unlike);
+      const alphas = [wanted.skew, at.skew].map(function (skew) {
+        return skew === "iid" ? known.iid : Math.min(Number(skew), known.iid);
+      });
+      return doublings + Math.abs(Math.log2(alphas[0] / alphas[1]));
+    }
+    const there = known.places.filter(function (at) { return at.starts === wanted.starts; });
+    const near = there.reduce(function (best, at) { return far(at) < far(best) ? at : best; });
+    const level = known.exchanges.indexOf(Number(wanted.exchanges));
+    const rows = near.answers[wanted.sends === "models" ? 1 : 0][level].filter(function (row) {
+      return (row[0] !== "public data" || wanted.sends === "public") &&
+        (row[0] !== known.several || wanted.several === "yes");
+    });
+    const lines = near.lines.filter(function (line) {
+      return !rows.some(function (row) { return row[1] === line[1]; });
+    });
+    const body = element("tbody", []);
+    rows.concat(lines).forEach(function (row, at) {
+      const ours = at < rows.length;
+      body.append(element("tr", [
+        element("td", ours ? row[0] : "to compare"),
+        element("th", row[1]),
+        element("td", [element("b", row[2].toFixed(2)), " ",
+          element("span", row[3].toFixed(2) + " to " + row[4].toFixed(2), "soft")]),
+        element("td", row[5]),
+        element("td", ours ? row[6].toFixed(1) + " ×" : "–"),
+        element("td", ours ? String(row[7]) : "–")
+      ], ours ? "" : "bound"));
+    });
+    const heads = ["What predicts", "Method", "Score, 95 %", "Accuracy, %", "Sends", "Exchanges"];
+    const table = element("table", [element("thead", element("tr", heads.map(function (head) {
+      return element("th", head);
+    }))), body], "plain");
+    const words = "fedrepro recommend --clients " + clients + " --skew " + wanted.skew +
+      " --exchanges " + wanted.exchanges + (wanted.starts === known.starts[0] ? "" : " --starts different") +
+      (wanted.sends === "models" ? " --only-models" : wanted.sends === "public" ? " --public images" : "");
+    const wide = element("div", table, "wide");
+    wide.tabIndex = 0;
+    wide.setAttribute("role", "region");
+    wide.setAttribute("aria-label", "methods for these clients");
+    const away = far(near);
+    place.replaceChildren(
+      element("p", ["Nearest on the leaderboard: " + near.names.join("; ") + "." + (away ? " That is " +
+        away.toFixed(1) + " doublings from your clients" + (away >= 3 ? ", so it says little of them." : ".") : "")], "soft small"),
+      wide, element("p", element("code", words), "small"));
+  }
+  if (data) {
+    const form = document.getElementById("chooser"), known = JSON.parse(data.textContent);
+    known.exchanges.forEach(function (count) {
+      const option = element("option", count === 1 ? "once" : "up to " + count + " times");
+      option.value = count;
+      form.elements.exchanges.append(option);
+    });
+    const again = function () { choose(form, known, document.getElementById("chosen")); };
+    form.addEventListener("input", again);
+    form.addEventListener("submit", function (event) { event.preventDefault(); });
+    form.hidden = false;
+    document.getElementById("by-place").hidden = true;
+    again();
+  }
+
+  // ---------------------------------------------------------------- what a found page says there
+  const results = document.getElementById("search-results");
+  if (results) {
+    const words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/);
+    const excerpt = function (item) {
+      const link = item.querySelector("a");
+      if (!link || item.dataset.told) return;
+      item.dataset.told = "yes";
+      const name = link.getAttribute("href").split(/[?#]/)[0];
+      const text = (window.fedreproExcerpts || {})[name] || "";
+      const places = words.map(function (word) { return text.toLowerCase().indexOf(word); });
+      const at = Math.min.apply(null, places.filter(function (found) { return found > 0; }).concat(text.length));
+      const from = at < text.length ? Math.max(0, at - 70) : 0;
+      if (text) item.append(element("p", (from ? "… " : "") + text.slice(from, from + 220) + " …", "soft small"));
+    };
+    const all = function () { results.querySelectorAll("li").forEach(excerpt); };
+    script("excerpts.js").then(function () {
+      new MutationObserver(all).observe(results, { childList: true, subtree: true });
+      all();
+    });
+  }
 })();

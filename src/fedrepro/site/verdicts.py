@@ -1,4 +1,4 @@
-"""Words on printed values and claims, each with a sign and a colour, counted and drawn as a bar.
+"""Words on printed values, claims and methods, each with a sign and a colour, and counted.
 
 Colours are those of Okabe and Ito, which people of any colour vision tell apart; the sign says the
 same without colour.
@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedrepro.drawings.tables import html_text
 from fedrepro.verdicts.counted import standing
 from fedrepro.verdicts.published import AGAIN, ELSEWHERE
 
@@ -61,17 +60,12 @@ CLAIMS = {
     "not run": Word("–", "blank", "Nothing of what it needs has been run."),
     "no verdict": Word("·", "grey", "It says nothing that a run could contradict."),
 }
-# of a bar and of a number on it
-FILLS = {
-    "good": ("#0072b2", "#fff"),
-    "sky": ("#56b4e9", "#14161a"),
-    "bad": ("#b04e00", "#fff"),
-    "violet": ("#85517a", "#fff"),
-    "amber": ("#e69f00", "#14161a"),
-    "grey": ("#656b75", "#fff"),
-    "ash": ("#9aa1ab", "#14161a"),
-    "blank": ("#d0d3d8", "#14161a"),
-    "pale": ("#9fcdea", "#14161a"),
+BOARD = {
+    "better": Word("▲", "sky", "One test of all pairs shows it to be above the best client alone."),
+    "worse": Word("▼", "bad", "The test shows it to be below the best client alone."),
+    "not shown": Word(
+        "·", "grey", "The test shows neither, which does not mean that both are alike."
+    ),
 }
 UNKNOWN = Word("·", "grey", "")
 
@@ -112,115 +106,51 @@ def of_claims(claims: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, int]:
     return counted([checks[0]["verdict"] for checks in claims], CLAIMS)
 
 
-def bar(counts: Mapping[str, int], known: Mapping[str, Word], title: str) -> str:
-    """A stacked bar, and under it the same as a list of words and numbers."""
-    whole = sum(counts.values())
-    if not whole:
-        return ""
-    parts, items = [], []
-    for name, count in counts.items():
-        word = known.get(name, UNKNOWN)
-        share = 100 * count / whole
-        text = f"{count} {name}"
-        inside = f"{word.sign}&nbsp;{count}" if share >= 7 else ""
-        small = " small" if share < 14 else ""  # no room for its number on a phone
-        parts.append(
-            f'<span class="part {word.colour}{small}" style="width:{share:.2f}%" '
-            f'title="{html_text(f"{text}. {word.told}")}">{inside}</span>'
-        )
-        items.append(
-            f'<li><span class="sign {word.colour}">{word.sign}</span> {html_text(text)}</li>'
-        )
-    return (
-        f'<div class="bar-row"><p class="bar-title">{html_text(title)}</p>'
-        f'<div class="bar" aria-hidden="true">{"".join(parts)}</div>'
-        f'<ul class="bar-words">{"".join(items)}</ul></div>'
-    )
+def slug(name: str) -> str:
+    """The anchor of a word in the glossary."""
+    return name.replace(" ", "-")
 
 
-def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Claims by verdict as an svg of its own, a bar a paper: for pages that have no styles."""
-    wide, left, step = 760.0, 100.0, 44.0
-    used = {word for verdicts in counts.values() for word in verdicts}
-    parts, words = [], [name for name in CLAIMS if name in used]
-    high = step * len(counts) + 22 + 22 * -(-len(words) // 4)
-    for at, (name, by_verdict) in enumerate(counts.items()):
-        x, y = left, 10 + step * at
-        parts.append(f'<text x="0" y="{y + 21:g}" font-weight="600">{html_text(name)}</text>')
-        for word, count in by_verdict.items():
-            known = word_of_claim(word)
-            width = (wide - left) * count / sum(by_verdict.values())
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y:g}" width="{width - 1:.1f}" height="32" '
-                f'fill="{FILLS[known.colour][0]}"><title>{count} {word}</title></rect>'
-                f'<text x="{x + width / 2:.1f}" y="{y + 21:g}" text-anchor="middle" '
-                f'fill="{FILLS[known.colour][1]}">{count}</text>'
-            )
-            x += width
-    for at, word in enumerate(words):
-        x, y, known = 10 + 190 * (at % 4), step * len(counts) + 18 + 22 * (at // 4), CLAIMS[word]
-        parts.append(
-            f'<rect x="{x}" y="{y:g}" width="12" height="12" '
-            f'fill="{FILLS[known.colour][0]}"/><text x="{x + 17}" y="{y + 11:g}">{word}</text>'
-        )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" '
-        'font-family="sans-serif" font-size="14" role="img">'
-        f"<title>Claims by verdict, a bar a paper</title>"
-        f'<rect width="{wide:g}" height="{high:g}" fill="#fff"/>{"".join(parts)}</svg>\n'
-    )
+def glossary() -> list[tuple[str, Word, list[tuple[str, str]]]]:
+    """Every word with its sign, and what it means of numbers, of claims and of methods."""
+    kinds = {"a printed number": PRINTED, "a claim": CLAIMS, "a method on the leaderboard": BOARD}
+    words = dict.fromkeys(word for known in kinds.values() for word in known)
+    return [
+        (word, next(known[word] for known in kinds.values() if word in known),
+         [(of, known[word].told) for of, known in kinds.items() if word in known])
+        for word in words
+    ]  # fmt: skip
 
 
-def beside(rows: Sequence[Mapping[str, str]]) -> str:
-    """Ours over print of every value that has both, a row an exhibit: for papers without a figure.
+@dataclass(frozen=True)
+class Dots:
+    """Ours over print of each value, a row an exhibit: (name, height, [(x, text, colour)])."""
+
+    high: float
+    ticks: list[tuple[float, str]]
+    rows: list[tuple[str, float, list[tuple[float, str, str]]]]
+
+
+def beside(rows: Sequence[Mapping[str, str]]) -> Dots | None:
+    """Ours over print of every value that has both: for papers without a figure.
 
     The axis is a logarithm from a quarter to four times; what was not reached stands at its end.
     """
-    wide, left, step = 420.0, 132.0, 26.0
-    by_exhibit: dict[str, list[tuple[float, str]]] = {}
-    for row in rows:
-        if row["mean"] and float(row["printed"]) > 0 and row["verdict"] not in ("taken over",):
-            share = float(row["mean"]) / float(row["printed"])
-            by_exhibit.setdefault(row["exhibit"], []).append((share, verdict_of(row)))
-    if not by_exhibit:
-        return ""
+    left, reach, step = 142.0, 268.0, 26.0
+    by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
 
     def x(share: float) -> float:
         at = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
-        return left + 10 + (wide - left - 20) * (at + 2) / 4
+        return left + reach * (at + 2) / 4
 
-    high = step * len(by_exhibit) + 40
-    parts = [
-        f'<line class="{"same" if share == 1 else "tick"}" x1="{x(share):.1f}" x2="{x(share):.1f}" '
-        f'y1="4" y2="{high - 34:g}"/><text x="{x(share):.1f}" y="{high - 20:g}" '
-        f'text-anchor="middle">{label}</text>'
-        for share, label in ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
-    ]
-    for at, (name, values) in enumerate(by_exhibit.items()):
-        y = 14 + step * at
-        parts.append(f'<text x="0" y="{y + 4:g}">{html_text(name)}</text>')
-        for share, word in values:
+    for row in rows:
+        if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
+            share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
             text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
-            colour = word_of_value(word).colour
-            parts.append(
-                f'<circle class="{colour}" cx="{x(share):.1f}" cy="{y:g}" r="5">'
-                f"<title>{html_text(name)}: {text}, {word}</title></circle>"
-            )
-    parts.append(
-        f'<text x="{x(1.0):.1f}" y="{high - 4:g}" text-anchor="middle">ours over print, a dot a '
-        "printed number</text>"
-    )
-    whole = sum(map(len, by_exhibit.values()))
-    return (
-        f'<svg class="beside" viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{whole} '
-        f'printed numbers of {len(by_exhibit)} exhibits, ours over print">{"".join(parts)}</svg>'
-    )
-
-
-def legend(known: Mapping[str, Word]) -> str:
-    """What each word means."""
-    items = "".join(
-        f'<li><span class="sign {word.colour}">{word.sign}</span> <b>{name}</b>: {word.told}</li>'
-        for name, word in known.items()
-    )
-    return f'<ul class="legend">{items}</ul>'
+            dot = (x(share), f"{row['exhibit']}: {text}, {word}", word_of_value(word).colour)
+            by_exhibit.setdefault(row["exhibit"], []).append(dot)
+    if not by_exhibit:
+        return None
+    ticks = ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
+    lines = [(name, 14 + step * at, dots) for at, (name, dots) in enumerate(by_exhibit.items())]
+    return Dots(step * len(lines) + 40, [(x(share), label) for share, label in ticks], lines)

@@ -136,6 +136,7 @@ def test_its_steps_are_those_of_every_processor():
     assert matched_digests.digests() == STORED
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_narrow_vectors_give_the_same_bytes():
     env = os.environ | NAMED

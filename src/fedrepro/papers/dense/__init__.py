@@ -6,3 +6,5 @@ seeds nor its networks are given.
 """
 
 NAME = "DENSE"
+LINK = "https://arxiv.org/abs/2112.12371"
+PART = "one table, in part"

@@ -3,3 +3,4 @@ Ramage, Hampson, Agüera y Arcas; AISTATS 2017. Its method is a general one: oth
 """
 
 NAME = "FedAvg"
+LINK = "https://arxiv.org/abs/1602.05629"

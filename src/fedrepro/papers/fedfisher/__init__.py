@@ -5,3 +5,5 @@ code by others (github.com/Ziqi-Gao/FedFisher, commit 910424f, results/table2), 
 """
 
 NAME = "FedFisher"
+LINK = "https://arxiv.org/abs/2403.12329"
+PART = "one table, rerun by others"

@@ -6,3 +6,5 @@ Settings are of its authors' code (github.com/lebronlambert/FedLPA_NeurIPS2024, 
 """
 
 NAME = "FedLPA"
+LINK = "https://arxiv.org/abs/2310.00339"
+PART = "one table, one trial of three"

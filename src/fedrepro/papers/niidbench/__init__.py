@@ -6,3 +6,5 @@ digit. The tables of the paper itself were not to be read here.
 """
 
 NAME = "NIID-Bench"
+LINK = "https://arxiv.org/abs/2102.02079"
+PART = "four of seven exhibits, one trial of three"

@@ -4,3 +4,4 @@ submitted to ICLR 2019. Its method is a general one: the leaderboard has it too.
 
 NAME = "PFNM"
 PICTURE = "figure-2b"
+LINK = "https://arxiv.org/abs/1905.12022"

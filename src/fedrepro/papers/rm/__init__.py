@@ -2,3 +2,4 @@
 
 NAME = "RM+AH"
 PICTURE = "figure-3"
+LINK = "https://arxiv.org/abs/1912.13075"

@@ -1,0 +1,106 @@
+"""Which method to take, for a page: the answers of `fedrepro recommend`, worked out beforehand.
+
+A page cannot compute a test of scores. So each scenario of the leaderboard is asked for as if it
+were somebody's own, with every need that tells methods apart; the page's script finds the nearest
+one by the rule of `recommended.distance`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from fedrepro.numbers.board import ALL, SEVERAL, STARTS
+from fedrepro.numbers.recommended import (
+    IID_ALPHA,
+    UNLIKE,
+    Taken,
+    Wanted,
+    models_suffice,
+    recommend_from,
+    skew_of,
+)
+from fedrepro.site.reading import ShownBoard
+
+# what an answer rests on: columns of the leaderboard, and metrics of its scenarios
+READ = (
+    *("starts", "data", "class", "method", "exchanges", "networks", "bytes_up", "sees"),
+    *("clients_also_send", "computed"),
+)
+MEASURED = ("score", "accuracy", "bytes_up", "exchanges", "networks")
+LINES = ("best client", "FedAvg")  # what a choice is read against
+
+
+def choices(shown: ShownBoard) -> dict[str, Any]:
+    """The data of the chooser, for json.
+
+    exchanges: how often clients answer, each a number from which more methods can be taken.
+    places: number of clients, skew, how clients start, the scenarios, and answers by `models only`
+    (no, yes) and by exchanges: class, method, score, ends, accuracy in percent, bytes as a multiple
+    of the models, exchanges. lines: the same of what these are read against.
+    """
+    table = shown.table[[name for name in READ if name in shown.table]]
+    cases = shown.scenarios[shown.scenarios["metric"].isin(MEASURED)]
+    cases = cases[cases["case"] != ALL].assign(skew=cases["case"].astype(str).map(skew_of))
+    asked = sorted({max(1, math.ceil(value)) for value in table["exchanges"].dropna()})
+    groups = cases.groupby(["starts", "clients", "skew"], sort=False)
+    places = [_answers(table, rows, asked, shown.key) for _, rows in groups]
+    places.sort(key=lambda place: (STARTS.index(place["starts"]), place["clients"], place["skew"]))
+    rule = {"iid": IID_ALPHA, "unlike": UNLIKE, "several": SEVERAL}
+    return {**rule, "starts": list(STARTS), "exchanges": asked, "places": places}
+
+
+def _answers(table: Any, cases: Any, asked: list[int], board: str) -> dict[str, Any]:
+    """What is recommended where a client's own setting is that of these scenarios."""
+    first = cases.iloc[0]
+    place = {"starts": first["starts"], "clients": int(first["clients"]), "skew": first["skew"]}
+    one_start, found = first["starts"] == STARTS[0], {}
+    answers: list[list[Any]] = [[], []]
+    for only_models, exchanges in itertools.product((False, True), asked):
+        key = frozenset(  # what fewer exchanges leave open has the same answer
+            row["method"]
+            for row in table.to_dict("records")
+            if row["exchanges"] <= exchanges and (not only_models or models_suffice(row))
+        )
+        if key not in found:
+            own = place["clients"], place["skew"], exchanges
+            wanted = Wanted(*own, True, one_start, only_models)
+            found[key] = recommend_from(wanted, table, cases, board)
+        answers[only_models].append([_told(entry) for entry in found[key].choices])
+    any_one = next(iter(found.values()))
+    lines = [_told(entry) for entry in any_one.lines if entry.method in LINES]
+    return {**place, "names": list(any_one.scenarios), "answers": answers, "lines": lines}
+
+
+def _told(entry: Taken) -> list[Any]:
+    known = [100 * share for share in entry.accuracy if not math.isnan(share)]
+    accuracy = f"{sum(known) / len(known):.1f}" if known else ""
+    numbers = (round(value, 2) for value in (entry.score, entry.low, entry.high))
+    costs = (round(float(str(entry.costs[name])), 1) for name in ("bytes_up", "exchanges"))
+    return [entry.kind, entry.method, *numbers, accuracy, *costs]
+
+
+def by_place(data: dict[str, Any]) -> list[list[str]]:
+    """The chooser's answers for those without JavaScript: a row a place, for one exchange.
+
+    Clients; skew; starts; one network if models alone are sent; one network; several networks.
+    """
+
+    def named(rows: list[list[Any]], several: bool) -> str:
+        names = [
+            row[1] for row in rows if (row[0] == SEVERAL) == several and row[0] != "public data"
+        ]
+        return ", ".join(names) or "–"
+
+    return [
+        [
+            str(place["clients"]),
+            place["skew"] if not place["skew"][0].isdigit() else f"Dirichlet {place['skew']}",
+            place["starts"],
+            named(place["answers"][1][0], False),
+            named(place["answers"][0][0], False),
+            named(place["answers"][0][0], True),
+        ]
+        for place in data["places"]
+    ]

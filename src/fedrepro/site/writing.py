@@ -1,0 +1,32 @@
+"""Pages from templates: markdown with parts of html, in which every text is escaped."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.drawings.tables import environment, html_text
+from fedrepro.site.verdicts import UNKNOWN, slug, word_of_claim
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+@cache
+def _templates() -> Environment:
+    made = environment(html_text, "fedrepro.site", "fedrepro.drawings")
+    made.globals |= {"slug": slug, "unknown": UNKNOWN, "word_of_claim": word_of_claim}
+    return made
+
+
+def page(template: str, *, up: str = "", **given: Any) -> str:
+    """A page, or a part of one. up: from its folder to the site's first one; given: its data."""
+    return _templates().get_template(template).render(up=up, **given)
+
+
+def marked(text: str) -> Markup:
+    """Text that is markdown, or html, already."""
+    from markupsafe import Markup
+
+    return Markup(text)
