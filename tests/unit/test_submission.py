@@ -69,15 +69,12 @@ exhibits:
 @contextmanager
 def working_in(place: Path) -> Iterator[Path]:
     """In a folder, with what its configuration names and nothing else."""
-    before = os.environ.pop(outside.NAMED, None)
-    with chdir(place):
+    with chdir(place), pytest.MonkeyPatch.context() as patch:
+        patch.setenv(outside.NAMED, "")  # and back to what it was
+        del os.environ[outside.NAMED]
         name_configured()
         yield place
-    outside.name_files([])
     components("method")
-    del os.environ[outside.NAMED]
-    if before is not None:
-        os.environ[outside.NAMED] = before
 
 
 def computed(place: Path) -> None:
@@ -112,32 +109,28 @@ def kept(tmp_path) -> Iterator[Path]:
         yield place
 
 
-def metrics() -> list[str]:
-    return sorted(str(path.relative_to(PLACE)) for path in PLACE.glob("results/**/metrics.parquet"))
-
-
-def says(**changes: object) -> None:
-    """Rewrite entry.json with other words."""
-    write_json(PLACE / "entry.json", read_json(PLACE / "entry.json") | changes)
+def rewritten(name: str, **changes: object) -> None:
+    """A json of the entry with other words."""
+    write_json(PLACE / name, read_json(PLACE / name) | changes)
 
 
 def with_number(value: float) -> None:
     """Rewrite the first accuracy, as fedrepro itself would have written it."""
-    path = metrics()[0]
-    with chdir(PLACE):
-        source, table = read_source(path), read_table(path, "metrics")
-        values = table["value"].to_pylist()
-        values[table["metric"].to_pylist().index("accuracy")] = value
-        column = table.column_names.index("value")
-        table = table.set_column(column, "value", pa.array(values, pa.float64()))
-        write_table(path, table.replace_schema_metadata(), "metrics", source)
+    path = min(PLACE.glob("results/**/metrics.parquet"))
+    source, table = read_source(path), read_table(path, "metrics")
+    values = table["value"].to_pylist()
+    values[table["metric"].to_pylist().index("accuracy")] = value
+    column = table.column_names.index("value")
+    table = table.set_column(column, "value", pa.array(values, pa.float64()))
+    write_table(path, table.replace_schema_metadata(), "metrics", source)
 
 
 def redrawn() -> None:
     """Draw the entry's exhibit again, from metrics that may have been altered."""
     entry = entries.read_entry(PLACE)
     outside.name_files([str(PLACE.absolute() / "median.py")])
-    plan = Plan(entry.config(), {"mini": entries.alone(load_exhibits()["mini"], SAYS)}, "tiny")
+    file = entries.alone(load_exhibits()["mini"], entry.says)
+    plan = Plan(entry.config(), {"mini": file}, "tiny")
     with chdir(PLACE):
         exhibit.run("mini/1-digits", plan, Path("mini/1-digits"))
     outside.name_files([])
@@ -163,6 +156,10 @@ def test_an_altered_number_is_found_out_also_where_all_else_follows_from_it(kept
     assert "1-digits.csv does not follow from the entry's metrics" in capsys.readouterr().out
     redrawn()
     assert verified("--runs", "0") == 0
+    methods = read_json(PLACE / "mini/1-digits.json")["methods"]
+    rewritten("mini/1-digits.json", methods=[methods[0] | {"sends": "nothing"}])
+    assert verified("--runs", "0") == 1
+    assert "1-digits.json does not follow" in capsys.readouterr().out
     assert verified("--runs", "all") == 1
     said = capsys.readouterr().out
     assert "accuracy: 0.987 in the entry, 0." in said
@@ -184,7 +181,7 @@ def test_a_method_that_fails_does_not_hold(kept, capsys):
         ({"says": SAYS | {"epochs": 3}}, "cannot set 'epochs', by which it would stand on another"),
         ({"says": SAYS | {"reference": True}}, "cannot set 'reference'"),
         ({"says": {"name": "medina"}}, "unknown method 'medina'"),
-        ({"seed": 1}, r"results/tiny/aggregate/digits-median-.*metrics\.parquet is missing"),
+        ({"seed": 1}, "lacks results/tiny/aggregate/digits-median-.*, which its exhibits"),
         ({"exhibits": ["mini/1-letters"]}, "unknown exhibit 'mini/1-letters'"),
         ({"exhibits": ["minor/1-digits"]}, "unknown leaderboard 'minor'"),
         ({"file": "../median.py"}, r"entry\.json, file: string should match"),
@@ -192,13 +189,13 @@ def test_a_method_that_fails_does_not_hold(kept, capsys):
     ],
 )
 def test_what_cannot_be_verified_is_a_sentence(kept, changes, why):
-    says(**changes)
+    rewritten("entry.json", **changes)
     with pytest.raises(FedreproError, match=why):
         entries.verify(PLACE, 0, 0)
 
 
 def test_a_method_of_a_package_needs_no_file(kept, tmp_path):
-    says(says={"name": "average", "label": "mine"}, file="")
+    rewritten("entry.json", says={"name": "average", "label": "mine"}, file="")
     entry = entries.read_entry(PLACE)
     with entries._planned(entry, PLACE, tmp_path / "run") as plan:
         assert len(entries.metrics_of(plan, entry.exhibits)) == 2
@@ -249,10 +246,9 @@ def test_an_entry_with_the_label_of_another_method_or_at_no_leaderboard_is_refus
     with pytest.raises(FedreproError, match="lies at no leaderboard: move it to"):
         entries.enter(Path("aside"), verdict, 0)
     Path("aside").rename(PLACE)
-    tables = PLACE.glob("mini/1-digits*.csv")
-    for path in tables:
-        path.write_text(path.read_text().replace(SAYS["label"], "FedAvg"))
-    with pytest.raises(FedreproError):
+    rewritten("entry.json", says=SAYS | {"label": "FedAvg"})
+    redrawn()
+    with pytest.raises(FedreproError, match="'FedAvg', as another method of the leaderboard"):
         entries.enter(PLACE, verdict, 0)
     assert not (PLACE / "verdict.json").exists()
 

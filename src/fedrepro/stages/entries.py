@@ -255,6 +255,11 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
         paths = metrics_of(plan, entry.exhibits)
+        if lacking := [path for path in paths if not (folder / path).exists()]:
+            raise FedreproError(
+                f"{folder} lacks {lacking[0]}, which its exhibits have with the settings and the "
+                "seed that it says: submit it again from the folder that computed it"
+            )
         differing = []
         with contextlib.chdir(folder):
             for key in entry.exhibits:
@@ -280,7 +285,8 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
             if not (work / "run" / path).exists():
                 differing.append(f"{path}: {failed}")
             elif why := _difference(_read(work / "run", path), _read(folder, path)):
-                differing.append(f"{path}: {why}")
+                failures = read_source(work / "run" / path).get("failed", ())
+                differing.append(f"{path}: {'; '.join(failures) or why}")
         if drawn and differing:
             differing += _elsewhere(entry)
     return Verdict(len(paths), drawn, differing)
