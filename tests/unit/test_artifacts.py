@@ -117,8 +117,6 @@ def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
     (tmp_path / "data").mkdir()
     (tmp_path / "raw.svg").write_text("kept")
     (tmp_path / "link").symlink_to("data")
-    (tmp_path / "methods.py").write_text("kept")
-    (tmp_path / "methods.json").symlink_to("methods.py")
     monkeypatch.setattr("fedrepro.cli.draw.raw_files", lambda _: ["raw.svg"])
     job = {"stage": "prepare", "dataset": {"name": "digits"}, "raw": "data"}
     onto = {out: ["job", json.dumps(job | {"out": out})] for out in ("data", "link")}
@@ -135,12 +133,10 @@ def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
             ["draw", "partition", "iid+clients~3", "--raw", ".", "--out", "raw.svg"],
             "this command reads it",
         ),
-        (["describe", "methods.py", "methods.json"], "this command reads it, which is methods.py"),
-        (["submit", "--out", "methods.py"], "its name must end in .zip"),
     ):
         assert main(command) == 2
         assert sentence in capsys.readouterr().err
-    assert (tmp_path / "raw.svg").read_text() == (tmp_path / "methods.py").read_text() == "kept"
+    assert (tmp_path / "raw.svg").read_text() == "kept"
     assert not any((tmp_path / "data").iterdir())
 
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
 from fedrepro.drawings.board import DRAWN, bytes_up, pictures, skew
 from fedrepro.drawings.canvas import rules
 from fedrepro.numbers.board import Entered, Ground, Row, ground, rows_of
@@ -19,12 +18,12 @@ from fedrepro.numbers.board_tables import _costs_there, leaderboard, scenarios, 
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.boards import ground_of, part_keys, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
-from fedrepro.planning.entered import entry_plan
 from fedrepro.planning.plan import Plan
 from fedrepro.record.sentences import filled
 from fedrepro.site.boards import answer, made_from, superseded_by
 from fedrepro.site.pages import board_part
 from fedrepro.site.reading import ShownBoard
+from fedrepro.stages.entries import alone
 
 ROOT = Path(__file__).parents[2]
 BOARD = Board(title="a board", baseline="average", ceiling="pooled", line="best")
@@ -510,8 +509,6 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange(scale):
     assert "mine" in {m.label for m in plan.exhibit("arena/rounds").measures}
     once = planned({"name": "fedavg", "label": "mine", "rounds": 1, "fraction": 1.0})
     assert not once.without
-    item = components("method")["fedavg"]
+    entry = Plan(Config(), {"arena": alone(file, {"name": "fedavg", "rounds": 20})}, scale)
     with pytest.raises(FedreproError, match="compares methods of one exchange"):
-        entry_plan(file, {"name": "fedavg", "rounds": 20}, item, scale, Config()).exhibit(
-            min(parts)
-        )
+        entry.exhibit(min(parts))

@@ -13,7 +13,7 @@ import typer
 from fedrepro import __version__
 from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
-from fedrepro.cli.entries import describe, submit, verify
+from fedrepro.cli.entries import submit, verify
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
@@ -243,7 +243,6 @@ for command in (record, redraw):
     app.command()(command)
 app.command()(submit)
 app.command()(verify)
-app.command(hidden=True)(describe)
 
 
 def _text(path: Path) -> str:

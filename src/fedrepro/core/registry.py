@@ -12,8 +12,7 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -131,20 +130,6 @@ def components(kind: str) -> dict[str, Component]:
             importlib.import_module(module)
     _bring_outside()
     return _found[kind]
-
-
-@contextmanager
-def beside(item: Component) -> Iterator[None]:
-    """Meanwhile this component is among those of its kind. Errors: FedreproError if its name is
-    taken."""
-    registered = components(item.kind)
-    if item.name in registered:
-        raise FedreproError(f"a {item.kind} '{item.name}' is there already: it needs another name")
-    registered[item.name] = item
-    try:
-        yield
-    finally:
-        del registered[item.name]
 
 
 def model_in(word: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import sha256
 from pathlib import Path
 
 from fedrepro.core.artifacts import (
@@ -21,8 +21,7 @@ from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import ExhibitFile
 
-ARCHIVE = "entry.zip"  # of an entry, in its folder
-VERDICT = "verdict.json"
+ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
 
 
 def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
@@ -41,15 +40,26 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
     return reports / paper / f"{version}.entries"
 
 
+def digests_of(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files of an entry by name, its verdict aside."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
+    return {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
+    }
+
+
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Entered]:
-    """The entries that are there. Errors: FedreproError for one that is damaged."""
+    """The entries that are there. Errors: FedreproError for one that is damaged, or was changed
+    after its verdict."""
     entries = []
-    for place in sorted(entries_folder(reports, paper, version).glob(f"*/{VERDICT}")):
-        verdict = read_json_of(place, {"status": str, "exhibits": list, "archive": str})
-        if hashlib.sha256((place.parent / ARCHIVE).read_bytes()).hexdigest() != verdict["archive"]:
-            raise damaged(place.parent / ARCHIVE, "it is not the archive of its verdict")
-        parts = [open_exhibit(place.parent, key, scale) for key in verdict["exhibits"]]
-        entries.append(Entered(VERIFIED if verdict["status"] == VERIFIED else REPORTED, parts))
+    for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
+        folder, verdict = path.parent, path.with_name(VERDICT)
+        verified = verdict.exists()
+        if verified and read_json_of(verdict, {"files": dict})["files"] != digests_of(folder):
+            raise damaged(folder, "it is not what its verdict is of")
+        keys = read_json_of(path, {"exhibits": list})["exhibits"]
+        parts = [open_exhibit(folder, key, scale) for key in keys]
+        entries.append(Entered(VERIFIED if verified else REPORTED, parts))
     return entries
 
 

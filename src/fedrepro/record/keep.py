@@ -60,9 +60,9 @@ def record(
             f"make them with: snakemake --cores 2 reports/{scale}/index.html"
         )
     recorded = Recorded()
-    read = {key: _read(scale, key, source, recorded.warnings) for key in keys}
+    read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
     for key, contents in read.items():
-        recorded.files.extend(_write(target / scale / key, contents))
+        recorded.files.extend(write_kept(target / scale / key, contents))
     papers = dict.fromkeys(key.partition("/")[0] for key in keys)
     recorded.files.extend(path for paper in papers for path in _judge(scale, paper, target))
     recorded.files.extend(path for paper in papers for path in _ranked(scale, paper, target))
@@ -93,10 +93,12 @@ def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
     return write_boards(file, scale, target / scale) if file.boards else []
 
 
-def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """The files of one exhibit by suffix, checked, with its json at the end.
+def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
+    """Read what is kept of an exhibit of `<source>/<scale>`: its files by suffix, checked, with the
+    json at the end.
 
-    A table with a heading and no row is kept as its heading, in the json.
+    A table with a heading and no row is kept as its heading, in the json. What a reader should know
+    is added to `warnings`. Errors: FedreproError for a missing or damaged file.
     """
     files = open_exhibit(source / scale, key, scale)
     for suffix in files.suffixes:
@@ -175,8 +177,8 @@ def _root(base: Path, key: str) -> Path:
     return base.parents[len(Path(key).parts) + 1]
 
 
-def _write(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """All files of one exhibit, or none: they are renamed only when all have been written.
+def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write all files of one exhibit, or none: they are renamed when all have been written.
 
     The json goes first and comes back last, so what a kill in between leaves has none and does not
     pass for recorded.
