@@ -359,6 +359,9 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
     for key, value in data.items():
         if key in SPECS:
             specs[key] = read_spec(key, value, where)
+            # a run in rounds may have settings of its training
+            if key in SCENARIO and (key != "training" or data.get("stage") == "train"):
+                _require_one(specs[key], where)
         elif key in READ:
             try:
                 values[key] = READ[key](value)
@@ -370,6 +373,16 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
         if not values.get(key):
             raise FedreproError(f"{where}: the key '{key}' is missing")
     return Job(specs=specs, **values)
+
+
+def _require_one(spec: Spec, where: str) -> None:
+    """Errors: FedreproError for a component of a scenario with several values of a parameter."""
+    for name, value in spec.values.items():
+        if isinstance(value, tuple) and not spec.component.params[name].many:
+            raise FedreproError(
+                f"{where}: {spec.component.kind} '{spec.name}' takes one value of '{name}', not "
+                f"{shown(list(value))}"
+            )
 
 
 # --------------------------------------------------------------------------- the jobs of a scale
