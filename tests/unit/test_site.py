@@ -282,9 +282,9 @@ def test_a_method_that_sends_twice_as_much_is_told_in_the_head():
 
 def test_seconds_of_a_method_are_those_of_its_settings(tmp_path):
     rows = {"trial": [0, 1, 0], "method": ["a", "a", "b+c~1"], "seconds": [1.0, 3.0, 5.0]}
-    write_table(tmp_path / "one.parquet", rows, "timings", {})
-    write_table(tmp_path / "two.parquet", {"trial": [0], "seconds": [9.0]}, "timings", {})
-    paths = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
+    paths = [tmp_path / stage / "job/timings.parquet" for stage in ("aggregate", "train")]
+    write_table(paths[0], rows, "timings", {})
+    write_table(paths[1], {"trial": [0], "seconds": [9.0]}, "timings", {})
     seconds = seconds_by_setting(paths)
     assert seconds == {"a": [2.0], "b+c~1": [5.0]}
     shown = shown_of(KEY)
