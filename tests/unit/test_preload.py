@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedrepro.cli import preload, preloaded
+from fedrepro.core.arithmetic import BRANCHES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hands over on Linux only")
 ROOT = Path(__file__).parents[2]
@@ -202,3 +203,15 @@ def test_no_thread_but_a_harmless_one_is_there_at_a_fork():
     env = {**os.environ, **{f"{n}_NUM_THREADS": "1" for n in ("OMP", "MKL", "OPENBLAS")}}
     done = subprocess.run([sys.executable, "-c", words], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_far_end_pins_libraries_before_they_are_loaded():
+    """Else it is of another arithmetic than its jobs, and none of them is handed over."""
+    env = {name: value for name, value in os.environ.items() if name not in BRANCHES}
+    far = preload.FAR_END.rpartition("\n")[0] + "\nprint(arithmetic.taken())"
+    near = "from fedrepro.core import arithmetic; print(arithmetic.pin())"
+    far_said, near_said = (
+        subprocess.run([sys.executable, "-P", "-c", code], env=env, stdout=subprocess.PIPE).stdout
+        for code in (far, near)
+    )
+    assert far_said == near_said != b""

@@ -44,6 +44,12 @@ HARMLESS_THREADS = {"jemalloc_bg_thd"}  # sleeps, and jemalloc itself takes care
 FEW = 3  # jobs: to load everything takes 3 s of processor time, to start fewer jobs takes less
 PATIENCE = 5.0  # seconds for a request
 PR_SET_PDEATHSIG = 1
+# libraries read their branches when they are loaded, and some are with this module
+FAR_END = """import sys
+from fedrepro.core import arithmetic
+arithmetic.pin()
+from fedrepro.cli.preload import main
+main(*map(int, sys.argv[1:]))"""
 
 
 def start(jobs: int) -> int | None:
@@ -64,7 +70,7 @@ def start(jobs: int) -> int | None:
         listener.listen(64)
         given = listener.fileno(), reading
         subprocess.Popen(
-            [sys.executable, "-P", "-m", "fedrepro.cli.preload", *map(str, given)],
+            [sys.executable, "-P", "-c", FAR_END, *map(str, given)],
             pass_fds=given,
             env={**os.environ, **one_thread},
             stdin=subprocess.DEVNULL,
@@ -195,7 +201,3 @@ def main(listening: int, lifeline: int) -> None:
     provenance.versions()  # jobs find the answer
     gc.freeze()  # collecting in a child would copy every page it looks at
     serve(None)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
