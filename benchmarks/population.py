@@ -113,7 +113,8 @@ def one(method: str, clients: int, count: int) -> None:
     import torch
 
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job
+    from fedrepro.planning.runs import Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
     from fedrepro.stages.progress import Keeper
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from fedrepro.core.artifacts import save_state
+from fedrepro.core.states import save_state
 from fedrepro.stages import progress
 
 

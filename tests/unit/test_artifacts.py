@@ -22,13 +22,11 @@ from fedrepro.cli.main import main
 from fedrepro.core import artifacts, local_models
 from fedrepro.core.artifacts import (
     atomic,
-    load_state,
     map_array,
     read_json,
     read_provenance,
     read_source,
     read_table,
-    save_state,
     target_of,
     write_array,
     write_json,
@@ -36,6 +34,7 @@ from fedrepro.core.artifacts import (
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import model_rows, read_models, write_models
+from fedrepro.core.states import load_state, save_state
 
 SOURCE = {"seed": 0}
 STATE = {"round": 3, "nested": {"x": [1.5, None, "a"]}}

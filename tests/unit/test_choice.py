@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from small_exhibits import small
 
-from fedrepro.api import CHOICES, DISCLOSED, Choice
+from fedrepro.api import DISCLOSED
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
+from fedrepro.core.selection import CHOICES, Choice
 from fedrepro.numbers.choice import Candidate, candidates, choose, criterion_of
 from fedrepro.planning.measures import Measure, Setting
 

@@ -15,7 +15,7 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import Rng
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.planning.jobs import Scenario
+from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
 
 NEEDS = frozenset({"client_validation_examples"})

@@ -17,9 +17,10 @@ import pandas as pd
 import pytest
 
 from fedrepro.cli.job import COMPUTING
-from fedrepro.core.artifacts import forget, load_state
+from fedrepro.core.artifacts import forget
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import read_models
+from fedrepro.core.states import load_state
 from fedrepro.data.download import raw_sources
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared

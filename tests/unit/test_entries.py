@@ -17,8 +17,8 @@ from fedrepro.numbers.about import about
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.entries import Case, ExhibitSettings, MethodEntry
-from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.runs import Scenario
 from fedrepro.verdicts.cells import Numbers, grids
 
 TWO = [

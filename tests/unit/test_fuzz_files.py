@@ -25,15 +25,10 @@ from fedrepro.components.datasets._idx import TEST, TRAIN
 from fedrepro.components.datasets.ham10000 import FILES
 from fedrepro.components.datasets.speech_commands import FILE
 from fedrepro.core import artifacts
-from fedrepro.core.artifacts import (
-    load_state,
-    read_table,
-    save_state,
-    write_json,
-    write_table,
-)
+from fedrepro.core.artifacts import read_table, write_json, write_table
 from fedrepro.core.local_models import model_rows, read_models, write_models
 from fedrepro.core.registry import parse_token
+from fedrepro.core.states import load_state, save_state
 from fedrepro.data import archive
 from fedrepro.data.archive import decompressed, unpacked
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared

@@ -9,9 +9,9 @@ import jobs
 import numpy as np
 import pytest
 
-from fedrepro.core.artifacts import load_state, read_table
+from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
-from fedrepro.core.states import unpacked
+from fedrepro.core.states import load_state, unpacked
 from fedrepro.federation.clients import Clients
 from fedrepro.stages import progress
 from fedrepro.stages.rounds import TrialRounds

@@ -12,7 +12,8 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Granularity
-from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_of, read_job
+from fedrepro.planning.jobs import Jobs, folders_of, log_of, read_job
+from fedrepro.planning.runs import TrialBlock
 
 FIRST = TrialBlock(0, 1)
 

@@ -17,7 +17,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.data.membership import Membership, build_partition
 from fedrepro.data.split import NOBODY, TrainingLabels, require_examples
-from fedrepro.planning.jobs import Scenario
+from fedrepro.planning.runs import Scenario
 
 
 def classes_of(owner: np.ndarray, labels: np.ndarray) -> list[set[int]]:

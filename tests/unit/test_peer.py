@@ -12,12 +12,12 @@ from problems import peers_of, problem
 from test_stages import stage
 
 from fedrepro.api import Report
-from fedrepro.core.artifacts import load_state, read_table
+from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
-from fedrepro.core.states import unpacked
+from fedrepro.core.states import load_state, unpacked
 from fedrepro.data.prepared import load_prepared
 from fedrepro.federation.peers import Peers
 from fedrepro.networks.predict import draws_of, network_of

@@ -9,8 +9,9 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.about import about
 from fedrepro.planning.config import Config
-from fedrepro.planning.jobs import Jobs, TrialBlock
+from fedrepro.planning.jobs import Jobs
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.runs import TrialBlock
 
 GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
 OTHERS = [

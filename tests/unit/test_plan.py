@@ -14,16 +14,12 @@ from hypothesis import strategies as st
 from synthetic import FILES as read_files
 from synthetic import plan
 
-from fedrepro.api import CHOICES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.selection import CHOICES
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import (
-    TrialBlock,
-    blocks,
-    whole_blocks,
-)
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.runs import TrialBlock, blocks, whole_blocks
 
 ROOT = Path(__file__).parents[2]
 FILES = read_files()

@@ -23,11 +23,11 @@ from problems import problem
 
 from fedrepro.api import ClientInfo
 from fedrepro.components.datasets.synthetic import Synthetic
-from fedrepro.core.artifacts import load_state, write_table
+from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import Rng
-from fedrepro.core.states import packed, settled
+from fedrepro.core.states import load_state, packed, settled
 from fedrepro.data.held import HeldWriter, sizes_of
 from fedrepro.data.membership import build_partition, read_members, table_of, write_partition
 from fedrepro.data.population import Population, population_of
@@ -35,7 +35,8 @@ from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.jobs import Job, Scenario, TrialBlock
+from fedrepro.planning.jobs import Job
+from fedrepro.planning.runs import Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.common import TrialData

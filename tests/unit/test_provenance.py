@@ -13,10 +13,11 @@ import pytest
 from test_stages import compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, sources
-from fedrepro.core.artifacts import load_state, read_json
+from fedrepro.core.artifacts import read_json
 from fedrepro.core.local_models import read_models
 from fedrepro.core.provenance import Sources, origin, origins, provenance_of
 from fedrepro.core.registry import components
+from fedrepro.core.states import load_state
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"

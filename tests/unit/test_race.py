@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from killed import killed_after
 from small_exhibits import file_of
 
-from fedrepro.core.artifacts import load_state, read_table
+from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import better_half, race, rungs, whole_runs
 from fedrepro.core.registry import parse_token
-from fedrepro.core.states import unpacked
+from fedrepro.core.states import load_state, unpacked
 from fedrepro.data import prepared
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config

@@ -94,6 +94,11 @@ def test_no_class_name_stands_twice() -> None:
     assert not [name for name, count in names.items() if count > 1]
 
 
+def test_no_file_is_longer_than_one_reads() -> None:
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
+    assert not {path: count for path, count in lines.items() if count > 500}
+
+
 def test_the_drawing_of_rules_is_that_of_the_workflow() -> None:
     """It leaves out rules that no exhibit of ours needs at quick scale, and adds none."""
     drawn = set(re.findall(r">(\w+)</text>", (ROOT / "docs/figures/rules.svg").read_text("utf-8")))

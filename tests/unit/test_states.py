@@ -15,13 +15,12 @@ from killed import killed_after
 from problems import problem
 
 from fedrepro.api import GlobalModel, Report
-from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
-from fedrepro.core.states import packed, settled, unpacked
+from fedrepro.core.states import load_state, packed, save_state, settled, unpacked
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.stages.federate import GlobalJudge
 from fedrepro.stages.progress import Keeper
@@ -99,7 +98,7 @@ def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
 def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
     """Python orders the texts of a set by hashes that differ from process to process."""
     code = (
-        "import sys; from fedrepro.core.artifacts import save_state\n"
+        "import sys; from fedrepro.core.states import save_state\n"
         "from fedrepro.core.states import packed\n"
         "save_state(sys.argv[1], packed({'names': {'a', 'b', 'c', 'd', 'e'}}))"
     )

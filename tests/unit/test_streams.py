@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from test_stages import compute, data  # noqa: F401
 
-from fedrepro.core.artifacts import load_state, read_table
+from fedrepro.core.artifacts import read_table
+from fedrepro.core.states import load_state
 
 DEEP = [
     "--dataset", "digits", "--partition", "dirichlet+clients~3",

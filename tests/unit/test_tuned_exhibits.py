@@ -17,9 +17,9 @@ from fedrepro.numbers.about import said
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.numbers.summary import read_metrics, summarise, tidy
 from fedrepro.planning.config import Config
-from fedrepro.planning.jobs import TrialBlock
 from fedrepro.planning.measures import Measure
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.runs import TrialBlock
 from fedrepro.verdicts.printed import printed_rows
 from fedrepro.verdicts.published import PrintedValue
 

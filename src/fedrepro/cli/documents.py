@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from fedrepro.api import CHOICES, DISCLOSED, NEEDS
+from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.called import names_of_field
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
+from fedrepro.core.selection import CHOICES
 from fedrepro.core.spec import Component
 from fedrepro.numbers.files import open_recorded, read_claims
 from fedrepro.planning.config import Config, ExhibitFile, Granularity

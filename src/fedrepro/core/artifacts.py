@@ -10,7 +10,6 @@ a tenth of all flipped bits would change a table in silence.
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import json
 import os
@@ -92,7 +91,7 @@ def _seal(path: Name) -> tuple[int, str] | None:
     return (start + seals[-1].start(), seals[-1][0].decode()) if seals else None
 
 
-def _fill_in(path: Path) -> None:
+def fill_in(path: Path) -> None:
     """Write the checksum of all other bytes of a new file where it stands as UNKNOWN."""
     found = _seal(path)
     assert found is not None
@@ -101,7 +100,7 @@ def _fill_in(path: Path) -> None:
         file.write(checksum_of_file(path, found[0]).encode())
 
 
-def _names_checksum(path: Name) -> bool:
+def names_checksum(path: Name) -> bool:
     """Say whether a table or state names a checksum; refuse one that has another than it names."""
     found = _seal(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
@@ -376,7 +375,7 @@ def write_table(
             for rows in itertools.chain([first], tables):
                 writer.write_table(rows.replace_schema_metadata(metadata))
             writer.add_key_value_metadata({"fedrepro.checksum": UNKNOWN})
-        _fill_in(temporary)
+        fill_in(temporary)
 
 
 @contextlib.contextmanager
@@ -386,7 +385,7 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
     import pyarrow.parquet as pq
 
     try:
-        named = _names_checksum(path)
+        named = names_checksum(path)
         with pq.ParquetFile(path) as file:
             metadata = file.schema_arrow.metadata or {}
             stored, version, place = (
@@ -441,61 +440,3 @@ def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
             "delete it and start again"
         ) from error
     return provenance
-
-
-# -------------------------------------------------------------------------------------- states
-
-# the record that ends a zip archive: how it begins, and its length without the comment
-END_RECORD, END_LENGTH = b"PK\x05\x06", 22
-
-
-def save_state(path: Name, state: Any) -> None:
-    """Write plain data and tensors as `.pt`, a zip archive; equal states give equal bytes.
-
-    The archive's comment is its place and its checksum, and any program can still read it.
-    """
-    import torch
-
-    # torch.save writes the file's own name into the archive, so it goes through a buffer
-    buffer = io.BytesIO()
-    torch.save(_canonical(state, {}), buffer)
-    comment = f"{place_of(path)} {UNKNOWN}".encode()
-    buffer.seek(-2, io.SEEK_END)  # the length of the comment, in two bytes
-    buffer.write(len(comment).to_bytes(2, "little") + comment)
-    with atomic(path) as temporary:
-        temporary.write_bytes(buffer.getbuffer())
-        _fill_in(temporary)
-
-
-def _canonical(value: Any, texts: dict[str, str]) -> Any:
-    """Return the same data in new objects, except that equal texts are one object.
-
-    Pickle writes an object that it has met before as a reference, so that without this the bytes
-    would tell apart a state just computed from the same state read back.
-    """
-    if isinstance(value, str):
-        return texts.setdefault(value, value)
-    if isinstance(value, dict):
-        return {_canonical(k, texts): _canonical(v, texts) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_canonical(item, texts) for item in value)
-    return value.detach().clone() if hasattr(value, "detach") else value
-
-
-def load_state(path: Name) -> Any:
-    """Read what `save_state` wrote; tensors on the CPU.
-
-    Errors: FedreproError for a file that is missing, damaged, or was written at another place.
-    """
-    import torch
-
-    try:
-        if not _names_checksum(path):
-            raise damaged(path, "its checksum is missing")
-        data = Path(path).read_bytes()
-        require_place(path, data[data.rfind(END_RECORD) + END_LENGTH : -LENGTH].decode().strip())
-        return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
-    except FedreproError:
-        raise
-    except Exception as error:  # unpickling can raise anything
-        raise damaged(path, error) from error

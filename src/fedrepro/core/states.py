@@ -8,11 +8,24 @@ not stopped.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedrepro.core.artifacts import (
+    LENGTH,
+    UNKNOWN,
+    Name,
+    atomic,
+    damaged,
+    fill_in,
+    names_checksum,
+    place_of,
+    require_place,
+)
 from fedrepro.core.errors import FedreproError
 
 PLAIN = (type(None), bool, int, float, str)
@@ -161,3 +174,61 @@ def _refused(place: str, what: str) -> FedreproError:
     return FedreproError(
         f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold {ALLOWED}"
     )
+
+
+# --------------------------------------------------------------------------------------- files
+
+# the record that ends a zip archive: how it begins, and its length without the comment
+END_RECORD, END_LENGTH = b"PK\x05\x06", 22
+
+
+def save_state(path: Name, state: Any) -> None:
+    """Write plain data and tensors as `.pt`, a zip archive; equal states give equal bytes.
+
+    The archive's comment is its place and its checksum, and any program can still read it.
+    """
+    import torch
+
+    # torch.save writes the file's own name into the archive, so it goes through a buffer
+    buffer = io.BytesIO()
+    torch.save(_canonical(state, {}), buffer)
+    comment = f"{place_of(path)} {UNKNOWN}".encode()
+    buffer.seek(-2, io.SEEK_END)  # the length of the comment, in two bytes
+    buffer.write(len(comment).to_bytes(2, "little") + comment)
+    with atomic(path) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
+        fill_in(temporary)
+
+
+def _canonical(value: Any, texts: dict[str, str]) -> Any:
+    """Return the same data in new objects, except that equal texts are one object.
+
+    Pickle writes an object that it has met before as a reference, so that without this the bytes
+    would tell apart a state just computed from the same state read back.
+    """
+    if isinstance(value, str):
+        return texts.setdefault(value, value)
+    if isinstance(value, dict):
+        return {_canonical(k, texts): _canonical(v, texts) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_canonical(item, texts) for item in value)
+    return value.detach().clone() if hasattr(value, "detach") else value
+
+
+def load_state(path: Name) -> Any:
+    """Read what `save_state` wrote; tensors on the CPU.
+
+    Errors: FedreproError for a file that is missing, damaged, or was written at another place.
+    """
+    import torch
+
+    try:
+        if not names_checksum(path):
+            raise damaged(path, "its checksum is missing")
+        data = Path(path).read_bytes()
+        require_place(path, data[data.rfind(END_RECORD) + END_LENGTH : -LENGTH].decode().strip())
+        return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    except FedreproError:
+        raise
+    except Exception as error:  # unpickling can raise anything
+        raise damaged(path, error) from error

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.api import Choice, Over
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.core.racing import TIE_DIGITS, rungs
+from fedrepro.core.selection import Choice, Over
 from fedrepro.numbers.series import FAILED, Series, end_series, is_final, mean, sd
 from fedrepro.planning.entries import TOGETHER
 from fedrepro.planning.measures import Measure, Setting

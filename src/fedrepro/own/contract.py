@@ -27,12 +27,11 @@ from fedrepro.api import (
     State,
 )
 from fedrepro.core import outside
-from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.metrics import metrics_of
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
-from fedrepro.core.states import packed, unpacked
+from fedrepro.core.states import load_state, packed, save_state, unpacked
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.data.aside import ASIDE
 from fedrepro.federation.clients import Clients

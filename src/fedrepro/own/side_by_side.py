@@ -11,13 +11,14 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.api import GlobalModel, Made
-from fedrepro.core.artifacts import save_state, write_text
+from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.metrics import FLOAT_BYTES, Number
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
+from fedrepro.core.states import save_state
 from fedrepro.numbers.costs import seen
 from fedrepro.numbers.measure import Draws, EvaluationSplit, measure, measure_alone
 from fedrepro.numbers.summary import csv_text

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import one_line, require_file, save_state, write_bytes
+from fedrepro.core.artifacts import one_line, require_file, write_bytes
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.states import save_state
 
 PYTORCH = (".pt", ".pth")
 NAMED = (".safetensors", ".npz")  # these hold named tensors and nothing else

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import exhibits_file
 from fedrepro.planning.exhibit import Exhibit
-from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Plan
+from fedrepro.planning.runs import specs_of
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:

@@ -17,11 +17,11 @@ from pydantic import (
     model_validator,
 )
 
-from fedrepro.api import CHOICES, Choice, Over
 from fedrepro.core.errors import shown
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.racing import SPLIT
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
+from fedrepro.core.selection import CHOICES, Choice, Over
 from fedrepro.planning.drawing import Drawing, Strict
 
 Scale = Literal["tiny", "quick", "paper"]

@@ -26,12 +26,12 @@ from fedrepro.planning.drawing import CASE as CASE
 from fedrepro.planning.drawing import TABLE, Planned
 from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.fitting import require_fitting, require_kind
-from fedrepro.planning.jobs import Run as Run
-from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
+from fedrepro.planning.runs import Run as Run
+from fedrepro.planning.runs import Scenario
 from fedrepro.planning.tuned import require_tuned, sweeps_tuning
 
 

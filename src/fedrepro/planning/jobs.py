@@ -1,4 +1,4 @@
-"""A run as a value, and the jobs that compute it: each is written down once, as json.
+"""The jobs that compute runs: each is written down once, as json.
 
 A job is one stage on one block of trials. Its json names all that the stage reads and writes, so
 that a rule of the workflow, a cluster, a machine without Snakemake, an entry and a check give a
@@ -13,154 +13,25 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal
 
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.params import PAIRED
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import named, setting_token
+from fedrepro.core.tokens import named
 from fedrepro.core.tuning import KIND as TUNE_KIND
 from fedrepro.core.tuning import TUNE
 from fedrepro.data.represent import resolved_features
 from fedrepro.planning.elsewhere import public_data_of
+from fedrepro.planning.runs import Run, Scenario, TrialBlock, blocks, specs_of
 
-BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
-
-
-@dataclass(frozen=True)
-class TrialBlock:
-    """A range of trials or clients, both ends included; written 0-9, or 3 if it is one alone."""
-
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"{self.first}-{self.last}" if self.first < self.last else str(self.first)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.first, self.last + 1))
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
-
-    def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Yield its parts of one size; the last may be shorter."""
-        for at in range(self.first, self.last + 1, size):
-            yield TrialBlock(at, min(at + size - 1, self.last))
-
-    @staticmethod
-    def parse(text: str) -> TrialBlock:
-        """Read what `str` writes. Errors: FedreproError."""
-        match = BLOCK.fullmatch(text)
-        block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
-        if block is None or block.first > block.last or str(block) != text:
-            raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9, or 3")
-        return block
-
-
-def blocks(count: int, size: int | None) -> list[TrialBlock]:
-    """Cut 0 … count-1 in ranges of `size` (None: all in one)."""
-    return list(TrialBlock(0, count - 1).cut(size or count))
-
-
-def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Make ranges of `size` that together hold 0 … count-1; the last one is whole as well.
-
-    So the ranges of more trials are these and further ones: what was computed keeps its name.
-    """
-    return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """Data set × partition × model × local training, before any method.
-
-    graph: whom the clients hear, for peer methods; None for all others.
-    """
-
-    dataset: Spec
-    partition: Spec
-    model: Spec
-    training: Spec
-    graph: Spec | None = None
-
-    @cached_property
-    def specs(self) -> tuple[Spec, ...]:
-        """Its components, in one order."""
-        specs = (getattr(self, kind) for kind in SCENARIO)
-        return tuple(spec for spec in specs if spec is not None)
-
-    @cached_property
-    def token(self) -> str:
-        """All of it as text, which files say that they are of."""
-        return "/".join(spec.token for spec in self.specs)
-
-    @property
-    def clients(self) -> int:
-        """Number of clients. Errors: FedreproError if only the data can tell."""
-        count = clients_of(self.partition)
-        if count is None:
-            raise FedreproError(
-                f"partition '{self.partition.token}' leaves the number of clients to the data, "
-                "but local models are trained in blocks of known size: give it `clients`"
-            )
-        return count
-
-
-def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
-    """The components of a scenario; a simulation has none."""
-    return scenario.specs if scenario else ()
-
-
-def clients_of(partition: Spec) -> int | None:
-    """Number of clients of a partition, None if only the data can tell; 1 without `clients`."""
-    count = partition.component.meta.get("clients")
-    clients: Any = count(partition.values) if count else partition.values.get("clients", 1)
-    return None if clients is None else int(clients)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A method, perhaps a sweep, that is measured in one scenario.
-
-    every: when a method in rounds is measured, None for all others. tune: how what it makes is
-    tuned, perhaps a sweep, None for a method that is measured as it comes. How many
-    trials there are is no part of it: each has a file of its own, or shares one with its block.
-    Settings that race are one run, whose training may then be a sweep as well. A simulation has no
-    scenario.
-    """
-
-    scenario: Scenario | None
-    method: Spec
-    every: Measuring | None = None
-    tune: Spec | None = None
-
-    @property
-    def is_race(self) -> bool:
-        return self.every is not None and self.every.race > 0
-
-    @property
-    def stage(self) -> str:
-        """Name the stage that computes it."""
-        return METHOD_KINDS[self.method.component.meta["kind"]].stage
-
-    @property
-    def specs(self) -> tuple[Spec, ...]:
-        """All that it is computed from."""
-        return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
-
-    def rows_of(self, setting: Any) -> str:
-        """Name the rows of one of its settings in its files."""
-        swept = self.scenario.training.swept if self.scenario else ()
-        return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
 
 def log_of(folder: str) -> str:

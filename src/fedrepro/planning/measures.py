@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.api import BELIEFS, CHOICES, Choice
+from fedrepro.api import BELIEFS
 from fedrepro.core.called import unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
@@ -15,6 +15,7 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.params import Value
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
+from fedrepro.core.selection import CHOICES, Choice
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.data.aside import ASIDE

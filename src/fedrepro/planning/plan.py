@@ -16,16 +16,8 @@ from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
-from fedrepro.planning.jobs import (
-    LOCAL,
-    METRICS,
-    TRIALS,
-    Job,
-    Jobs,
-    TrialBlock,
-    clients_of,
-    whole_blocks,
-)
+from fedrepro.planning.jobs import LOCAL, METRICS, TRIALS, Job, Jobs
+from fedrepro.planning.runs import TrialBlock, clients_of, whole_blocks
 
 __all__ = ["Exhibit", "Measure", "Plan", "Point", "Run"]
 

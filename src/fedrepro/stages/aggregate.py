@@ -40,7 +40,8 @@ from fedrepro.numbers.measure import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job
+from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.tuning import tuned

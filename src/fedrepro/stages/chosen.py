@@ -16,11 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import GlobalModel
-from fedrepro.core.artifacts import (
-    checksum_of_file,
-    save_state,
-    write_json,
-)
+from fedrepro.core.artifacts import checksum_of_file, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import MODULE
 from fedrepro.core.local_models import read_models
@@ -28,12 +24,13 @@ from fedrepro.core.params import written
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.core.states import save_state
 from fedrepro.core.tokens import named
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
+from fedrepro.planning.runs import Scenario
 from fedrepro.stages.aggregate import Prepare, handed, ruled
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of

@@ -27,7 +27,7 @@ from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.planning.jobs import Scenario
+from fedrepro.planning.runs import Scenario
 from fedrepro.training.examples import Examples, MadeExamples, tensor_of
 from fedrepro.training.settings import settings_of
 

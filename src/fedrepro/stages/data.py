@@ -13,7 +13,7 @@ from fedrepro.data.membership import table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.represent import always_on_cpu, resolved_features
 from fedrepro.data.table import raw_files, read_dataset_table
-from fedrepro.planning.jobs import TrialBlock
+from fedrepro.planning.runs import TrialBlock
 from fedrepro.stages.common import say
 
 MIB = 2**20

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import Federated, GlobalModel, Traffic
-from fedrepro.core.artifacts import save_state
 from fedrepro.core.metrics import Number
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.core.states import packed
+from fedrepro.core.states import packed, save_state
 from fedrepro.federation.clients import Clients
 from fedrepro.numbers.measure import ALONG, Draws, communication, measure, measure_alone
-from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.planning.jobs import Job
+from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.progress import Progress
 from fedrepro.stages.rounds import End, RoundLook, Splits

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import save_state, write_table
+from fedrepro.core.artifacts import write_table
 from fedrepro.core.spec import Spec
+from fedrepro.core.states import save_state
 from fedrepro.federation.peers import Peers
 from fedrepro.graphs.made import weights_of
-from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.planning.jobs import Job
+from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.nodes import NodeJudge
 from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.api import Traffic
-from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Number
 from fedrepro.core.racing import SPLIT
-from fedrepro.core.states import packed, unpacked
+from fedrepro.core.states import load_state, packed, save_state, unpacked
 from fedrepro.stages.common import say
 
 REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds

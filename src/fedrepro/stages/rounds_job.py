@@ -22,7 +22,8 @@ from fedrepro.core.racing import SPLIT, race, require_fits
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job
+from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.progress import Keeper, Progress

@@ -18,7 +18,8 @@ from fedrepro.data.membership import Membership
 from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.jobs import LOCAL, TIMINGS, Job, TrialBlock
+from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
+from fedrepro.planning.runs import TrialBlock
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.engine import Trained, train

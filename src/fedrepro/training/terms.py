@@ -80,7 +80,7 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """What is added to the weights, (A, size); gradient, flat, start: (A, size)."""
+        """Return the move of the weights, (A, size); gradient, flat, start: (A, size)."""
         ...
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from problems import peers_of, problem
 
-from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
-from fedrepro.core.states import packed, unpacked
+from fedrepro.core.states import load_state, packed, save_state, unpacked
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
 from fedrepro.papers.p2p.methods.variational_consensus import heard
