@@ -38,6 +38,8 @@ def package(tmp_path):
     """A copy of the package, in a git repository of its own."""
     copied = tmp_path / "clone/src/fedrepro"
     shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    # its compiled modules are no change, in a copy as in the repository
+    shutil.copy(ROOT / ".gitignore", tmp_path / "clone")
     commit(tmp_path / "clone")
     return copied
 

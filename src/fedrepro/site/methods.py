@@ -190,7 +190,8 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
         for (starts, data, case, clients, label), told in found.items():
             where = f"{data}, {case}, {clients:g} clients"
             accuracy, score = (told.get(name, float("nan")) for name in ("accuracy", "score"))
-            texts = (f"{100 * accuracy:.1f}", f"{score:.2f}".replace("-", "−"))
+            # adding zero leaves no minus before it
+            texts = (f"{100 * accuracy:.1f}", f"{round(score, 2) + 0.0:.2f}".replace("-", "−"))
             known = ("–" if "nan" in text else text for text in texts)
             rows.setdefault(label, []).append((where, starts, *known))
     return rows
