@@ -150,24 +150,34 @@ def table_1_shards_inf() -> ExhibitData:
     return as_iid_10("non-IID clients, B = ∞", SHARDS_INF, SHARDS, None)
 
 
-def rates_in_two_ranges() -> ExhibitData:
-    """Decide whether the range of the pixels accounts for print, by the readings in its notes."""
+def rates_in_two_ranges(fraction: float) -> ExhibitData:
+    """Decide whether the range of the pixels accounts for print, by the readings in its notes.
+
+    The cells of the readings are an exhibit each, so that each is recorded when it is done.
+    """
     to_the_end = entry("fedavg", measure_every="auto", until=0.97, training={"lr": ELEVEN_RATES})
     return exhibit(
         scales=["paper"],
         drawing=like(rounds_table("method", "case"), rows=["method", "lr"]),
-        title="Rounds to 97 % with the perceptron, by learning rate and range of the pixels",
+        title=f"Rounds to 97 % by learning rate and range of the pixels, C = {fraction:g}",
         place="table 1",
         caption=text("""As table-1-shards-10, non-IID clients and B = 10, at eleven learning rates,
             each of which runs to the end, and in five trials."""),
         partition=SHARDS,
         trials=5,
         methods=[
-            like(to_the_end, f"C = {c:g}", fraction=c, rounds=SHARDS_10[c], show=["lr"])
-            for c in (0.0, 0.1, 0.2)
+            like(
+                to_the_end,
+                f"C = {fraction:g}",
+                fraction=fraction,
+                rounds=SHARDS_10[fraction],
+                show=["lr"],
+            )
         ],
         cases=TWO_RANGES,
         notes=[
+            text("""One of three cells (C = 0, 0.1, 0.2), each an exhibit, which the readings take
+                together."""),
             text("""Learning rates are constant, powers of the fifth root of ten from 0.01 to 1. A
                 run ends where test accuracy reaches 97 %, or at 1.5 times the printed rounds.
                 What does not get there counts as its last round."""),
