@@ -322,8 +322,8 @@ def test_only_a_site_is_replaced(tmp_path):
     (theirs / "chapter.txt").write_text("one year")
     link = tmp_path / "link"
     link.symlink_to(theirs)
-    for out, said in ((theirs, "has files that are no site"), (link, "is no folder of its own"),
-                      (theirs / "chapter.txt", "is no folder of its own")):  # fmt: skip
+    for out, said in ((theirs, "has other files than a site"), (link, "is a file or a link"),
+                      (theirs / "chapter.txt", "is a file or a link")):  # fmt: skip
         with pytest.raises(FedreproError, match=said):
             build(read_reports(RECORD / "paper", "paper", [KEY]), RECORD / "paper", out)
     assert (theirs / "chapter.txt").read_text() == "one year"

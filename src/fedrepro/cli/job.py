@@ -1,8 +1,8 @@
-"""`fedrepro job JSON`: one job of the workflow, which also a machine without Snakemake can run.
+"""`fedrepro job JSON`: runs one job of the workflow, also on a machine without Snakemake.
 
-A job that computes is what `planning/jobs.py` says; of one that draws, its keys are the arguments
-of a function below. Neither typer nor pydantic is loaded to compute, so that a machine is enough
-that has only the numerical packages.
+`planning/jobs.py` describes a job that computes; one that draws has the arguments of a function
+below as keys. Neither typer nor pydantic is loaded to compute, so that a machine with only the
+numerical packages is enough.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOREVER = 1e7
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run a job, or those of a file that are not done yet."""
+    """Run a job, or those jobs of a file that are not done yet; return the exit status."""
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
     parser.add_argument("job", help="json of a job, or a file with one a line")
     parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
@@ -49,9 +49,9 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs of a file, each in a process behind those that it needs; begun again it goes on.
+    """Run the jobs of a file in processes, each after those that it needs; done ones are skipped.
 
-    Returns 0 if all are done. Errors: FedreproError for a file that cannot be read as jobs.
+    Returns 0 if all are done, else 1.
     """
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
@@ -96,13 +96,12 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
 
 
 def _is_done(job: Any) -> bool:
-    """Whether its folder says that this very job is done."""
+    """Return whether its folder says that this very job is done."""
     path = Path(job.out, WRITTEN)
     return path.exists() and path.read_text(encoding="utf-8") == _note(job)
 
 
 def _note(job: Any) -> str:
-    """What the folder of a job keeps of it: its json, and the digest of its components."""
     return json.dumps({**json.loads(job.text), "digest": job.digest}, indent=1) + "\n"
 
 
@@ -113,7 +112,7 @@ def _run(text: str, device: str) -> None:
     except ValueError as error:
         raise FedreproError(f"the job is not valid json: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("stage"), str):
-        raise FedreproError(f'a job is {{"stage": ...}} with its keys, not {shown(data)}')
+        raise FedreproError(f'a job must be {{"stage": ...}} with its keys, not {shown(data)}')
     stage = data["stage"]
     if stage in COMPUTING:
         _compute(data, device)
@@ -154,7 +153,6 @@ def _compute(data: Mapping[str, Any], device: str) -> None:
 
 
 def _require_method(job: Any) -> None:
-    """Errors: FedreproError for a method that another stage computes."""
     if "method" in job.specs:
         method = job.specs["method"]
         kind = METHOD_KINDS[method.component.meta["kind"]]
@@ -241,7 +239,7 @@ def _plan(scale: str, seed: int, granularity: Mapping[str, Any], exhibits: Seque
 
     changes = {"seed": seed, "granularity": granularity}
     config = read_config(load_config().model_dump() | changes, "the job")
-    files = load_exhibits(of=exhibits)  # of others nothing is asked
+    files = load_exhibits(of=exhibits)  # the others are not needed
     also = {paper: entries for paper, entries in config.also.items() if paper in files}
     return Plan(config.model_copy(update={"also": also}), files, scale)
 

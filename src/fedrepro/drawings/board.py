@@ -24,7 +24,7 @@ BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
 COLUMNS = 4  # of panels
 LEAST = -1.5  # scores below are out of sight
 COLOURS = "cividis"
-# behind a name; a halo would write each letter as an outline of its own, in four times the bytes
+# behind a name; a halo outlines each letter, in four times the bytes
 CLEAR = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
 
@@ -32,9 +32,12 @@ Frame = pd.DataFrame
 
 
 def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
-    """The pictures of a leaderboard by what follows its name: .groups.svg, .groups.png and so on.
+    """Draw all pictures of a leaderboard, by what follows its name, such as .groups.svg.
 
-    board: its title, baseline, ceiling and line.
+    Args:
+        board: settings of the leaderboard: `title`, `baseline`, `ceiling`, `line`.
+        table: its csv, a row for each method, data set and start.
+        scenarios: its `.scenarios.csv`, with the accuracy of each trial.
     """
     images = {}
     with rules():
@@ -56,13 +59,13 @@ def _families(table: Frame) -> list[str]:
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """The rows of a family by data set; the last are those of all together, or of the only one."""
+    """Split the rows of a family by data set; all data together, or the only set, come last."""
     rows = table[table["starts"] == starts]
     return {str(data): own for data, own in rows.groupby("data", sort=False)}
 
 
 def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
-    """The methods of a family on all data sets, in the order of the table, without bounds."""
+    """Return the methods of a family on all data sets, in the order of the table."""
     rows = [*_by_data(table, starts).values()][-1]
     return rows if bounds else rows[rows["class"] != "reference"]
 
@@ -71,7 +74,7 @@ def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
 
 
 def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Scores with their intervals, a column a data set; a band for each group, ranks beside it."""
+    """Draw scores and their intervals, a column for each data set, with bands, groups and ranks."""
     families = [(starts, _with_score(_ranked(table, starts))) for starts in _families(table)]
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -110,13 +113,13 @@ def _with_score(rows: Frame) -> Frame:
 
 
 def _limits(ends: np.ndarray) -> tuple[float, float]:
-    """Where all intervals and both bounds are in sight, but no further below than −1.5."""
+    """Return the range of the axis: all intervals and both bounds, but nothing below −1.5."""
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
     return max(LEAST, low) - 0.06, high + 0.06
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
-    """Axes at inches from the left, the right and the top."""
+    """Add axes at these distances from the left, the right and the top, in inches."""
     whole = drawn.get_figheight()
     place = (
         left / WIDTH,
@@ -128,7 +131,7 @@ def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -
 
 
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
-    """Draw methods in an order, with their standings on one data set. named: with their names."""
+    """Draw the intervals of one data set in a given order; `named` writes the methods' names."""
     at, ticks = 0.0, []
     beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
     for kind, rows in order.groupby("class", sort=False):
@@ -159,13 +162,13 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def _dot(axes: Axes, x: float, y: float, look: Look, size: float) -> None:
-    """A mark of a class, with a white edge."""
+    """Draw the mark of a class, with a white edge."""
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
 
 
 def _place(standing: pd.Series) -> str:
-    """Write a group and ranks, where methods are compared."""
+    """Write a group and its ranks; empty where methods are not compared."""
     if standing["group"] != standing["group"]:
         return ""
     low, high = int(standing["rank_low"]), int(standing["rank_high"])
@@ -174,7 +177,7 @@ def _place(standing: pd.Series) -> str:
 
 
 def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
-    """The baseline, the ceiling, and the method to beat where it has a score."""
+    """Draw the baseline, the ceiling, and the method to beat where it has a score."""
     axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
     axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
     line = rows[(rows["method"] == board["line"]) & rows["score"].notna()]
@@ -189,7 +192,7 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Score against what clients send, with the frontier: nobody sends less and scores as much."""
+    """Draw scores against the bytes that clients send, and the frontier of both."""
     families = _families(table)
     drawn = new_figure(0.85 + 3.1 * len(families))
     fewest = np.nanmin(table["parameters"].to_numpy(float))
@@ -223,7 +226,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
 
 
 def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
-    """Round multiples within the range of the values."""
+    """Choose round multiples within the range of the values."""
     low, high = float(values.min()), float(values.max())
     ticks = [
         m * 10**e for e in range(-1, 4) for m in (1, 2, 5) if low * 0.8 <= m * 10**e <= high * 2
@@ -244,7 +247,7 @@ def _frontier(axes: Axes, rows: Frame) -> None:
 
 
 def _names(axes: Axes, own: Frame) -> None:
-    """Names beside marks, with a line to the mark; those of one place one below the other."""
+    """Write the names of methods next to their marks, those of one place one below the other."""
     from matplotlib.transforms import offset_copy
 
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
@@ -274,7 +277,7 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def _columns_of(values: Sequence[float]) -> list[int]:
-    """The number of the column of names of each value: those within a fifth share one."""
+    """Assign each value to a column of names: values within a fifth of each other share one."""
     order = sorted(set(values))
     starts = [v for at, v in enumerate(order) if at == 0 or v > 1.2 * order[at - 1]]
     return [sum(value >= start for start in starts) - 1 for value in values]
@@ -295,7 +298,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def _ends(block: Sequence[float], gap: float) -> tuple[float, float]:
-    """The highest and the lowest place of a block."""
+    """Return the highest and the lowest place of a block."""
     middle, half = sum(block) / len(block), gap * (len(block) - 1) / 2
     return middle + half, middle - half
 
@@ -317,7 +320,7 @@ def _class_legend(drawn: Figure, table: Frame) -> None:
 
 
 def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """What each method gains over the baseline in each scenario, in points, paired by trial."""
+    """Draw each method's gain over the baseline by scenario, in points, paired by trial."""
     scenes = dict(_scenes(scenarios))
     order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
     rows = [chunk for starts in order for chunk in _chunks([p for p in scenes if p[0] == starts])]
@@ -396,7 +399,7 @@ def _gain(
 
 
 def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Methods by scenarios: the colour is the score, the number the accuracy in percent."""
+    """Draw methods by scenarios: the colour is the score, the number the accuracy in percent."""
     scenes = _scenes(scenarios)
     families = _families(table)
     parts = [(s, _ranked(table, s, bounds=True)["method"].tolist()) for s in families]

@@ -1,4 +1,4 @@
-"""Test accuracy over the whole range, and a close-up of the best: what several drawings have."""
+"""Test accuracy over the whole range, and a close-up of the best methods."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 
 
 class WithCloseUp(Along):
-    """Side by side for one scenario; for cases one above the other, in a column each.
+    """A whole range and a close-up: side by side for one scenario, one above the other for cases.
 
-    height: of a figure of one scenario, in inches, with a legend of two rows; sides: its margins.
+    `height` is that of a figure of one scenario, in inches, with a legend of two rows.
     """
 
     height: ClassVar[float]
@@ -53,7 +53,7 @@ class WithCloseUp(Along):
         whole: Axes,
         close: Axes,
     ) -> None:
-        """The whole range and the close-up of one scenario."""
+        """Draw the whole range and the close-up of one scenario."""
         raise NotImplementedError
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
@@ -80,7 +80,7 @@ class WithCloseUp(Along):
 
 
 def title_pair(whole: Axes, close: Axes) -> None:
-    """Of a single scenario."""
+    """Write the titles of the pair of axes of a single scenario."""
     whole.set_title("a  Test accuracy (%)", loc="left")
     close.set_title("b  Test accuracy (%), close-up", loc="left")
 
@@ -93,7 +93,7 @@ def draw_accuracies(
     look: Mapping[str, Look],
     name: str = "b",
 ) -> None:
-    """Lines along a sweep; name: of the close-up, beside the part of the range that it shows."""
+    """Draw lines along a sweep on both axes; `name` marks the close-up's range in the whole."""
     low, high = close_up(exhibit, accuracy)
     draw_lines(whole, accuracy, look, banded=set(accuracy))
     # in the close-up a band whose line is mostly outside would only be in the way
@@ -103,7 +103,7 @@ def draw_accuracies(
 
 
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
-    """The ranges of both, in percent."""
+    """Set the ranges of both axes, in percent, and mark the close-up in the whole."""
     for axes in (whole, close):
         percent(axes)
     whole.set_ylim(0, 1)

@@ -1,7 +1,7 @@
-"""From the numbers of an exhibit to its table: what goes down, what goes across, what a cell says.
+"""From the numbers of an exhibit to its table: rows, columns and the text of each cell.
 
-It reads what stands in an exhibit's files alone (json, csv), so that the page and the record need
-neither the plan nor the config.
+It reads an exhibit's files alone (json, csv), so that the page and the record need neither the plan
+nor the config.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedrepro.planning.exhibit import CASE
 from fedrepro.verdicts.counted import reasons, word_of
 
 METHOD = "method"
-# units of which there is no half; anything else has decimals
+# counted units; any other has decimals
 WHOLE = ("units", "numbers", "passes", "rounds", "messages", "bytes", "clients", "updates")
 NAMES = {
     "clients": "J",
@@ -43,9 +43,9 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What goes down and across (methods, cases, parameters), and which number cells hold.
+    """The keys (method, case, parameters) of rows and of columns, and the number in the cells.
 
-    best: across which cells the best is marked, those of a column or of a row.
+    `best` says across which cells the best is marked: those of a column or of a row.
     """
 
     rows: tuple[str, ...]
@@ -57,7 +57,7 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Entry:
-    """One number of the table: where it stands, and the row of the csv that it is from."""
+    """One number of the table: its place, and its row of the csv."""
 
     down: Place
     across: Place
@@ -70,7 +70,7 @@ Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number ->
 
 
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
-    """As the exhibit says; by default methods and their settings go down, points across."""
+    """Return an exhibit's arrangement; by default methods and settings go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
     wanted = drawing_of(about)
     rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
@@ -82,10 +82,7 @@ def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
 
 
 def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The drawing of an exhibit by name, and its options.
-
-    Of records of before these stood together, the options of a table.
-    """
+    """Return the drawing of an exhibit by name with its options, also from an older record."""
     settings = about["settings"]
     drawing: Mapping[str, Any] | str = settings["drawing"]
     if isinstance(drawing, str):
@@ -101,7 +98,7 @@ def table_of(
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
-    """The numbers of one metric as a table; what takes one value only has no head."""
+    """Arrange the numbers of one metric as a table; parameters of one value have no head."""
     shown = as_shown(numbers)
     last = final(shown)
     wanted = select(last, arranged.metric, arranged.split).to_dict("records")
@@ -136,9 +133,9 @@ def table_of(
 
 
 def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """Data, what has one value at all points, and trials: Digits (8×8) · J = 4 · 2 trials.
+    """Write data, parameters of one value, and trials: Digits (8×8) · J = 4 · 2 trials.
 
-    What is less than in the paper comes last. Of measured times the machine stands for trials.
+    A reduction against the paper comes last. With measured times the machine stands for trials.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
@@ -153,7 +150,7 @@ def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 
 
 def machines(about: Mapping[str, Any]) -> list[str]:
-    """The processors, or other devices, that computed an exhibit."""
+    """List the processors, or other devices, that computed an exhibit."""
     names = (
         origin["machine"]["cpu"] if origin["device"] == "cpu" else origin["device"]
         for origin in about["computed"]
@@ -164,7 +161,7 @@ def machines(about: Mapping[str, Any]) -> list[str]:
 def _entries(
     about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], arranged: Arrangement
 ) -> list[Entry]:
-    """The numbers in the order of the csv."""
+    """Return the numbers in the order of the csv."""
     methods = {method["label"]: method for method in about["methods"]}
     return [
         Entry(
@@ -182,7 +179,7 @@ def _entries(
 def _ordered(
     entries: Sequence[Entry], about: Mapping[str, Any], arranged: Arrangement, side: str
 ) -> list[Place]:
-    """The places down or across: each part in the order in which its values first appear."""
+    """Order the places down or across: each part as its values first appear."""
     keys = arranged.rows if side == "rows" else arranged.columns
     places = [e.down if side == "rows" else e.across for e in entries]
     ranks = [list(dict.fromkeys(place[at] for place in places)) for at in range(len(keys))]
@@ -196,7 +193,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: Place, *, plain: bool = False) -> tuple[str, ...]:
-    """What a row or column is called, a text for each key; where there is a corner, values only."""
+    """Write the heads of a row or column, one text for each key; `plain` leaves out names."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths(value) if key == "hidden" else value
@@ -231,8 +228,7 @@ def _cell(
 
 
 def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """What stands for rounds that were not enough: more than were done at most; and for a method
-    that failed with an error of its own, whose words are in a note."""
+    """Write the text for rounds that were not enough, or for a method that failed."""
     if math.isnan(row["mean"]):
         return "" if at(select(numbers, FAILED, ""), row).empty else FAILED
     done = at(select(numbers, "rounds", ""), row)
@@ -241,7 +237,7 @@ def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 
 
 def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows of the same method, setting and point as a row of another metric."""
+    """Return the rows of the same method, setting and point as a row of another metric."""
     names = list(numbers.columns)
     for key in (*names[: names.index(METHOD)], METHOD):
         column = numbers[key]
@@ -250,7 +246,7 @@ def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _best(entries: Sequence[Entry], arranged: Arrangement) -> set[tuple[Place, Place]]:
-    """The places of the best rivals; none where two are written alike."""
+    """Return the places of the best rivals; none where two are written alike."""
     better = meaning_of(arranged.metric).better
     lines: dict[Place, list[Entry]] = {}
     for entry in entries:
@@ -268,7 +264,7 @@ def _best(entries: Sequence[Entry], arranged: Arrangement) -> set[tuple[Place, P
 
 
 class _Notes:
-    """What was printed for each number, and the footnotes that its notes become."""
+    """The printed values of a table, and the footnotes of their notes."""
 
     def __init__(self, printed: pd.DataFrame | None) -> None:
         records = [] if printed is None else printed.to_dict("records")
@@ -278,7 +274,7 @@ class _Notes:
         self.texts: list[str] = []
 
     def of(self, row: Mapping[str, Any], form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
-        """The printed value in words, its verdict, and the numbers of its footnotes."""
+        """Return the printed value in words, its verdict, and the numbers of its footnotes."""
         for printed_row in self.rows:
             if all(cell_text(printed_row[key]) == cell_text(row.get(key)) for key in self.keys):
                 cells = {key: cell_text(value) for key, value in printed_row.items()}
@@ -302,13 +298,13 @@ def _printed(row: Mapping[str, Any], form: NumberForm) -> str:
 
 
 def form_of(metric: str) -> NumberForm:
-    """Shares in percent, anything else as a count."""
+    """Return the form of a metric: shares in percent, anything else as a count."""
     unit = meaning_of(metric).unit
     return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
 
 
 def meaning_of(metric: str) -> Metric:
-    """Of a recorded exhibit, a method may have declared a metric that is there no longer."""
+    """Return a metric by name; one that a record has and no method declares any longer is bare."""
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
 
 
@@ -317,7 +313,7 @@ def nothing_below(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def sizes_below(numbers: pd.DataFrame, size: str) -> Below:
-    """The size of the model under each number, in the unit that the exhibit asks for."""
+    """Return the text of a model's size under each number, in the exhibit's unit."""
     wanted = SIZES[size]
 
     def below(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -328,18 +324,18 @@ def sizes_below(numbers: pd.DataFrame, size: str) -> Below:
 
 
 def name_of(key: str) -> str:
-    """A parameter or a method as tables call it."""
+    """Return the name of a parameter or a method in tables."""
     return NAMES.get(key, key.replace("_", " "))
 
 
 def widths(value: str) -> str:
-    """Widths of layers, as 50@50, in few letters; anything else as it is."""
+    """Shorten equal widths of layers, as 50@50; anything else stays as it is."""
     each = value.split("@")
     return f"{len(each)} × {each[0]}" if len(each) > len(set(each)) == 1 else " + ".join(each)
 
 
 def cell_text(value: Any) -> str:
-    """A value as it stands in a table: 5 for 5.0, nothing where there is none."""
+    """Write a value as it stands in a table: 5 for 5.0, nothing for a missing one."""
     if isinstance(value, str):
         return value
     return "" if value is None or pd.isna(value) else f"{value:g}"

@@ -25,13 +25,13 @@ COSTS = (
     *("received", "exchanges", "Passes", "Server, s", "Parameters", "Settings"),
     "Chosen at the end of the grid",
 )
-# other usual tests, and one that takes settings as the best client is taken, by their columns
+# columns of other usual tests, and of one that chooses settings in each trial
 OTHERWISE = {
     "group_wilcoxon": "Wilcoxon's signed ranks with Holm's correction",
     "group_nemenyi": "Nemenyi's test",
     "group_settings_chosen_in_each_trial": "this test with settings chosen in each trial",
 }
-# what a row's word means, where entries of others are among them
+# words on rows, if entries of others are among them
 COMPUTED = {
     HERE: "by whoever made this page",
     VERIFIED: "sent by others; runs of it, drawn at random, were computed again and had the same "
@@ -46,8 +46,8 @@ DASH = "–"
 class BoardLine:
     """A method in a table of a leaderboard, as text.
 
-    group: 1 of those that are not told apart from the best. left, right, at: the ends of its
-    interval and its score, as percent of a bar. verdict: against the best client; empty of a bound.
+    group: 1 if no test separates it from the best. left, right, at: the ends of its interval and
+    its score, as percent of a bar. verdict: against the best client; empty for a bound.
     """
 
     method: str
@@ -66,8 +66,10 @@ class BoardLine:
 
 @dataclass(frozen=True)
 class BoardTable:
-    """A data set's methods. classes: each with its methods, best first. told: on its intervals.
-    rows: all that is known of each method, under `heads`."""
+    """The methods of a data set by class, best first, and a sentence on their intervals.
+
+    rows: everything known of each method, under `heads`.
+    """
 
     name: str
     classes: list[tuple[str, list[BoardLine]]]
@@ -78,7 +80,7 @@ class BoardTable:
 
 @dataclass(frozen=True)
 class BoardFamily:
-    """Methods for clients that start alike. handed: what each method sees and is sent."""
+    """Methods for clients that start alike; `handed` says what each method sees and receives."""
 
     starts: str
     tables: list[BoardTable]
@@ -88,14 +90,14 @@ class BoardFamily:
 
 
 def superseded_by(shown: ShownBoard, others: Sequence[ShownBoard]) -> str:
-    """The key of a leaderboard that has numbers and takes the place of this one, or nothing."""
+    """Return the key of the leaderboard with numbers that replaces this one, or ""."""
     version = shown.key.partition("/")[2]
     later = (b.key for b in others if b.about["board"].get("supersedes") == version)
     return next(later, "")
 
 
 def families(shown: ShownBoard) -> list[BoardFamily]:
-    """A leaderboard's tables, by how clients start and by data set."""
+    """Arrange a leaderboard as tables, by how clients start and by data set."""
     found = []
     for starts, family in shown.table.groupby("starts", sort=False):
         tables = [
@@ -173,7 +175,7 @@ def _row(row: Mapping[str, Any], line: str) -> Sequence[str]:
 
 
 def _costs(shown: ShownBoard, starts: str, row: Mapping[str, Any]) -> Sequence[str]:
-    """What a method costs, by itself and with the choice of its setting."""
+    """List a method's costs, by itself and with the choice of its setting."""
     times = shown.times
     at = (times["starts"] == starts) & (times["method"] == row["method"])
     seconds = times[at & (times["metric"] == "server_seconds")]["mean"]
@@ -198,11 +200,13 @@ def _costs(shown: ShownBoard, starts: str, row: Mapping[str, Any]) -> Sequence[s
 
 @dataclass(frozen=True)
 class BoardAnswer:
-    """What a leaderboard comes to. best: of each class the methods that are not told apart from
-    its best, by data set; empty where nothing is compared. picture: the methods over all data
-    sets. leader: of each class, the first data set that tells some of its methods apart (or the
-    first), these methods, and the highest score. above: data set -> methods shown to be above the
-    best client. line: what these are compared with, and `at` its place on a bar.
+    """The outcome of a leaderboard.
+
+    best: of each class the methods in the best one's group, by data set; empty where nothing is
+    compared. picture: the methods over all data sets. leaders: of each class, the first data set
+    that separates some of its methods (or the first), the best group there, and the highest score.
+    above: data set -> methods shown to be above the best client. line: the method they are compared
+    with, and `at` its place on a bar.
     """
 
     data: list[str]
@@ -215,7 +219,7 @@ class BoardAnswer:
 
 
 def answer(shown: ShownBoard) -> BoardAnswer | None:
-    """For the home page, of the clients that the leaderboard has first; None without groups."""
+    """Return the outcome for the clients that come first, or None if there are no groups."""
     table, line = shown.table, shown.about["board"]["line"]
     table = table[table["starts"] == table["starts"].iloc[0]]
     rivals = table[table["class"] != "reference"]
@@ -251,14 +255,14 @@ def _leading(rows: Any) -> int:
 
 
 def _first(rows: Any) -> str:
-    """The first group of a class, or that all are in it."""
+    """Name the first group of a class, or say that all are in it."""
     if 1 < len(rows) == _leading(rows):
         return f"all {len(rows)}"
     return ", ".join(rows[rows["group"] == 1]["method"]) or "not compared"
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Which of its exhibits a leaderboard is made of."""
+    """Say which of its exhibits a leaderboard is made of."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -268,7 +272,7 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def _drawn_again(rows: Any) -> str:
-    """What other experiments would change in the intervals of a table."""
+    """Say what the intervals of a table range over."""
     told = []
     for drawn, members in rows[rows["score"].notna()].groupby("drawn_again", sort=False):
         kinds = ", ".join(members["class"].unique())
@@ -290,12 +294,12 @@ def _otherwise(rows: Any) -> str:
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """Names as a sentence has them: A, B and C."""
+    """Join names as in a sentence: A, B and C."""
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _interval(row: Mapping[str, Any], name: str, ends: str = "") -> tuple[str, str]:
-    """A value and the ends of its interval; empty where there is none."""
+    """Return a value and the ends of its interval as text; both empty where there is none."""
     if _none(row[name]):
         return "", ""
     low, high = (_number(row[f"{ends or name}_{end}"]) for end in ("low", "high"))
@@ -303,7 +307,6 @@ def _interval(row: Mapping[str, Any], name: str, ends: str = "") -> tuple[str, s
 
 
 def _computed(row: Mapping[str, Any]) -> str:
-    """Who computed a row."""
     word = _text(row.get("computed"))
     return "here" if word == HERE else word
 
@@ -313,7 +316,6 @@ def _times(bytes_sent: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Two digits; nothing is below nothing by less than they tell."""
     return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 

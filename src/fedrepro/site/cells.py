@@ -1,4 +1,4 @@
-"""What cells of pages say of a printed value: its word, and the sentences that go with it."""
+"""Cells of pages that judge a printed value: its word, and the sentences that go with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedrepro.verdicts.set_up import NO_PLACE
 
 @dataclass(frozen=True)
 class JudgedCell:
-    """A printed value as a page shows it. name: its word; more: what is to be known of it."""
+    """A printed value on a page: the name of its word, the word, and notes in `more`."""
 
     name: str
     word: Word
@@ -24,9 +24,12 @@ class JudgedCell:
 
 
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> JudgedCell | None:
-    """What a cell of an exhibit's table says of print; None where nothing is printed.
+    """Judge the printed value of a cell, or return None where nothing is printed.
 
-    notes: footnotes of the table. held: data and trials, of which every cell is.
+    Args:
+        cell: a number of an exhibit's table.
+        notes: footnotes of the table.
+        held: data and trials, which all its cells share.
     """
     parts = cell.verdict.split(", ")
     word = next((apart for apart in APART if apart in parts), parts[0])
@@ -44,7 +47,7 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> JudgedCell | None
 
 
 def value(row: Mapping[str, str]) -> tuple[list[str], JudgedCell]:
-    """A printed value as the cells of a row, and the verdict on it with its reasons."""
+    """Return the cells of a printed value's row, and the verdict with its reasons."""
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     place = ", ".join(text if key == "case" else f"{key} {text}" for key, text in places)
     metric = all_metrics().get(row["metric"])
@@ -56,7 +59,7 @@ def value(row: Mapping[str, str]) -> tuple[list[str], JudgedCell]:
 
 
 def _form(row: Mapping[str, str], key: str) -> str:
-    """A number of a printed value as tables write it, its spread with it."""
+    """Write a number of a printed value as tables do, with its spread."""
     if not row.get(key):
         return ""
     number = float(row[key])

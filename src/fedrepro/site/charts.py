@@ -22,7 +22,7 @@ from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
 from fedrepro.site.reading import Shown
 
-# of an environment, which many folders share; else of the folder
+# in the environment, which many folders share, or else in the folder
 KEPT = (Path(sys.prefix) / "share/fedrepro", Path(".fedrepro/site"))
 MOST_PANELS, MOST_POINTS = 8, 1500
 COLOURS = [
@@ -32,7 +32,7 @@ COLOURS = [
 
 
 def vega_script() -> str:
-    """The script of Vega, Vega-Lite and Vega-Embed, from a file that is made once a version."""
+    """Return the script of Vega, Vega-Lite and Vega-Embed, which is made once for each version."""
     from importlib.metadata import version
 
     import vl_convert
@@ -51,7 +51,7 @@ def vega_script() -> str:
 
 
 def chart(shown: Shown) -> dict[str, Any] | None:
-    """The chart of a figure as Vega-Lite; None where lines would not say what it shows."""
+    """Return the chart of a figure as Vega-Lite, or None where lines would not show its numbers."""
     if shown.is_table or "accuracy" not in set(shown.numbers["metric"]):
         return None
     rows = select(as_shown(shown.numbers), "accuracy", "test")
@@ -79,7 +79,7 @@ def chart(shown: Shown) -> dict[str, Any] | None:
 
 
 def _across(rows: pd.DataFrame, shown: Shown) -> str | None:
-    """What goes along the horizontal axis: rounds, or the first number that varies."""
+    """Choose the horizontal axis: rounds, or the first number that varies."""
     if ROUND in rows and rows[ROUND].nunique() > 2:
         return ROUND
     keys = (*shown.about["columns"]["points"], *shown.about["columns"]["settings"])

@@ -21,7 +21,7 @@ WIDTH, MARGIN = 260.0, 14.0
 
 @dataclass(frozen=True)
 class DrawnInterval:
-    """Where the parts of an interval's drawing stand, in units of the view box.
+    """The parts of an interval's drawing, in units of the view box.
 
     allowed: ends of what the bound allows. bounds: each with its number. range: ends of the
     interval. at: of the value, None where it is not known.
@@ -35,7 +35,7 @@ class DrawnInterval:
 
 @dataclass(frozen=True)
 class Decided:
-    """What decides a claim, or one reading of it: a sentence, its number, and the drawing."""
+    """The check that decides a claim, or one reading of it: a sentence, its number, the drawing."""
 
     reading: str
     quantity: str
@@ -45,7 +45,7 @@ class Decided:
 
 
 def decided(checks: Sequence[Check]) -> list[Decided]:
-    """The check that decides a claim; of each reading, where these differ."""
+    """Return the check that decides a claim, or those of its readings where they differ."""
     shown = of_readings(checks).items() if checks[0]["check"] else ()
     return [
         Decided(
@@ -60,7 +60,7 @@ def decided(checks: Sequence[Check]) -> list[Decided]:
 
 
 def remarks(head: Check) -> str:
-    """Why a claim is judged so, and what is to be known of its bound."""
+    """Say why a claim is judged so, with a note on its bound."""
     notes = [LABELS.get(head["label"], ""), head["note"]]
     if head["fixed"] == "after":
         notes.append("its bound was written when first numbers were there")
@@ -69,16 +69,16 @@ def remarks(head: Check) -> str:
 
 
 def deciding(checks: Sequence[Check], verdict: str = "") -> Check:
-    """The check that decides a claim. verdict: of one reading, where it is not the claim's."""
+    """Return the check that decides a claim, or a reading of this `verdict`."""
     whole = verdict or checks[0]["verdict"]
     agreeing = [row for row in checks if row["check_verdict"] == whole]
     return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
 
 
 def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
-    """Each reading with its verdict, as "one start: refuted", and the check that decides it.
+    """Map each reading with its verdict, such as "one start: refuted", to its deciding check.
 
-    Where all of them say the same, or there is but one, the one that decides the claim, under "".
+    With one reading, or equal verdicts, the check that decides the claim is under "".
     """
     readings = by_reading(checks)
     verdicts = {
@@ -94,7 +94,7 @@ def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
 
 
 def interval(row: Check) -> str:
-    """The value that decides a check and its interval, with its confidence if it is not 95 %."""
+    """Write the value and interval of a check, with its confidence if that is not 95 %."""
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f" at {100 * float(row['confidence']):.4g} %"
@@ -108,7 +108,7 @@ def interval(row: Check) -> str:
 
 
 def drawing(row: Check) -> DrawnInterval | None:
-    """The interval of a check against its bound: what is allowed is tinted. None without one."""
+    """Place the interval of a check against its bound, or return None if it lacks either."""
     bounds = [(word, float(number)) for word, number in BOUND.findall(row["bound"])]
     known = [float(row[key]) for key in ("low", "value", "high") if row[key]]
     known = [value for value in known if math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""What the methods of an exhibit cost and see: a table beside its numbers, from its own files."""
+"""A table of each method's costs and needs, from the files of an exhibit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fedrepro.numbers.costs import megabytes, seen, times
 from fedrepro.numbers.summary import ROUND, leading_columns
 from fedrepro.planning.drawing import final
 
-PLAIN = ("fedavg", "average")  # what others are measured by, the first that an exhibit has
+PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
 
 
 @dataclass(frozen=True)
 class MethodCosts:
     """A method of an exhibit: each of its numbers at the points that have it, in their order.
 
-    sent: bytes of all clients, and how many times those of the plain method at the same point.
+    sent: bytes of all clients; ratios: as multiples of the plain method at the same point.
     seconds: of a trial, clients and server together.
     """
 
@@ -39,12 +39,16 @@ def costs_of(
     numbers: pd.DataFrame,
     seconds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[str, list[MethodCosts]]:
-    """The label of what others are measured by, and the costs of all that send anything.
+    """Compute the costs of methods whose clients send anything.
 
-    seconds: measured ones of a trial, by setting, where the csv has none.
+    Args:
+        about: the json of an exhibit.
+        numbers: its csv.
+        seconds: measured seconds of a trial by setting, where the csv has none.
 
-    Empty for an exhibit of fewer than two such methods, or of one at several nodes or settings that
-    all send the same: it compares none.
+    Returns:
+        The label of the plain method, and the costs of all; both empty if fewer than two methods
+        send, or one method at several nodes or settings sends the same everywhere.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]
@@ -62,7 +66,7 @@ def costs_of(
         return "", []
     alike = len({tuple(held[label, "bytes_up"].values()) for label in methods}) == 1
     if alike and len({method["name"] for method in methods.values()}) == 1:
-        return "", []  # one method, looked at in several ways
+        return "", []  # one method in several settings
     plain = next(
         (label for name in PLAIN for label, m in methods.items() if m["name"] == name),
         next(iter(methods)),
@@ -85,7 +89,7 @@ OTHERS = ("rounds", "passes", "parameters", "seconds")
 def _seconds(
     label: str, final: pd.DataFrame, seconds: Mapping[str, Sequence[float]]
 ) -> list[float]:
-    """Those of a method's settings, unless another method of the exhibit has the same setting."""
+    """Return the seconds of a method's settings that no other method of the exhibit has."""
     settings = dict.fromkeys(final["setting"][final["method"] == label])
     others = set(final["setting"][final["method"] != label])
     return [value for token in settings if token not in others for value in seconds.get(token, ())]
@@ -93,7 +97,7 @@ def _seconds(
 
 @dataclass(frozen=True)
 class CostTable:
-    """What the methods of an exhibit cost and see. head: who sends how many times as much."""
+    """Costs and needs of an exhibit's methods; `head` says who sends how many times as much."""
 
     head: str
     heads: list[str]
@@ -101,7 +105,7 @@ class CostTable:
 
 
 def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
-    """A table of what `costs_of` gives; None with nothing to compare."""
+    """Arrange the results of `costs_of` as a table, or return None if there are none."""
     if not costs:
         return None
     columns: dict[str, Callable[[MethodCosts], str]] = {
@@ -115,7 +119,7 @@ def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
         "It sees": lambda method: method.sees,
     }
     cells = {head: [tell(method) for method in costs] for head, tell in columns.items()}
-    heads = [head for head, column in cells.items() if any(column)]  # the others say nothing
+    heads = [head for head, column in cells.items() if any(column)]  # empty columns are left out
     rows = [[cells[head][at] for head in heads] for at in range(len(costs))]
     return CostTable(_head(plain, costs), heads, rows)
 
@@ -123,9 +127,9 @@ def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
 def with_sent(
     table: TextTable, about: Mapping[str, Any], costs: Sequence[MethodCosts]
 ) -> TextTable:
-    """A table whose rows are methods with a column of what their clients send; others as they are.
+    """Add a column of sent bytes to a table whose rows are methods; others stay as they are.
 
-    Bytes, and under them how many times those of the plain method.
+    Under the bytes stands their multiple of the plain method.
     """
     labels = {method["label"] for method in about["methods"]}
     if len(table.corner) != 1 or not costs or any(r.heads[0] not in labels for r in table.rows):
@@ -143,7 +147,7 @@ def with_sent(
 
 
 def _head(plain: str, costs: Sequence[MethodCosts]) -> str:
-    """Costs in a line: who sends how many times what the plain method does."""
+    """Say in a line how many times as much as the plain method others send."""
     groups: dict[str, list[str]] = {}
     for method in costs:
         if method.label != plain and method.ratios:
@@ -161,7 +165,6 @@ def _head(plain: str, costs: Sequence[MethodCosts]) -> str:
 
 
 def _quoted(label: str) -> str:
-    """Labels with commas of their own are told apart."""
     return f"“{label}”" if "," in label else label
 
 
@@ -174,7 +177,7 @@ def _count(value: float) -> str:
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """The least and the most, or the one number that they are."""
+    """Write the least and the most, or the one number that they are."""
     known = [value for value in values if value == value]
     ends = dict.fromkeys(text(end) for end in (min(known), max(known))) if known else {}
     return " to ".join(ends)

@@ -19,7 +19,11 @@ class Formula:
 
 
 def formula(text: str) -> Formula:
-    """Typeset a formula in the notation of TeX. Errors: ValueError for one that cannot be read."""
+    """Typeset a formula in the notation of TeX.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 

@@ -32,9 +32,9 @@ SENDS = {
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Name of a page below methods/ -> its text, with the list of all as `index`.
+    """Return the text of each page below methods/, with the list of all as `index`.
 
-    What is no rival (controls, simulations) shares a page, `bounds`.
+    Controls and simulations share a page, `bounds`.
     """
     used, labels = _used(reports), _labels(reports)
     scores = _scores(reports)
@@ -69,7 +69,7 @@ def _bound(item: Component) -> bool:
 
 
 def href_of(name: str) -> str:
-    """Where the site has a method."""
+    """Return the place of a method on the site."""
     bound = _bound(components("method")[name])
     return f"methods/bounds.html#{name}" if bound else f"methods/{name}.html"
 
@@ -82,18 +82,17 @@ def _known() -> dict[str, dict[str, str]]:
 
 
 def title_of(item: Component) -> str:
-    """A method as people write it."""
+    """Return the title of a method as people write it."""
     title = _known().get(item.name, {}).get("title") or item.meta.get("label") or item.name
     return str(title)
 
 
 def links_of(reports: Reports) -> dict[str, str]:
-    """What a leaderboard's exhibits call a method -> where the site has it."""
+    """Return the place of each method on the site by its label in a leaderboard's exhibits."""
     return {label: href_of(name) for label, name in _labels(reports).items()}
 
 
 def _labels(reports: Reports) -> dict[str, str]:
-    """What a leaderboard's exhibits call a method -> its name."""
     return {
         method["label"]: method["name"]
         for paper in reports.papers
@@ -104,7 +103,7 @@ def _labels(reports: Reports) -> dict[str, str]:
 
 
 def plain_doc(text: str) -> str:
-    """A docstring's sentence as markdown: signs that mark up are plain."""
+    """Write a docstring's sentence as markdown, with signs that mark up as plain ones."""
     return markdown_text(text.replace("`", ""))
 
 
@@ -142,7 +141,7 @@ def _page(
 
 
 def _use(item: Component) -> list[tuple[str, str]]:
-    """Lines that use a method: what each is for, and the line."""
+    """List lines that use a method: a purpose and a line each."""
     kind, name = item.meta["kind"], item.name
     run = f"fedrepro run {name} --data mnist --clients 10 --partition dirichlet:0.1 --model mlp"
     python = f'fedrepro.run(methods="{name}", data="mnist")'
@@ -161,7 +160,7 @@ def _use(item: Component) -> list[tuple[str, str]]:
 
 
 def docstring(text: str) -> str:
-    """A docstring as markdown: paragraphs stay, what is indented is code."""
+    """Write a docstring as markdown: paragraphs stay, indented blocks are code."""
     parts = []
     for block in text.split("\n\n"):
         if block.startswith("    "):
@@ -179,7 +178,7 @@ def _option(param: Param) -> Sequence[str]:
 
 
 def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
-    """Label -> a row for each scenario of a leaderboard: where, accuracy in percent, score."""
+    """Return a row for each scenario of a leaderboard by label: place, accuracy in %, score."""
     rows: dict[str, list[Sequence[str]]] = {}
     for board in (board for paper in reports.papers for board in paper.boards):
         place = ["starts", "data", "case", "clients", "method"]
@@ -190,7 +189,7 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
         for (starts, data, case, clients, label), told in found.items():
             where = f"{data}, {case}, {clients:g} clients"
             accuracy, score = (told.get(name, float("nan")) for name in ("accuracy", "score"))
-            # adding zero leaves no minus before it
+            # adding zero removes the sign of a zero
             texts = (f"{100 * accuracy:.1f}", f"{round(score, 2) + 0.0:.2f}".replace("-", "−"))
             known = ("–" if "nan" in text else text for text in texts)
             rows.setdefault(label, []).append((where, starts, *known))
@@ -200,13 +199,13 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
 def _of(
     item: Component, labels: Mapping[str, str], scores: Mapping[str, list[Sequence[str]]]
 ) -> list[Sequence[str]]:
-    """The rows of all labels under which a leaderboard has a method."""
+    """Return the rows of all labels under which a leaderboard has a method."""
     own = [label for label, name in labels.items() if name == item.name and label in scores]
     return [(*row, label) if len(own) > 1 else row for label in own for row in scores[label]]
 
 
 def _used(reports: Reports) -> dict[str, list[tuple[str, str]]]:
-    """Method -> the exhibits that show it: paper and name."""
+    """Return the exhibits, as paper and name, that show each method."""
     by_method: dict[str, dict[tuple[str, str], None]] = {}
     for paper in reports.papers:
         for shown in paper.exhibits.values():

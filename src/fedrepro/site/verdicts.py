@@ -1,7 +1,6 @@
 """Words on printed values, claims and methods, each with a sign and a colour, and counted.
 
-Colours are those of Okabe and Ito, which people of any colour vision tell apart; the sign says the
-same without colour.
+The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fedrepro.verdicts.published import AGAIN, ELSEWHERE
 
 @dataclass(frozen=True)
 class Word:
-    """A verdict. colour: a class of site.css. told: what it means, in a sentence."""
+    """A verdict: its sign, a class of site.css, and its meaning in a sentence."""
 
     sign: str
     colour: str
@@ -79,7 +78,7 @@ def word_of_value(verdict: str) -> Word:
 
 
 def counted(verdicts: Sequence[str], known: Mapping[str, Word]) -> dict[str, int]:
-    """Verdict -> how many, in the order of `known`."""
+    """Return the count of each verdict, in the order of `known`."""
     counts = Counter(verdicts)
     return {
         word: counts[word] for word in (*known, *sorted(set(counts) - set(known))) if counts[word]
@@ -87,16 +86,16 @@ def counted(verdicts: Sequence[str], known: Mapping[str, Word]) -> dict[str, int
 
 
 def of_values(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """How many printed quantities have each verdict.
+    """Count the printed quantities by verdict.
 
-    What is printed again counts once, and what is judged in another exhibit there.
+    A value that is printed twice counts once; one that another exhibit judges counts there.
     """
     once = [row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE))]
     return counted([verdict_of(row) for row in once], PRINTED)
 
 
 def verdict_of(row: Mapping[str, str]) -> str:
-    """Give the word of a printed value: why it is shown and not judged, or its verdict."""
+    """Return the word of a printed value: its verdict, or why it is shown and not judged."""
     apart = row.get("apart", "").partition(": ")[0]
     shown = standing(row)[1] or row["verdict"]
     return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
@@ -107,12 +106,12 @@ def of_claims(claims: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, int]:
 
 
 def slug(name: str) -> str:
-    """The anchor of a word in the glossary."""
+    """Return the anchor of a word in the glossary."""
     return name.replace(" ", "-")
 
 
 def glossary() -> list[tuple[str, Word, list[tuple[str, str]]]]:
-    """Every word with its sign, and what it means of numbers, of claims and of methods."""
+    """Return every word with its sign and its meaning for numbers, claims and methods."""
     kinds = {"a printed number": PRINTED, "a claim": CLAIMS, "a method on the leaderboard": BOARD}
     words = dict.fromkeys(word for known in kinds.values() for word in known)
     return [
@@ -124,7 +123,7 @@ def glossary() -> list[tuple[str, Word, list[tuple[str, str]]]]:
 
 @dataclass(frozen=True)
 class Dots:
-    """Ours over print of each value, a row an exhibit: (name, height, [(x, text, colour)])."""
+    """Our values over printed ones, a row an exhibit: (name, height, [(x, text, colour)])."""
 
     high: float
     ticks: list[tuple[float, str]]
@@ -132,9 +131,9 @@ class Dots:
 
 
 def beside(rows: Sequence[Mapping[str, str]]) -> Dots | None:
-    """Ours over print of every value that has both: for papers without a figure.
+    """Place the ratio of ours to print of every value that has both, for papers without a figure.
 
-    The axis is a logarithm from a quarter to four times; what was not reached stands at its end.
+    The axis is logarithmic from a quarter to four times; unreached values stand at its end.
     """
     left, reach, step = 142.0, 268.0, 26.0
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}

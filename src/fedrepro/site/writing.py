@@ -21,12 +21,12 @@ def _templates() -> Environment:
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """A page, or a part of one. up: from its folder to the site's first one; given: its data."""
+    """Render a page, or a part of one; `up` leads from its folder to the root of the site."""
     return _templates().get_template(template).render(up=up, **given)
 
 
 def marked(text: str) -> Markup:
-    """Text that is markdown, or html, already."""
+    """Mark text as markdown, or html, that needs no escape."""
     from markupsafe import Markup
 
     return Markup(text)

@@ -63,7 +63,7 @@ class AccuracyAndSize(Along):
         drawn = new_figure(height, WIDTH)
 
         def up(share: float) -> float:
-            """A height above the legend, given as a share of a figure whose legend has two rows."""
+            """Return a height above the legend from its share of a figure of the usual legend."""
             return (share * HEIGHT + added) / height
 
         grid = drawn.add_gridspec(
@@ -86,13 +86,13 @@ class AccuracyAndSize(Along):
 
 
 def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
-    """The methods of one size, which share a line; those that match units have their own."""
+    """Group the methods of one size, which share a line; matching methods have their own."""
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     return size_groups(exhibit.measures, size_lines(exhibit, numbers), matching)
 
 
 def shared_lines(groups: Sequence[Group], axis: Axis) -> str:
-    """The sentence that says which methods share which line; empty if none do."""
+    """Write the sentence that says which methods share a line; empty if none do."""
     parts = [
         f"{size_name(line, axis)}: {', '.join(m.label for m in members)}"
         for members, line in groups
@@ -120,10 +120,10 @@ def _draw_sizes(axes: Axes, groups: Sequence[Group], axis: Axis, look: Mapping[s
 def size_groups(
     measures: tuple[Measure, ...], sizes: Mapping[str, Line], matching: set[str]
 ) -> list[Group]:
-    """Methods that are equally large everywhere, and how large.
+    """Group methods that are equally large everywhere, with their size.
 
-    A method that matches units keeps a line of its own: that its size equals another's is a
-    result. References come first among their group, since they are bounds. No line for none.
+    A method that matches units keeps its own line: that its size equals another's is a result.
+    References come first in their group, since they are bounds. A size of zero has no line.
     """
     groups: list[Group] = []
     for measure in sorted(measures, key=lambda m: not m.reference):
@@ -139,7 +139,7 @@ def size_groups(
 
 
 def size_name(line: Line, axis: Axis) -> str:
-    """A shared size in a word: `500`, or `50·J` where it grows with the clients."""
+    """Write a shared size: `500`, or `50·J` where it grows with the clients."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     if not all(line.x):

@@ -1,5 +1,4 @@
-"""Drawings accuracy-against-rounds and accuracy-and-bytes: test accuracy as rounds, or steps of a
-stream, go by, and against what was sent until then."""
+"""Test accuracy against rounds, or steps of a stream, and against the bytes sent until then."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
-EARLY, SEEN = 0.05, 5  # so many measured rounds in the first part of a run are
+EARLY, SEEN = 0.05, 5  # measured rounds in the first part of a run that make the axis logarithmic
 NEAR = 0.2  # a method that ends further below the best is left out of the close-up
 SENT = ("bytes_up", "bytes_down")
 FAR = 30  # times as many bytes from which on their axis is logarithmic
@@ -46,9 +45,8 @@ class AccuracyAgainstRounds(WithCloseUp):
     """Test accuracy as rounds, or steps of a stream, go by, and a close-up of it.
 
     A method without rounds is a level line across both. Side by side for one scenario, for cases
-    one above the other in a column each. Thousands of rounds are drawn on a logarithmic axis, or
-    all that happens early is one stroke; but for those measured so evenly that there is nothing
-    early to be seen.
+    one above the other in a column each. The axis of thousands of rounds is logarithmic, because
+    all that happens early would be one stroke; it is linear where few early rounds were measured.
     """
 
     height: ClassVar[float] = 3.3
@@ -137,7 +135,7 @@ class AccuracyAndBytes(Along):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """label -> accuracy against the megabytes sent so far, a point for a method without rounds."""
+    """Return accuracy against the megabytes sent so far; a method without rounds is a point."""
     lines: dict[str, Line] = {}
     for measure in exhibit.measures:
         rows = numbers[numbers["method"] == measure.label]
@@ -152,7 +150,7 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """label -> accuracy after each measured round, or two equal ends for a method without."""
+    """Return accuracy after each measured round; a method without rounds has two equal ends."""
     rows = select(numbers, "accuracy", "test")
     done = rows[rows[ROUND].notna()]
     last = float(done[ROUND].max()) if len(done) else 1.0
@@ -172,7 +170,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """The range that rivals end in, from a little below the worst that ends near the best."""
+    """Choose the range in which rivals end, from a little below the worst near the best."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
     best = max(last)

@@ -106,7 +106,7 @@ def _finish(units: Axes, share: Axes, stacked: Look, size: Size) -> None:
 
 
 def lines_of_cases(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
-    """case -> label -> size. The last method of the exhibit is all models side by side."""
+    """Return sizes by case and label; the last method of the exhibit is all models side by side."""
     parts = {case: of_case(numbers, case) for case in cases(numbers)} or {"": numbers}
     return {case: size_lines(exhibit, rows) for case, rows in parts.items()}
 
@@ -166,7 +166,7 @@ CORNERS = ((1, 0), (0, 0), (0, 1))  # lower right, lower left, upper left
 
 
 def _crossings(axes: Axes, corner: tuple[int, int], drawn: Sequence[Line], rows: int) -> int:
-    """How many places of the lines lie where so many rows of text would stand in a corner."""
+    """Count the points of lines that lie where `rows` rows of text would stand in a corner."""
     width, height = 0.5, 0.08 * rows + 0.02
     places = [
         (line.x[at] ** (1 - part) * line.x[at + 1] ** part, low + part * (high - low))
@@ -187,7 +187,7 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """label -> settings in order, with size and test accuracy of each that was not left out."""
+    """Return, by label, settings in order with the size and test accuracy of each."""
     rows = final(numbers)
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:
@@ -241,7 +241,7 @@ def _draw_paths(
 
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
-    """A line with a gap at each size that it lacks, so that nothing seems to be known there."""
+    """Insert a gap at each size that a line lacks, so that nothing seems to be known there."""
     at = {x: place for place, x in enumerate(line.x)}
     mean, sd = (
         [values[at[size]] if size in at else math.nan for size in sizes]
@@ -251,7 +251,7 @@ def broken(line: Line, sizes: Sequence[float]) -> Line:
 
 
 def _beside(axes: Axes, place: int) -> Transform:
-    """To the left of where a point lies: several that have one size would hide each other."""
+    """Shift marks to the left of their points: several of one size would hide each other."""
     from matplotlib.transforms import ScaledTranslation
 
     inches = -BESIDE * place / 72
@@ -259,7 +259,7 @@ def _beside(axes: Axes, place: int) -> Transform:
 
 
 def _name_sizes(axes: Axes, sizes: Sequence[float]) -> None:
-    """Ticks at the sizes that were asked for, or else at round numbers."""
+    """Set ticks at the sizes that were asked for, or else at round numbers."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     low, high = axes.get_xlim()
@@ -271,7 +271,7 @@ def _name_sizes(axes: Axes, sizes: Sequence[float]) -> None:
 
 
 def _name_values(axes: Axes, values: list[float], line: Line) -> None:
-    """Settings written beside their points: both ends, and what lies well apart from others."""
+    """Write settings next to their points: both ends, and those well apart from others."""
     low, high = axes.get_ylim()
     named: list[float] = []
     for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
@@ -294,7 +294,7 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Sequence[Line]) -> None:
-    """Methods below the frame, with their accuracy in percent, in the corner with fewest lines."""
+    """Write methods below the frame, with their accuracy, in the corner with the fewest lines."""
     across, up = min(CORNERS, key=lambda corner: _crossings(axes, corner, drawn, len(lost)))
     for row, (label, mean) in enumerate(lost.items()):
         away = 3 + 8 * (len(lost) - 1 - row if up else row)
