@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -182,28 +183,8 @@ def _partition(job: Any, device: str) -> None:
     data.partition(Path(job.data), job.specs["partition"], job.trials, job.seed, out)
 
 
-def _train(job: Any, device: str) -> None:
-    from fedrepro.stages import train
-
-    train.run(job, device)
-
-
-def _aggregate(job: Any, device: str) -> None:
-    from fedrepro.stages import aggregate
-
-    aggregate.run(job, device)
-
-
-def _federate(job: Any, device: str) -> None:
-    from fedrepro.stages import federate
-
-    federate.run(job, device)
-
-
-def _peer(job: Any, device: str) -> None:
-    from fedrepro.stages import peer
-
-    peer.run(job, device)
+def _on_device(job: Any, device: str) -> None:
+    import_module(f"fedrepro.stages.{job.stage}").run(job, device)
 
 
 def _simulate(job: Any, device: str) -> None:
@@ -216,10 +197,10 @@ ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
 COMPUTING: dict[str, tuple[tuple[str, ...], Callable[[Any, str], None]]] = {
     "prepare": (("dataset",), _prepare),
     "partition": (("partition", "data", "trials"), _partition),
-    "train": ((*ON_DATA, "clients"), _train),
-    "aggregate": ((*ON_DATA, "method", "local"), _aggregate),
-    "federate": ((*ON_DATA, "method"), _federate),
-    "peer": ((*ON_DATA, GRAPH, "method"), _peer),
+    "train": ((*ON_DATA, "clients"), _on_device),
+    "aggregate": ((*ON_DATA, "method", "local"), _on_device),
+    "federate": ((*ON_DATA, "method"), _on_device),
+    "peer": ((*ON_DATA, GRAPH, "method"), _on_device),
     "simulate": (("method", "trials"), _simulate),
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules
+from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
 from fedrepro.drawings.style import CASES, Look
 from fedrepro.drawings.words import wrapped
 from fedrepro.numbers.board import ALL, CLASSES, STARTS
@@ -48,12 +48,6 @@ def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[s
     return images
 
 
-def _heading(drawn: Figure, title: str, below: str) -> None:
-    height = drawn.get_figheight()
-    drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
-    drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
-
-
 def _families(table: Frame) -> list[str]:
     return [starts for starts in STARTS if (table["starts"] == starts).any()]
 
@@ -70,12 +64,17 @@ def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
     return rows if bounds else rows[rows["class"] != "reference"]
 
 
+def _scored(table: Frame, starts: str) -> Frame:
+    rows = _ranked(table, starts)
+    return rows[rows["score"].notna()]
+
+
 # ----------------------------------------------------------------------------------------- groups
 
 
 def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     """Draw scores and their intervals, a column for each data set, with bands, groups and ranks."""
-    families = [(starts, _with_score(_ranked(table, starts))) for starts in _families(table)]
+    families = [(starts, _scored(table, starts)) for starts in _families(table)]
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, beside = 0.9, 1.95, 0.5
@@ -100,16 +99,12 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
         "At the right: group, ranks."
     )
-    _heading(drawn, f"{board['title']}: groups", below)
+    write_headings(drawn, f"{board['title']}: groups", below)
     return drawn
 
 
 def _axis(board: Mapping[str, Any]) -> str:
     return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
-
-
-def _with_score(rows: Frame) -> Frame:
-    return rows[rows["score"].notna()]
 
 
 def _limits(ends: np.ndarray) -> tuple[float, float]:
@@ -120,14 +115,8 @@ def _limits(ends: np.ndarray) -> tuple[float, float]:
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
     """Add axes at these distances from the left, the right and the top, in inches."""
-    whole = drawn.get_figheight()
-    place = (
-        left / WIDTH,
-        1 - (top + height) / whole,
-        (WIDTH - left - right) / WIDTH,
-        height / whole,
-    )
-    return drawn.add_axes(place)
+    whole, wide = drawn.get_figheight(), WIDTH - left - right
+    return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
 
 
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
@@ -143,11 +132,8 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
         at += 1
         for method in rows["method"]:
             ticks.append((at, str(method) if named else ""))
-            if (
-                method in standings.index
-                and standings.loc[method, "score"] == standings.loc[method, "score"]
-            ):
-                row = standings.loc[method]
+            row: Any = standings.loc[method] if method in standings.index else {"score": math.nan}
+            if row["score"] == row["score"]:
                 if row["group"] == row["group"] and int(row["group"]) % 2 == 1:
                     axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
                 ends = [row["score_low"], row["score_high"]]
@@ -198,7 +184,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
     fewest = np.nanmin(table["parameters"].to_numpy(float))
     for at, starts in enumerate(families):
         axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
-        rows = _with_score(_ranked(table, starts))
+        rows = _scored(table, starts)
         rows = rows[rows["score"] > LEAST]
         rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
         _frontier(axes, rows)
@@ -221,16 +207,15 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
     axes.set_xlabel("bytes that clients send, as multiples of their models")
     _class_legend(drawn, table)
     below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
-    _heading(drawn, f"{board['title']}: accuracy and bytes", below)
+    write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
     return drawn
 
 
 def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
     """Choose round multiples within the range of the values."""
     low, high = float(values.min()), float(values.max())
-    ticks = [
-        m * 10**e for e in range(-1, 4) for m in (1, 2, 5) if low * 0.8 <= m * 10**e <= high * 2
-    ]
+    every = [m * 10**e for e in range(-1, 4) for m in (1, 2, 5)]
+    ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
     return ticks, [f"{value:g}" for value in ticks]
 
 
@@ -254,11 +239,7 @@ def _names(axes: Axes, own: Frame) -> None:
     rows = own.sort_values("score", ascending=False)
     places = _columns_of(rows["bytes_up"].tolist())
     for column in range(max(places, default=-1) + 1):
-        column_rows = [
-            row
-            for row, place in zip(rows.to_dict("records"), places, strict=True)
-            if place == column
-        ]
+        column_rows = rows[[place == column for place in places]].to_dict("records")
         heights = spread([float(row["score"]) for row in column_rows], gap)
         # names of the first column have the room to the left of it
         ends = [float(row["bytes_up"]) for row in column_rows]
@@ -308,10 +289,8 @@ def _class_legend(drawn: Figure, table: Frame) -> None:
 
     kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
     handles = [
-        Line2D(
-            [], [], linestyle="", marker=MARKS[kind].marker, color=MARKS[kind].colour, label=kind
-        )
-        for kind in kinds
+        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
+        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
     ]
     drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
 
@@ -343,7 +322,7 @@ def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         f"Points of test accuracy above {board['baseline']}, a mark a trial. Dashed: "
         f"{board['line']} (violet), {board['ceiling']} (black)."
     )
-    _heading(drawn, f"{board['title']}: gain over {board['baseline']}", below)
+    write_headings(drawn, f"{board['title']}: gain over {board['baseline']}", below)
     return drawn
 
 
@@ -415,7 +394,7 @@ def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         top += height + 1.5
     ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
     below = f"Numbers: test accuracy in percent. Colour: the score, {ends}."
-    _heading(drawn, f"{board['title']}: methods in single scenarios", below)
+    write_headings(drawn, f"{board['title']}: methods in single scenarios", below)
     return drawn
 
 

@@ -243,8 +243,12 @@ def grid_of(
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
     """Write the title, and below it data and trials."""
+    write_headings(drawn, exhibit.settings.title, subtitle(exhibit))
+
+
+def write_headings(drawn: Figure, title: str, below: str) -> None:
+    """Write a title, and a line below it."""
     height = drawn.get_figheight()
-    title, below = exhibit.settings.title, subtitle(exhibit)
     drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
     drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
 
@@ -383,6 +387,29 @@ def handles_of(
 
     called = {m.label: m.label for m in measures} | dict(names or {})
     return [Line2D([], [], label=called[m.label], **look[m.label].line) for m in measures]
+
+
+def sheet(
+    exhibit: Exhibit, look: Mapping[str, Look], height: float, bottom: float = 0.08
+) -> tuple[Figure, float]:
+    """Make a figure with headings, and a legend of all methods at its foot.
+
+    Args:
+        exhibit: its title and methods.
+        look: label -> look.
+        height: inches, with a legend of two rows.
+        bottom: inches below the legend.
+
+    Returns:
+        The figure, and the inches that further rows of the legend add to it.
+    """
+    names = names_of(exhibit)
+    rows = legend_rows(list(names.values()))
+    added = LEGEND_ROW * (rows - 2)
+    drawn = new_figure(height + added)
+    legend(drawn, handles_of(exhibit.measures, look, names), bottom, rows)
+    headings(drawn, exhibit)
+    return drawn, added
 
 
 def legend(drawn: Figure, handles: Sequence[Artist], bottom: float, rows: int) -> None:

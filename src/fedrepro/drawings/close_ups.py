@@ -6,22 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
     LETTERS,
     Line,
     cases,
     close_up,
     draw_lines,
     grid_of,
-    handles_of,
-    headings,
-    legend,
-    legend_rows,
     mark,
-    names_of,
-    new_figure,
     of_case,
     percent,
+    sheet,
 )
 from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import Look, looks
@@ -57,25 +51,21 @@ class WithCloseUp(Along):
         raise NotImplementedError
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, shown, names = looks(exhibit.measures), cases(numbers), names_of(exhibit)
-        rows = legend_rows(list(names.values()))
-        added = LEGEND_ROW * (rows - 2)
-        drawn = new_figure((COLUMNS_HEIGHT if shown else self.height) + added)
-        if shown:
-            upper, lower = grid_of(drawn, 2, len(shown), bottom=0.95 + added, **COLUMNS)
-            for letter, case, whole, close in zip(LETTERS, shown, upper, lower, strict=False):
-                self.draw_pair(exhibit, of_case(numbers, case), look, whole, close)
-                whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
-                whole.set_xlabel("")
-                close.set_title("close-up", loc="left", fontsize=7)
-            for axes in (upper[0], lower[0]):
-                axes.set_ylabel("test accuracy (%)", labelpad=2)
-        else:
+        look, shown = looks(exhibit.measures), cases(numbers)
+        drawn, added = sheet(exhibit, look, COLUMNS_HEIGHT if shown else self.height)
+        if not shown:
             ((whole, close),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **self.sides)
             self.draw_pair(exhibit, numbers, look, whole, close)
             title_pair(whole, close)
-        legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
-        headings(drawn, exhibit)
+            return drawn
+        upper, lower = grid_of(drawn, 2, len(shown), bottom=0.95 + added, **COLUMNS)
+        for letter, case, whole, close in zip(LETTERS, shown, upper, lower, strict=False):
+            self.draw_pair(exhibit, of_case(numbers, case), look, whole, close)
+            whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
+            whole.set_xlabel("")
+            close.set_title("close-up", loc="left", fontsize=7)
+        for axes in (upper[0], lower[0]):
+            axes.set_ylabel("test accuracy (%)", labelpad=2)
         return drawn
 
 

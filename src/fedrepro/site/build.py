@@ -130,7 +130,11 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     for paper in reports.papers:
         charts |= _paper(paper, folder, contents)
         # the paper's own page begins with the first of them
-        details = [(_title(contents.pages[n]), n) for n in findings if _of(n) == paper.name]
+        details = [
+            (contents.pages[name].partition("\n")[0].removeprefix("# "), name)
+            for name in findings
+            if _of(name) == paper.name
+        ]
         contents.pages[f"papers/{paper.name}.md"] = pages.paper_page(
             paper, answers[1].get(paper.name, ""), details, frozenset(charts), links,
             board.replace(".md", ".html"),
@@ -146,7 +150,11 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     contents.pages |= {"api.md": page("api.md", rooms=_rooms())} if whole else {}
     contents.pages["index.md"] = pages.home(reports, answers[0], _trees(reports, contents.pages))
     contents.copies |= {copied(path): root / path for path in guides.copies}
-    _add_static(contents, charts)
+    package = resources.files("fedrepro.site")
+    for name in (STYLE, "site.js"):
+        contents.static[name] = (package / name).read_text(encoding="utf-8")
+    contents.static["tables.js"] = _tables_script()
+    contents.static |= {"vega.js": vega_script()} if charts else {}
     return contents
 
 
@@ -156,10 +164,6 @@ def _guides(root: Path) -> dict[str, str]:
     paths += [Path("config/README.md")] if (root / "config/README.md").exists() else []
     files = {path.as_posix(): path.as_posix() for path in paths}
     return files | {f"{FINDINGS}{name}.md": f.as_posix() for name, f in findings_in(root).items()}
-
-
-def _title(text: str) -> str:
-    return text.partition("\n")[0].removeprefix("# ")
 
 
 def _of(name: str) -> str:
@@ -210,23 +214,19 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     """Return the navigation: captions with their pages."""
     guides = sorted(n for n in pages if n.startswith("docs/") and n.count("/") == 1)
-    of = {True: "Leaderboard", False: "Papers"}
-    trees = [
-        (caption, [f"papers/{p.name}" for p in reports.papers if bool(p.boards) == has_boards])
-        for has_boards, caption in of.items()
-    ]
-    known = {paper.name for paper in reports.papers}
-    trees[-1][1].extend(n for n in pages if n.startswith(FINDINGS) and _of(n) not in known)
-    data = [name for name in DATA if name in pages]
-    drawn = ["drawings"] if "drawings.md" in pages else []
-    trees += [
-        ("Methods", ["methods/index"]),
-        ("Data and partitions", [*data, *drawn]),
-        ("Reproduce", ["reproduce", "verdicts"]),
-        ("Guides", [name for name in guides if name not in data]),
-        ("Reference", [n for n in ("config/README.md", "api.md") if n in pages]),
-    ]
-    return [(caption, [n.removesuffix(".md") for n in names]) for caption, names in trees if names]
+    known = {paper.name: bool(paper.boards) for paper in reports.papers}
+    boards, papers = ([f"papers/{n}" for n in known if known[n] == one] for one in (True, False))
+    trees = {
+        "Leaderboard": boards,
+        "Papers": papers + [n for n in pages if n.startswith(FINDINGS) and _of(n) not in known],
+        "Methods": ["methods/index"],
+        "Data and partitions": [name for name in (*DATA, "drawings.md") if name in pages],
+        "Reproduce": ["reproduce", "verdicts"],
+        "Guides": [name for name in guides if name not in DATA],
+        "Reference": [n for n in ("config/README.md", "api.md") if n in pages],
+    }
+    of = {caption: [n.removesuffix(".md") for n in names] for caption, names in trees.items()}
+    return [(caption, names) for caption, names in of.items() if names]
 
 
 def _rooms() -> list[tuple[str, list[str]]]:
@@ -249,15 +249,6 @@ def _rooms() -> list[tuple[str, list[str]]]:
     return rooms
 
 
-def _add_static(contents: Contents, charts: set[str]) -> None:
-    package = resources.files("fedrepro.site")
-    for name in (STYLE, "site.js"):
-        contents.static[name] = (package / name).read_text(encoding="utf-8")
-    contents.static["tables.js"] = _tables_script()
-    if charts:
-        contents.static["vega.js"] = vega_script()
-
-
 def _tables_script() -> str:
     """Turn itables' module of DataTables into a classic script, which loads from disk."""
     try:
@@ -276,12 +267,9 @@ def _tables_script() -> str:
 
 
 def _write(source: Contents, place: Path) -> None:
-    for name, text in source.pages.items():
+    static = {f"_static/{name}": text for name, text in source.static.items()}
+    for name, text in (source.pages | static).items():
         path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    for name, text in source.static.items():
-        path = place / "_static" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     for name, file in source.copies.items():

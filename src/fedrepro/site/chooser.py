@@ -88,19 +88,13 @@ def by_place(data: dict[str, Any]) -> list[list[str]]:
     """
 
     def named(rows: list[list[Any]], several: bool) -> str:
-        names = [
-            row[1] for row in rows if (row[0] == SEVERAL) == several and row[0] != "public data"
-        ]
-        return ", ".join(names) or "–"
+        kept = (row for row in rows if row[0] != "public data" and (row[0] == SEVERAL) == several)
+        return ", ".join(row[1] for row in kept) or "–"
 
-    return [
-        [
-            str(place["clients"]),
-            place["skew"] if not place["skew"][0].isdigit() else f"Dirichlet {place['skew']}",
-            place["starts"],
-            named(place["answers"][1][0], False),
-            named(place["answers"][0][0], False),
-            named(place["answers"][0][0], True),
-        ]
-        for place in data["places"]
-    ]
+    rows = []
+    for place in data["places"]:
+        (more, *_), (models, *_) = place["answers"]
+        skew = f"Dirichlet {place['skew']}" if place["skew"][0].isdigit() else place["skew"]
+        found = named(models, False), named(more, False), named(more, True)
+        rows.append([str(place["clients"]), skew, place["starts"], *found])
+    return rows

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from fedrepro.verdicts.counted import BOUND, by_reading
 from fedrepro.verdicts.judging import CONFIDENCE, WHOLE, Verdict
@@ -17,46 +16,6 @@ LABELS = {
     "ours": "the sentence names no outcome, so that what is judged is ours",
 }
 WIDTH, MARGIN = 260.0, 14.0
-
-
-@dataclass(frozen=True)
-class DrawnInterval:
-    """The parts of an interval's drawing, in units of the view box.
-
-    allowed: ends of what the bound allows. bounds: each with its number. range: ends of the
-    interval. at: of the value, None where it is not known.
-    """
-
-    allowed: tuple[float, float]
-    bounds: list[tuple[float, str]]
-    range: tuple[float, float]
-    at: float | None
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The check that decides a claim, or one reading of it: a sentence, its number, the drawing."""
-
-    reading: str
-    quantity: str
-    number: str
-    row: Check
-    drawn: DrawnInterval | None
-
-
-def decided(checks: Sequence[Check]) -> list[Decided]:
-    """Return the check that decides a claim, or those of its readings where they differ."""
-    shown = of_readings(checks).items() if checks[0]["check"] else ()
-    return [
-        Decided(
-            reading,
-            row["check"].removesuffix(": " + row["bound"]).rpartition(", ")[0],
-            interval(row),
-            row,
-            drawing(row),
-        )
-        for reading, row in shown
-    ]
 
 
 def remarks(head: Check) -> str:
@@ -87,10 +46,7 @@ def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
     }
     if len(set(verdicts.values())) < 2:
         return {"": deciding(checks)}
-    return {
-        f"{name}: {verdicts[name]}": deciding(rows, verdicts[name])
-        for name, rows in readings.items()
-    }
+    return {f"{name}: {v}": deciding(readings[name], v) for name, v in verdicts.items()}
 
 
 def interval(row: Check) -> str:
@@ -107,13 +63,17 @@ def interval(row: Check) -> str:
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 
-def drawing(row: Check) -> DrawnInterval | None:
-    """Place the interval of a check against its bound, or return None if it lacks either."""
+def drawing(row: Check) -> dict[str, Any]:
+    """Place the interval of a check against its bound; {} if it lacks either.
+
+    In units of the view box, allowed: ends of what the bound allows. bounds: each with its number.
+    range: ends of the interval. at: of the value, None where it is not known.
+    """
     bounds = [(word, float(number)) for word, number in BOUND.findall(row["bound"])]
     known = [float(row[key]) for key in ("low", "value", "high") if row[key]]
     known = [value for value in known if math.isfinite(value)]
     if not bounds or not known:
-        return None
+        return {}
     ends = [*known, *(number for _, number in bounds)]
     least, most = min(ends), max(ends)
     reach = (most - least) or abs(most) or 1.0
@@ -124,11 +84,10 @@ def drawing(row: Check) -> DrawnInterval | None:
 
     lows = [number for word, number in bounds if word in ("above", "at least")]
     highs = [number for word, number in bounds if word in ("below", "at most")]
-    left, right = sorted((x(max(lows, default=least)), x(min(highs, default=most))))
     value = float(row["value"] or "nan")
-    return DrawnInterval(
-        (left, right),
-        [(x(number), f"{number:.4g}") for _, number in bounds],
-        (x(known[0]), x(known[-1])),
-        x(value) if math.isfinite(value) else None,
-    )
+    return {
+        "allowed": sorted((x(max(lows, default=least)), x(min(highs, default=most)))),
+        "bounds": [(x(number), f"{number:.4g}") for _, number in bounds],
+        "range": (x(known[0]), x(known[-1])),
+        "at": x(value) if math.isfinite(value) else None,
+    }

@@ -14,6 +14,7 @@ from fedrepro.numbers.summary import ROUND, leading_columns
 from fedrepro.planning.drawing import final
 
 PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
+OTHERS = ("rounds", "passes", "parameters", "seconds")
 
 
 @dataclass(frozen=True)
@@ -56,58 +57,34 @@ def costs_of(
     for row in ended.to_dict("records"):
         place = tuple(str(row[name]) for name in places)
         held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
-    sending = {
-        label
-        for (label, metric), by_place in held.items()
-        if metric == "bytes_up" and any(by_place.values())
+    methods = {
+        method["label"]: method
+        for method in about["methods"]
+        if any(held.get((method["label"], "bytes_up"), {}).values())
     }
-    methods = {m["label"]: m for m in about["methods"] if m["label"] in sending}
-    if len(methods) < 2:
-        return "", []
     alike = len({tuple(held[label, "bytes_up"].values()) for label in methods}) == 1
-    if alike and len({method["name"] for method in methods.values()}) == 1:
-        return "", []  # one method in several settings
-    plain = next(
-        (label for name in PLAIN for label, m in methods.items() if m["name"] == name),
-        next(iter(methods)),
-    )
+    names = {method["name"] for method in methods.values()}
+    if len(methods) < 2 or (alike and len(names) == 1):
+        return "", []
+    by_name = {method["name"]: label for label, method in reversed(methods.items())}
+    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(methods)))
     base = held[plain, "bytes_up"]
     costs = []
     for label, method in methods.items():
         sent = held[label, "bytes_up"]
         by_metric = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
+        if seconds and not by_metric["seconds"]:
+            others = set(ended["setting"][ended["method"] != label])
+            settings = [one for one in dict.fromkeys(ended["setting"]) if one not in others]
+            by_metric["seconds"] = [one for token in settings for one in seconds.get(token, ())]
         ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
         sees = seen(method["needs"], method.get("sends", ""))
-        by_metric["seconds"] = by_metric["seconds"] or _seconds(label, ended, seconds or {})
         costs.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
     return plain, costs
 
 
-OTHERS = ("rounds", "passes", "parameters", "seconds")
-
-
-def _seconds(
-    label: str, final: pd.DataFrame, seconds: Mapping[str, Sequence[float]]
-) -> list[float]:
-    """Return the seconds of a method's settings that no other method of the exhibit has."""
-    settings = dict.fromkeys(final["setting"][final["method"] == label])
-    others = set(final["setting"][final["method"] != label])
-    return [value for token in settings if token not in others for value in seconds.get(token, ())]
-
-
-@dataclass(frozen=True)
-class CostTable:
-    """Costs and needs of an exhibit's methods; `head` says who sends how many times as much."""
-
-    head: str
-    heads: list[str]
-    rows: list[list[str]]
-
-
-def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
-    """Arrange the results of `costs_of` as a table, or return None if there are none."""
-    if not costs:
-        return None
+def cost_table(plain: str, costs: Sequence[MethodCosts]) -> tuple[str, list[dict[str, str]]]:
+    """Arrange the results of `costs_of`: a sentence on who sends how much, and rows by head."""
     columns: dict[str, Callable[[MethodCosts], str]] = {
         "Method": lambda method: method.label,
         "Clients send": lambda method: _range(method.sent, megabytes),
@@ -118,10 +95,18 @@ def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
         "Seconds a trial": lambda method: _range(method.seconds, "{:.3g}".format),
         "It sees": lambda method: method.sees,
     }
-    cells = {head: [tell(method) for method in costs] for head, tell in columns.items()}
-    heads = [head for head, column in cells.items() if any(column)]  # empty columns are left out
-    rows = [[cells[head][at] for head in heads] for at in range(len(costs))]
-    return CostTable(_head(plain, costs), heads, rows)
+    filled = {head: text for head, text in columns.items() if any(map(text, costs))}
+    rows = [{head: text(method) for head, text in filled.items()} for method in costs]
+    groups: dict[str, list[str]] = {}
+    for method in costs:
+        if method.label != plain and method.ratios:
+            groups.setdefault(_range(method.ratios, _times), []).append(_quoted(method.label))
+    same = groups.pop(_times(1.0), [])
+    if not groups:
+        return f"Costs: all methods send as much as {_quoted(plain)}", rows
+    more = "; ".join(f"{text} {_quoted(plain)}: {', '.join(who)}" for text, who in groups.items())
+    others = f"; the others as much as {_quoted(plain)}" if same else ""
+    return f"Costs: clients send {more}{others}", rows
 
 
 def with_sent(
@@ -144,24 +129,6 @@ def with_sent(
         sent = _range(row_costs.sent, megabytes) if row_costs else "nothing"
         rows.append(replace(row, cells=(*row.cells, TextCell(text=sent, below=below))))
     return replace(table, heads=tuple(heads), rows=tuple(rows))
-
-
-def _head(plain: str, costs: Sequence[MethodCosts]) -> str:
-    """Say in a line how many times as much as the plain method others send."""
-    groups: dict[str, list[str]] = {}
-    for method in costs:
-        if method.label != plain and method.ratios:
-            groups.setdefault(_range(method.ratios, _times), []).append(method.label)
-    same = groups.pop(_times(1.0), [])
-    if not groups:
-        return f"Costs: all methods send as much as {_quoted(plain)}"
-    summary = "; ".join(
-        f"{text} {_quoted(plain)}: {', '.join(map(_quoted, labels))}"
-        for text, labels in groups.items()
-    )
-    return f"Costs: clients send {summary}" + (
-        f"; the others as much as {_quoted(plain)}" if same else ""
-    )
 
 
 def _quoted(label: str) -> str:

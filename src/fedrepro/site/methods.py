@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,7 +14,7 @@ import yaml
 from fedrepro.api import NEEDS
 from fedrepro.core.called import names_of_field
 from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.params import Param, render
+from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import markdown_text
@@ -36,32 +35,37 @@ def method_pages(reports: Reports) -> dict[str, str]:
 
     Controls and simulations share a page, `bounds`.
     """
-    used, labels = _used(reports), _labels(reports)
-    scores = _scores(reports)
+    labels, scores = _labels(reports), _scores(reports)
     board = next((paper.name for paper in reports.papers if paper.boards), "")
+    used: dict[str, dict[tuple[str, str], None]] = {}
+    for paper in reports.papers:
+        for shown in paper.exhibits.values():
+            for method in shown.about["methods"]:
+                used.setdefault(method["name"], {})[paper.name, shown.name] = None
     methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
-    texts = {
-        name: _page(item, used.get(name, ()), _of(item, labels, scores), board)
-        for name, item in methods.items()
-    }
-    pages = {name: text for name, text in texts.items() if not _bound(methods[name])}
-    bounds = [marked(text) for name, text in texts.items() if name not in pages]
+    pages, bounds = {}, []
     kinds: dict[str, list[tuple[str, str, str]]] = {}
     for name, item in methods.items():
-        row = href_of(name).removeprefix("methods/"), title_of(item), plain_doc(item.doc)
-        kinds.setdefault(item.meta["kind"], []).append(row)
+        own = [label for label, method in labels.items() if method == name and label in scores]
+        rows = [(*row, label)[: 5 if len(own) > 1 else 4] for label in own for row in scores[label]]
+        text = _page(item, [*used.get(name, ())], rows, board)
+        if _bound(item):
+            bounds.append(marked(text))
+        else:
+            pages[name] = text
+        listed = href_of(name).removeprefix("methods/"), title_of(item), plain_doc(item.doc)
+        kinds.setdefault(item.meta["kind"], []).append(listed)
     groups = [
         (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
         for kind, members in kinds.items()
     ]
-    called = []
-    for known in names_of_field(methods):
-        href, title = href_of(known.method), title_of(methods[known.method])
-        words = known.words.replace("`", "")
-        called.append((known.name, href.removeprefix("methods/"), title, words))
+    called = [
+        (known.name, href_of(known.method).removeprefix("methods/"),
+         title_of(methods[known.method]), known.words.replace("`", ""))
+        for known in names_of_field(methods)
+    ]  # fmt: skip
     index = page("methods.md", kinds=groups, called=called)
-    shared = {"bounds": page("bounds.md", bounds=bounds), "index": index}
-    return pages | shared
+    return pages | {"bounds": page("bounds.md", bounds=bounds), "index": index}
 
 
 def _bound(item: Component) -> bool:
@@ -110,53 +114,37 @@ def plain_doc(text: str) -> str:
 def _page(
     item: Component, used: Sequence[tuple[str, str]], scores: Sequence[Sequence[str]], board: str
 ) -> str:
-    known, kind = _known().get(item.name, {}), item.meta["kind"]
-    title = title_of(item)
-    called = item.meta.get("label") or item.name
+    known, kind = _known().get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
     doc = inspect.getdoc(inspect.getmodule(item.fn)) or ""
+    options = [
+        (param.name, "required" if param.required else render(param.default), param.arg.unit,
+         param.arg.doc + (f": one of {', '.join(param.choices)}" if param.choices else ""))
+        for param in item.own_params.values()
+    ]  # fmt: skip
+    inside = "/fedrepro/" in item.file
     return page(
         "method.md",
         up="../",
-        title=title,
+        item=item,
+        title=title_of(item),
         part=_bound(item),
-        name=item.name,
-        called=called if called != title else "",
-        kind=METHOD_KINDS[kind].words,
-        version=item.version,
+        called=item.meta.get("label") or item.name,
+        kind=kind.words,
         reference=" ".join(doc.partition("\n\n")[2].split()),
         link=known.get("link", ""),
         formula=formula(known["formula"]) if "formula" in known else None,
         about=docstring(inspect.getdoc(item.fn) or item.doc),
         sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
-        sends=SENDS.get(kind, "It is a simulation."),
-        also=item.meta.get("sends"),
-        models=sorted(item.meta.get("models") or ()),
-        options=[_option(param) for param in item.own_params.values()],
-        use=_use(item),
+        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
+        options=options,
+        combined=kind.stage == "aggregate" and item.meta["kind"] != "control",
+        run=kind.with_data and item.meta["kind"] not in ("peer", "control"),
+        in_rounds=kind.in_rounds,
         scores=scores,
         board=board,
         used=used,
-        file=_file(item),
+        file=f"src/fedrepro/{item.file.rpartition('/fedrepro/')[2]}" if inside else item.file,
     )
-
-
-def _use(item: Component) -> list[tuple[str, str]]:
-    """List lines that use a method: a purpose and a line each."""
-    kind, name = item.meta["kind"], item.name
-    run = f"fedrepro run {name} --data mnist --clients 10 --partition dirichlet:0.1 --model mlp"
-    python = f'fedrepro.run(methods="{name}", data="mnist")'
-    lines = []
-    if METHOD_KINDS[kind].with_data and kind not in ("peer", "control"):
-        more = " --rounds 100" if METHOD_KINDS[kind].in_rounds else ""
-        lines += [
-            ("On data of your choice", run + more),
-            ("The same in Python, as a frame", python),
-        ]
-    if METHOD_KINDS[kind].stage == "aggregate" and kind != "control":
-        own = f"fedrepro combine {name} client*.pt --labels counts.csv --out global.pt"
-        combine = f'made = fedrepro.combine(LocalModels.from_state_dicts(states), "{name}")'
-        lines += [("On models of your own", own), ("The same in Python", combine)]
-    return lines
 
 
 def docstring(text: str) -> str:
@@ -171,12 +159,6 @@ def docstring(text: str) -> str:
     return "\n\n".join(parts)
 
 
-def _option(param: Param) -> Sequence[str]:
-    default = "required" if param.required else render(param.default)
-    among = f": one of {', '.join(param.choices)}" if param.choices else ""
-    return param.name, default, param.arg.unit, param.arg.doc + among
-
-
 def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
     """Return a row for each scenario of a leaderboard by label: place, accuracy in %, score."""
     rows: dict[str, list[Sequence[str]]] = {}
@@ -186,36 +168,11 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
         for row in board.scenarios.to_dict("records"):
             if row["case"] != ALL and row["metric"] in ("accuracy", "score"):
                 found.setdefault(tuple(row[key] for key in place), {})[row["metric"]] = row["mean"]
-        for (starts, data, case, clients, label), told in found.items():
+        for (starts, data, case, clients, label), means in found.items():
             where = f"{data}, {case}, {clients:g} clients"
-            accuracy, score = (told.get(name, float("nan")) for name in ("accuracy", "score"))
+            accuracy, score = (means.get(name, float("nan")) for name in ("accuracy", "score"))
             # adding zero removes the sign of a zero
             texts = (f"{100 * accuracy:.1f}", f"{round(score, 2) + 0.0:.2f}".replace("-", "−"))
             known = ("–" if "nan" in text else text for text in texts)
             rows.setdefault(label, []).append((where, starts, *known))
     return rows
-
-
-def _of(
-    item: Component, labels: Mapping[str, str], scores: Mapping[str, list[Sequence[str]]]
-) -> list[Sequence[str]]:
-    """Return the rows of all labels under which a leaderboard has a method."""
-    own = [label for label, name in labels.items() if name == item.name and label in scores]
-    return [(*row, label) if len(own) > 1 else row for label in own for row in scores[label]]
-
-
-def _used(reports: Reports) -> dict[str, list[tuple[str, str]]]:
-    """Return the exhibits, as paper and name, that show each method."""
-    by_method: dict[str, dict[tuple[str, str], None]] = {}
-    for paper in reports.papers:
-        for shown in paper.exhibits.values():
-            for method in shown.about["methods"]:
-                by_method.setdefault(method["name"], {})[paper.name, shown.name] = None
-    return {name: list(links) for name, links in by_method.items()}
-
-
-def _file(item: Component) -> str:
-    file = Path(item.file)
-    parts = file.parts
-    at = len(parts) - 1 - parts[::-1].index("fedrepro") if "fedrepro" in parts else 0
-    return Path("src", *parts[at:]).as_posix()

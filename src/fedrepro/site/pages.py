@@ -12,7 +12,7 @@ from fedrepro.numbers.about import same_bytes
 from fedrepro.site import boards
 from fedrepro.site.cells import judged, value
 from fedrepro.site.chooser import by_place, choices
-from fedrepro.site.claims import decided, interval, remarks
+from fedrepro.site.claims import drawing, interval, of_readings, remarks
 from fedrepro.site.costs import cost_table, costs_of, with_sent
 from fedrepro.site.reading import Paper, Reports, Shown, ShownBoard
 from fedrepro.site.verdicts import (
@@ -28,19 +28,6 @@ from fedrepro.site.verdicts import (
 from fedrepro.site.writing import marked, page
 from fedrepro.verdicts.counted import claim_counts, printed_counts, settled_counts
 
-SCALES = {
-    "tiny": "This is a check that everything runs, on two trials of small data; it is no result.",
-    "quick": "These are small data that ship with the software and few trials: what the pages look "
-    "like, not a judgement of the papers.",
-    "paper": "Figures and tables of papers on federated learning, computed again at the papers' "
-    "sizes. What is not run yet says so, and what comes out stands beside what they print.",
-}
-QUESTIONS = {  # of a leaderboard's classes
-    "one model": "One network shall predict, after one exchange",
-    "extra exchanges": "Clients can answer again",
-    "public data": "The server has images of others",
-    "several models": "All clients' networks may predict",
-}
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 
 
@@ -66,7 +53,7 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
         for board in paper.boards
         if not boards.superseded_by(board, paper.boards)
     ]
-    found = boards.answer(shown[0][1]) if shown else None
+    found = boards.answer(shown[0][1]) if shown else {}
     chosen = choices(shown[0][1]) if found else {}
     cards = [_card(paper, answers.get(paper.name, "")) for paper in reports.papers]
     papers = [card for card in cards if not card["paper"].boards]
@@ -75,10 +62,8 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
         "home.md",
         board=found,
         paper=shown[0][0].name if shown else "",
-        best=[[kind, *names] for kind, names in found.best] if found else [],
-        questions=QUESTIONS,
         listed=boards.listed,
-        papers_said=SCALES[reports.scale],
+        scale=reports.scale,
         notes=reports.stand_ins if reports.scale != "paper" else (),
         choices=chosen,
         by_place=by_place(chosen) if chosen else [],
@@ -200,10 +185,15 @@ def paper_page(
 def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
     """Write a table of claims, each given as the rows of its checks; empty without any."""
     shown = [
-        {"checks": checks, "decided": decided(checks), "remarks": remarks(checks[0])}
+        {
+            "checks": checks,
+            "decided": of_readings(checks) if checks[0]["check"] else {},
+            "remarks": remarks(checks[0]),
+        }
         for checks in sorted(claims, key=lambda checks: _natural(checks[0]["claim"]))
     ]
-    return page("claims.html", up="../", claims=shown, interval_text=interval) if shown else ""
+    given = {"interval_text": interval, "drawing": drawing, "known": CLAIMS}
+    return page("claims.html", up="../", claims=shown, **given) if shown else ""
 
 
 def board_part(
@@ -217,25 +207,14 @@ def board_part(
         guide: the page that says how it is decided.
         later: key of the leaderboard that supersedes it, or "".
     """
-    about, families = shown.about["board"], boards.families(shown)
-    lines = {
-        (family.starts, table.name): line.at
-        for family in families
-        for table in family.tables
-        for _, members in table.classes
-        for line in members
-        if line.method == about["line"]
-    }
     return page(
         "board.md",
         up="../",
         shown=shown,
-        about=about,
-        families=families,
-        line_at=lines,
+        about=shown.about["board"],
+        families=boards.families(shown),
         made_from=boards.made_from(shown.about),
         by_others="computed" in shown.table,
-        pictures=boards.PICTURES,
         computed=boards.COMPUTED,
         words=BOARD,
         methods=links,
@@ -277,22 +256,14 @@ def in_words(name: str) -> str:
 
 
 def _exhibit(paper: Paper, shown: Shown, charts: frozenset[str]) -> Any:
-    costs = costs_of(shown.about, shown.numbers, shown.seconds)
-    numbers = None
+    costs, numbers = costs_of(shown.about, shown.numbers, shown.seconds), None
     if shown.is_table:
         numbers = with_sent(shown.table(paper.printed_of(shown.name)), shown.about, costs[1])
     text = page(
-        "exhibit.html",
-        up="../",
-        paper=paper,
-        shown=shown,
-        in_words=in_words(shown.name),
-        numbers=numbers,
-        judged=judged,
-        costs=cost_table(*costs),
-        with_chart=shown.key in charts,
+        "exhibit.html", up="../", paper=paper, shown=shown, in_words=in_words(shown.name),
+        numbers=numbers, judged=judged, costs=cost_table(*costs), with_chart=shown.key in charts,
         parts=paper.parts.get(shown.name, ()),
-    )
+    )  # fmt: skip
     return marked(text)
 
 

@@ -226,15 +226,12 @@ def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
 def _shown(folder: Path, key: str, scale: str) -> Shown:
     files = open_exhibit(folder, key, scale)
     files.read(".choice.csv")  # it is copied, so its checksum is checked here
-    shown = Shown(key, files, files.numbers)
-    if not shown.is_table:
-        return shown
-    text = files.read(".printed.csv").decode()
+    text, numbers = files.read(".printed.csv").decode() if files.is_table else "", files.numbers
     rows = [
-        {"exhibit": shown.name, **judged_again(row, shown.numbers)}
+        {"exhibit": key.partition("/")[2], **judged_again(row, numbers)}
         for row in csv.DictReader(io.StringIO(text, newline=""))
     ]
-    return Shown(key, files, shown.numbers, rows)
+    return Shown(key, files, numbers, rows)
 
 
 def _rows(numbers: pd.DataFrame) -> set[tuple[tuple[str, Any], ...]]:
@@ -292,20 +289,12 @@ def _drawings(folder: Path, name: str, what: str) -> list[dict[str, Any]]:
 
 def _not_run(value: PrintedValue) -> dict[str, str]:
     absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "noise"), "")
-    notes = {"apart": value.apart, "set_up": value.set_up, "source": value.source}
-    return {
-        "exhibit": value.exhibit,
-        **value.cell,
-        "method": value.method,
-        "metric": value.metric,
-        "split": value.split,
-        "printed": f"{value.value:g}",
-        "printed_sd": "" if value.sd is None else f"{value.sd:g}",
-        **absent,
-        "verdict": "not run",
-        **notes,
-        "note": value.note,
-    }
+    sd = "" if value.sd is None else f"{value.sd:g}"
+    cell = {"exhibit": value.exhibit, **value.cell}
+    cell |= {key: getattr(value, key) for key in ("method", "metric", "split")}
+    notes = {key: getattr(value, key) for key in ("apart", "set_up", "source", "note")}
+    numbers = {"printed": f"{value.value:g}", "printed_sd": sd, **absent}
+    return {**cell, **numbers, "verdict": "not run", **notes}
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
@@ -326,7 +315,7 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
     if row["verdict"] not in JUDGED_HERE or not row["tolerance"]:
         return again
     matching = select(final(numbers), row["metric"], row["split"])
-    for key in (*list(row)[: list(row).index("mean")],):
+    for key in list(row)[: list(row).index("mean")]:
         if key in matching and key not in ("metric", "split"):
             text = matching[key].map(cell_text)
             matching = matching[text == cell_text(_number(row[key]))]

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedrepro.verdicts.counted import standing
 from fedrepro.verdicts.published import AGAIN, ELSEWHERE
@@ -69,14 +70,6 @@ BOARD = {
 UNKNOWN = Word("·", "grey", "")
 
 
-def word_of_claim(verdict: str) -> Word:
-    return CLAIMS.get(verdict, UNKNOWN)
-
-
-def word_of_value(verdict: str) -> Word:
-    return PRINTED.get(verdict, UNKNOWN)
-
-
 def counted(verdicts: Sequence[str], known: Mapping[str, Word]) -> dict[str, int]:
     """Return the count of each verdict, in the order of `known`."""
     counts = Counter(verdicts)
@@ -121,19 +114,14 @@ def glossary() -> list[tuple[str, Word, list[tuple[str, str]]]]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Dots:
-    """Our values over printed ones, a row an exhibit: (name, height, [(x, text, colour)])."""
-
-    high: float
-    ticks: list[tuple[float, str]]
-    rows: list[tuple[str, float, list[tuple[float, str, str]]]]
-
-
-def beside(rows: Sequence[Mapping[str, str]]) -> Dots | None:
+def beside(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Place the ratio of ours to print of every value that has both, for papers without a figure.
 
     The axis is logarithmic from a quarter to four times; unreached values stand at its end.
+
+    Returns:
+        `high`, `ticks` and `rows` of the drawing, a row an exhibit: (name, height, [(x, text,
+        colour)]); {} without a value.
     """
     left, reach, step = 142.0, 268.0, 26.0
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
@@ -146,10 +134,10 @@ def beside(rows: Sequence[Mapping[str, str]]) -> Dots | None:
         if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
             share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
             text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
-            dot = (x(share), f"{row['exhibit']}: {text}, {word}", word_of_value(word).colour)
+            colour = PRINTED.get(word, UNKNOWN).colour
+            dot = (x(share), f"{row['exhibit']}: {text}, {word}", colour)
             by_exhibit.setdefault(row["exhibit"], []).append(dot)
-    if not by_exhibit:
-        return None
     ticks = ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
     lines = [(name, 14 + step * at, dots) for at, (name, dots) in enumerate(by_exhibit.items())]
-    return Dots(step * len(lines) + 40, [(x(share), label) for share, label in ticks], lines)
+    drawn = {"ticks": [(x(share), label) for share, label in ticks], "rows": lines}
+    return {"high": step * len(lines) + 40, **drawn} if lines else {}

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.drawings.tables import environment, html_text
-from fedrepro.site.verdicts import UNKNOWN, slug, word_of_claim
+from fedrepro.site.verdicts import UNKNOWN, slug
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @cache
 def _templates() -> Environment:
     made = environment(html_text, "fedrepro.site", "fedrepro.drawings")
-    made.globals |= {"slug": slug, "unknown": UNKNOWN, "word_of_claim": word_of_claim}
+    made.globals |= {"slug": slug, "unknown": UNKNOWN}
     return made
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
     SOFT,
     WIDTH,
     Axis,
@@ -14,13 +13,9 @@ from fedrepro.drawings.canvas import (
     along,
     axis_of,
     draw_lines,
-    handles_of,
-    headings,
-    legend,
-    legend_rows,
+    grid_of,
     lines,
-    names_of,
-    new_figure,
+    sheet,
     size_lines,
 )
 from fedrepro.drawings.close_ups import draw_accuracies, title_pair
@@ -36,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 3.5  # inches, with a legend of two rows
+SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
 NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
 NOTE = 7  # points
 Group = tuple[list[Measure], Line]
@@ -51,37 +47,21 @@ class AccuracyAndSize(Along):
         yield from one_scenario(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look = looks(exhibit.measures)
-        accuracy = lines(exhibit, numbers, "accuracy", "test")
+        look, axis = looks(exhibit.measures), axis_of(exhibit)
         groups = groups_of(exhibit, numbers)
-        shared = wrapped(shared_lines(groups, axis_of(exhibit)), NOTE, WIDTH - 0.2)
-        names = names_of(exhibit)
-        rows = legend_rows(list(names.values()))
-        more = NOTE_ROW * max(0, len(shared) - 1)
-        added = LEGEND_ROW * (rows - 2) + more
-        height = HEIGHT + added
-        drawn = new_figure(height, WIDTH)
-
-        def up(share: float) -> float:
-            """Return a height above the legend from its share of a figure of the usual legend."""
-            return (share * HEIGHT + added) / height
-
-        grid = drawn.add_gridspec(
-            1, 3, left=0.06, right=0.945, top=up(0.825), bottom=up(0.305), wspace=0.3
-        )
-        whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
-        draw_accuracies(whole, close, exhibit, accuracy, look)
+        note = wrapped(shared_lines(groups, axis), NOTE, WIDTH - 0.2)
+        more = NOTE_ROW * max(0, len(note) - 1)
+        drawn, added = sheet(exhibit, look, HEIGHT + more, 0.175 + more)
+        ((whole, close, size),) = grid_of(drawn, 1, 3, bottom=1.0675 + added + more, **SIDES)
+        draw_accuracies(whole, close, exhibit, lines(exhibit, numbers, "accuracy", "test"), look)
         title_pair(whole, close)
-        _draw_sizes(size, groups, axis_of(exhibit), look)
-        what = exhibit.size
-        size.set_title(f"c  {what.title}, global model", loc="left")
+        _draw_sizes(size, groups, axis, look)
+        size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
         for axes in (whole, close, size):
             along(axes, exhibit, numbers, self.x_label)
-        legend(drawn, handles_of(exhibit.measures, look, names), 0.05 * HEIGHT + more, rows)
-        headings(drawn, exhibit)
-        foot = (0.03 * HEIGHT + more / 2) / height
-        note = "\n".join(shared)
-        drawn.text(0.5, foot, note, fontsize=NOTE, ha="center", va="center", color=SOFT)
+        foot = (0.105 + more / 2) / drawn.get_figheight()
+        middle: dict[str, Any] = {"ha": "center", "va": "center"}
+        drawn.text(0.5, foot, "\n".join(note), fontsize=NOTE, color=SOFT, **middle)
         return drawn
 
 

@@ -6,20 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
     Line,
     draw_lines,
     grid_of,
-    handles_of,
-    headings,
-    legend,
-    legend_rows,
     line_of,
-    names_of,
-    new_figure,
     percent,
     rounded,
     select,
+    sheet,
 )
 from fedrepro.drawings.close_ups import WithCloseUp, limit_pair
 from fedrepro.drawings.draw import Along
@@ -108,10 +102,8 @@ class AccuracyAndBytes(Along):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         from matplotlib.ticker import FuncFormatter
 
-        look, names = looks(exhibit.measures), names_of(exhibit)
-        rows = legend_rows(list(names.values()))
-        added = LEGEND_ROW * (rows - 2)
-        drawn = new_figure(AccuracyAgainstRounds.height + added)
+        look = looks(exhibit.measures)
+        drawn, added = sheet(exhibit, look, AccuracyAgainstRounds.height)
         sides = AccuracyAgainstRounds.sides
         ((left, right),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
@@ -129,8 +121,6 @@ class AccuracyAndBytes(Along):
         if most and max(most) >= FAR * min(most):
             right.set_xscale("log")
         right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
-        headings(drawn, exhibit)
         return drawn
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
     SOFT,
     Line,
     along,
@@ -18,16 +17,15 @@ from fedrepro.drawings.canvas import (
     draw_lines,
     grid_of,
     halo,
-    handles_of,
     headings,
     legend,
-    legend_rows,
     line_of,
     new_figure,
     of_case,
     percent,
     rounded,
     select,
+    sheet,
     size_lines,
 )
 from fedrepro.drawings.draw import Along, Figured
@@ -134,13 +132,11 @@ class AccuracyAgainstSize(Figured):
             yield from numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look = looks(exhibit.measures)
+        look, axis = looks(exhibit.measures), axis_of(exhibit)
         shown = cases(numbers) or [""]
-        axis = axis_of(exhibit)
         values = list(dict.fromkeys(numbers[axis.key]))
-        rows = legend_rows([measure.label for measure in exhibit.measures])
-        drawn = new_figure(0.72 + len(shown) * (PANEL + 0.45) + 0.5 + LEGEND_ROW * rows)
-        margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.62 + LEGEND_ROW * rows}
+        drawn, added = sheet(exhibit, look, 1.52 + len(shown) * (PANEL + 0.45), 0.06)
+        margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92 + added}
         grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
         for row, case in zip(grid, shown, strict=True):
             selected = of_case(numbers, case) if case else numbers
@@ -157,8 +153,6 @@ class AccuracyAgainstSize(Figured):
         whose = " of the global model" if len(values) <= WIDE_PANELS else ""
         for axes in grid[-1]:
             axes.set_xlabel(exhibit.size.title.lower() + whose)
-        legend(drawn, handles_of(exhibit.measures, look), 0.06, rows)
-        headings(drawn, exhibit)
         return drawn
 
 
