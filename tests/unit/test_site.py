@@ -21,9 +21,8 @@ from fedrepro.record.sentences import filled
 from fedrepro.site.build import _require_own, build
 from fedrepro.site.claims import drawing
 from fedrepro.site.costs import cost_table, costs_of, with_sent
-from fedrepro.site.formula import formula
 from fedrepro.site.guides import Guides
-from fedrepro.site.methods import _known
+from fedrepro.site.methods import _known, formula
 from fedrepro.site.pages import home, in_words, paper_page, telling
 from fedrepro.site.reading import read_reports
 from fedrepro.site.svg import lighter

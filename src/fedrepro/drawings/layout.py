@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -39,13 +39,15 @@ NAMES = {
     "points": "p",
 }
 Place = tuple[str, ...]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """The keys (method, case, parameters) of rows and of columns, and the number in the cells.
 
-    `best` says across which cells the best is marked: those of a column or of a row.
+    best: whether the best is marked in each column or each row. size: name of the size that stands
+    under each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -53,20 +55,7 @@ class Arrangement:
     metric: str = "accuracy"
     split: str = "test"
     best: str = "column"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One number of the table: its place, and its row of the csv."""
-
-    down: Place
-    across: Place
-    row: Mapping[str, Any]
-    method: Mapping[str, Any]
-    paired: str = ""  # what is shown in place of its mean, if that is of fewer trials than others
-
-
-Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number -> smaller lines
+    size: str = ""
 
 
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
@@ -75,10 +64,10 @@ def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
     wanted = drawing_of(about)
     rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
     columns = tuple(wanted.get("columns") or ()) or tuple(k for k in points if k not in rows)
-    options = {
-        key: wanted[key] for key in ("metric", "split", "best") if wanted.get(key) is not None
-    }
-    return Arrangement(rows, columns, **options)
+    given = ("metric", "split", "best")
+    options = {key: wanted[key] for key in given if wanted.get(key) is not None}
+    size = about["settings"]["size"] if wanted.get("sizes") else ""
+    return Arrangement(rows, columns, **options, size=size)
 
 
 def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -94,32 +83,52 @@ def table_of(
     about: Mapping[str, Any],
     numbers: pd.DataFrame,
     arranged: Arrangement,
-    below: Below | None = None,
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
     """Arrange the numbers of one metric as a table; parameters of one value have no head."""
-    shown = as_shown(numbers)
-    last = final(shown)
-    wanted = select(last, arranged.metric, arranged.split).to_dict("records")
-    entries = _entries(about, [{str(k): v for k, v in row.items()} for row in wanted], arranged)
-    downs, acrosses = (_ordered(entries, about, arranged, side) for side in ("rows", "columns"))
-    at_place = {(entry.down, entry.across): entry for entry in entries}
-    best = _best(entries, arranged)
+    last = final(as_shown(numbers))
+    methods = {method["label"]: method for method in about["methods"]}
+    found: dict[tuple[Place, Place], Row] = {}
+    for row in select(last, arranged.metric, arranged.split).to_dict("records"):
+        if row[METHOD] in methods:
+            down, across = (
+                tuple(cell_text(row.get(key)) for key in keys)
+                for keys in (arranged.rows, arranged.columns)
+            )
+            found[down, across] = {str(key): value for key, value in row.items()}
+    downs = _ordered([down for down, _ in found], arranged.rows, methods)
+    acrosses = _ordered([across for _, across in found], arranged.columns, methods)
+    bounds = {label for label, method in methods.items() if method["reference"]}
+    best = _best(found, arranged, bounds)
+    soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
     notes = _Notes(printed)
 
     def cell(place: tuple[Place, Place]) -> TextCell:
-        if place not in at_place:
+        row = found.get(place)
+        if row is None:
             return TextCell(text=" ")
-        text_cell = _cell(at_place[place], arranged, last, below or nothing_below, notes)
-        return replace(text_cell, best=place in best)
+        value, form = float(row["mean"]), form_of(arranged.metric)
+        words, verdict, marks = notes.of(row, form)
+        if cell_text(row.get(BESIDE)):
+            marks = (*marks, *notes.mark(about.get("pairs", {}).get(row[METHOD], "")))
+        return TextCell(
+            value=value,
+            spread=None if pd.isna(row["sd"]) else float(row["sd"]),
+            form=form,
+            text="" if math.isfinite(value) else _beyond(row, last),
+            below=_size(numbers, row, arranged.size) if arranged.size else (),
+            printed=words,
+            verdict=verdict,
+            best=place in best,
+            notes=marks,
+        )
 
-    soft = {e.down: e.method["reference"] and METHOD in arranged.rows for e in entries}
     rows = tuple(
         TableRow(
             _heads(arranged.rows, down, plain=True),
             tuple(cell((down, across)) for across in acrosses),
-            soft[down],
+            METHOD in arranged.rows and down in soft,
         )
         for down in downs
     )
@@ -158,34 +167,12 @@ def machines(about: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _entries(
-    about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], arranged: Arrangement
-) -> list[Entry]:
-    """Return the numbers in the order of the csv."""
-    methods = {method["label"]: method for method in about["methods"]}
-    return [
-        Entry(
-            tuple(cell_text(row.get(key)) for key in arranged.rows),
-            tuple(cell_text(row.get(key)) for key in arranged.columns),
-            row,
-            methods[row[METHOD]],
-            about.get("pairs", {}).get(row[METHOD], ""),
-        )
-        for row in rows
-        if row[METHOD] in methods
-    ]
-
-
-def _ordered(
-    entries: Sequence[Entry], about: Mapping[str, Any], arranged: Arrangement, side: str
-) -> list[Place]:
+def _ordered(places: Sequence[Place], keys: Sequence[str], labels: Iterable[str]) -> list[Place]:
     """Order the places down or across: each part as its values first appear."""
-    keys = arranged.rows if side == "rows" else arranged.columns
-    places = [e.down if side == "rows" else e.across for e in entries]
-    ranks = [list(dict.fromkeys(place[at] for place in places)) for at in range(len(keys))]
-    for at, key in enumerate(keys):
-        if key == METHOD:
-            ranks[at] = [method["label"] for method in about["methods"]]
+    ranks = [
+        list(labels) if key == METHOD else list(dict.fromkeys(place[at] for place in places))
+        for at, key in enumerate(keys)
+    ]
     return sorted(
         dict.fromkeys(places),
         key=lambda place: [rank.index(text) for rank, text in zip(ranks, place, strict=True)],
@@ -202,32 +189,7 @@ def _heads(keys: Sequence[str], place: Place, *, plain: bool = False) -> tuple[s
     return tuple(heads)
 
 
-def _cell(
-    entry: Entry,
-    arranged: Arrangement,
-    numbers: pd.DataFrame,
-    below: Below,
-    notes: _Notes,
-) -> TextCell:
-    row = entry.row
-    value = float(row["mean"])
-    spread = None if pd.isna(row["sd"]) else float(row["sd"])
-    printed, verdict, marks = notes.of(row, form_of(arranged.metric))
-    if cell_text(row.get(BESIDE)):
-        marks = (*marks, *notes.mark(entry.paired))
-    return TextCell(
-        value=value,
-        spread=spread,
-        form=form_of(arranged.metric),
-        text="" if math.isfinite(value) else _beyond(row, numbers),
-        below=below(row),
-        printed=printed,
-        verdict=verdict,
-        notes=marks,
-    )
-
-
-def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
+def _beyond(row: Row, numbers: pd.DataFrame) -> str:
     """Write the text for rounds that were not enough, or for a method that failed."""
     if math.isnan(row["mean"]):
         return "" if at(select(numbers, FAILED, ""), row).empty else FAILED
@@ -236,7 +198,7 @@ def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     return f"> {COUNT.text(most)}" if math.isfinite(most) else "not reached"
 
 
-def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
+def at(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
     """Return the rows of the same method, setting and point as a row of another metric."""
     names = list(numbers.columns)
     for key in (*names[: names.index(METHOD)], METHOD):
@@ -245,21 +207,22 @@ def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
     return numbers
 
 
-def _best(entries: Sequence[Entry], arranged: Arrangement) -> set[tuple[Place, Place]]:
+def _best(
+    found: Mapping[tuple[Place, Place], Row], arranged: Arrangement, bounds: set[str]
+) -> set[tuple[Place, Place]]:
     """Return the places of the best rivals; none where two are written alike."""
-    better = meaning_of(arranged.metric).better
-    lines: dict[Place, list[Entry]] = {}
-    for entry in entries:
-        if not entry.method["reference"] and math.isfinite(entry.row["mean"]):
-            side = entry.across if arranged.best == "column" else entry.down
-            lines.setdefault(side, []).append(entry)
+    better, form = meaning_of(arranged.metric).better, form_of(arranged.metric)
+    lines: dict[Place, dict[tuple[Place, Place], float]] = {}
+    for place, row in found.items():
+        if row[METHOD] not in bounds and math.isfinite(row["mean"]):
+            side = place[1] if arranged.best == "column" else place[0]
+            lines.setdefault(side, {})[place] = row["mean"]
     places = set()
     for rivals in lines.values() if better and arranged.best != "none" else ():
-        top = max(rivals, key=lambda entry: better * entry.row["mean"])
-        form = form_of(arranged.metric)
-        alike = [e for e in rivals if form.text(e.row["mean"]) == form.text(top.row["mean"])]
-        if len(alike) == 1 and len(rivals) > 1:
-            places.add((top.down, top.across))
+        top = max(rivals, key=lambda place: better * rivals[place])
+        texts = [form.text(mean) for mean in rivals.values()]
+        if texts.count(form.text(rivals[top])) == 1 < len(rivals):
+            places.add(top)
     return places
 
 
@@ -269,16 +232,19 @@ class _Notes:
     def __init__(self, printed: pd.DataFrame | None) -> None:
         records = [] if printed is None else printed.to_dict("records")
         self.rows = [{str(key): value for key, value in row.items()} for row in records]
-        self.keys = [] if printed is None else list(printed.columns)
-        self.keys = self.keys[: self.keys.index("mean")] if self.keys else []
+        keys = [] if printed is None else list(printed.columns)
+        self.keys = keys[: keys.index("mean")] if keys else []
         self.texts: list[str] = []
 
-    def of(self, row: Mapping[str, Any], form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
+    def of(self, row: Row, form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
         """Return the printed value in words, its verdict, and the numbers of its footnotes."""
-        for printed_row in self.rows:
-            if all(cell_text(printed_row[key]) == cell_text(row.get(key)) for key in self.keys):
-                cells = {key: cell_text(value) for key, value in printed_row.items()}
-                return _printed(printed_row, form), word_of(cells), self.mark(reasons(cells))
+        for printed in self.rows:
+            if all(cell_text(printed[key]) == cell_text(row.get(key)) for key in self.keys):
+                cells = {key: cell_text(value) for key, value in printed.items()}
+                value, sd = float(printed["printed"]), printed["printed_sd"]
+                spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
+                words = "not reached" if math.isinf(value) else form.text(value) + spread
+                return words, word_of(cells), self.mark(reasons(cells))
         return "", "", ()
 
     def mark(self, note: str) -> tuple[int, ...]:
@@ -287,14 +253,6 @@ class _Notes:
         if note not in self.texts:
             self.texts.append(note)
         return (self.texts.index(note) + 1,)
-
-
-def _printed(row: Mapping[str, Any], form: NumberForm) -> str:
-    value = float(row["printed"])
-    if math.isinf(value):
-        return "not reached"
-    spread = "" if pd.isna(row["printed_sd"]) else f" ± {form.text(float(row['printed_sd']))}"
-    return f"{form.text(value)}{spread}"
 
 
 def form_of(metric: str) -> NumberForm:
@@ -308,19 +266,11 @@ def meaning_of(metric: str) -> Metric:
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
 
 
-def nothing_below(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return ()
-
-
-def sizes_below(numbers: pd.DataFrame, size: str) -> Below:
-    """Return the text of a model's size under each number, in the exhibit's unit."""
+def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
+    """Write the size of the model under a number, in the exhibit's unit."""
     wanted = SIZES[size]
-
-    def below(row: Mapping[str, Any]) -> tuple[str, ...]:
-        sizes = at(select(numbers, wanted.metric, ""), row)["mean"]
-        return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
-
-    return below
+    sizes = at(select(numbers, wanted.metric, ""), row)["mean"]
+    return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
 
 
 def name_of(key: str) -> str:

@@ -23,10 +23,8 @@ from fedrepro.core.packs import published_file
 from fedrepro.drawings.layout import (
     arrangement_of,
     cell_text,
-    drawing_of,
     held,
     meaning_of,
-    sizes_below,
     table_of,
 )
 from fedrepro.drawings.tables import TextTable
@@ -108,12 +106,8 @@ class Shown:
 
     def table(self, printed: Sequence[Row]) -> TextTable:
         """Return the exhibit's own table, with these verdicts on printed values."""
-        drawing = drawing_of(self.about)
-        size = self.about["settings"]["size"]
-        below = sizes_below(self.numbers, size) if drawing.get("sizes") else None
-        beside = _frame(printed) if printed else None
-        arranged = arrangement_of(self.about)
-        return table_of(self.about, self.numbers, arranged, below, beside, "")
+        frame = _frame(printed) if printed else None
+        return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
 
     @property
     def held(self) -> str:

@@ -77,7 +77,7 @@ class TableDrawing(Drawing):
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
         """Write the table in all its forms, and a csv of the printed values with ours."""
-        from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
+        from fedrepro.drawings.layout import arrangement_of, held, table_of
         from fedrepro.drawings.tables import html, latex, markdown
         from fedrepro.numbers.summary import csv_text, read_csv
         from fedrepro.verdicts.printed import printed_rows
@@ -86,10 +86,8 @@ class TableDrawing(Drawing):
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = read_published(published_file(exhibit.paper))
         printed = csv_text(printed_rows(exhibit, published, numbers, stand_ins))
-        below = sizes_below(numbers, exhibit.settings.size) if self.sizes else None
         caption = f"{exhibit.caption} {held(about, numbers)}."
-        arranged = arrangement_of(about)
-        table = table_of(about, numbers, arranged, below, read_csv(printed), caption)
+        table = table_of(about, numbers, arrangement_of(about), read_csv(printed), caption)
         texts = {".html": html(table), ".md": markdown(table), ".tex": latex(table)}
         texts[".printed.csv"] = printed
         return {suffix: text.encode() for suffix, text in texts.items()}
