@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
     SOFT,
     Line,
@@ -73,10 +72,11 @@ class Sizes(Along):
         drawn = new_figure(SIZE_HEIGHT)
         margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
         ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
-        stack = exhibit.measures[-1].label
+        stack, size = exhibit.measures[-1].label, exhibit.size  # all models side by side
         look: dict[str, Look] = {}
         spare = iter(CASES)
-        for case, lines in lines_of_cases(exhibit, numbers).items():
+        for case in cases(numbers) or [""]:
+            lines = size_lines(exhibit, of_case(numbers, case) if case else numbers)
             whole = lines.pop(stack)
             for label, line in lines.items():
                 name = ", ".join(filter(None, (label, case)))
@@ -85,28 +85,19 @@ class Sizes(Along):
                 draw_lines(share, {name: _share(line, whole)}, look, banded=[name])
             look[stack] = look.pop(stack, REFERENCES["concatenation"])
             draw_lines(units, {stack: whole}, look, banded=[])
-        _finish(units, share, look[stack], exhibit.size)
+        units.set_title(f"a  {size.title}, global model", loc="left")
+        share.set_title(f"b  Share of all clients' {size.words} (%)", loc="left")
+        units.set_ylim(bottom=0)
+        share.set_ylim(0, 1.04)
+        plain = look[stack]
+        share.axhline(1.0, color=plain.colour, linestyle=plain.dash, linewidth=plain.width)
+        percent(share)
         for axes in (units, share):
             along(axes, exhibit, numbers, self.x_label)
         handles = [Line2D([], [], label=name, **style.line) for name, style in look.items()]
         legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
         headings(drawn, exhibit)
         return drawn
-
-
-def _finish(units: Axes, share: Axes, stacked: Look, size: Size) -> None:
-    units.set_title(f"a  {size.title}, global model", loc="left")
-    share.set_title(f"b  Share of all clients' {size.words} (%)", loc="left")
-    units.set_ylim(bottom=0)
-    share.set_ylim(0, 1.04)
-    share.axhline(1.0, color=stacked.colour, linestyle=stacked.dash, linewidth=stacked.width)
-    percent(share)
-
-
-def lines_of_cases(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
-    """Return sizes by case and label; the last method of the exhibit is all models side by side."""
-    parts = {case: of_case(numbers, case) for case in cases(numbers)} or {"": numbers}
-    return {case: size_lines(exhibit, rows) for case, rows in parts.items()}
 
 
 def _share(line: Line, whole: Line) -> Line:
