@@ -32,6 +32,7 @@ from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 from fedrepro.record.sentences import DEFINITION, LINK, filled
 from fedrepro.site.claims import deciding, of_readings
 from fedrepro.site.pages import name_of
+from fedrepro.site.reading import claims_of
 from fedrepro.verdicts.counted import (
     claim_counts,
     printed_counts,
@@ -191,11 +192,7 @@ def _claims(path: Path) -> list[list[dict[str, str]]]:
     """Return the claims of a record, each as the rows of its checks."""
     # older records have neither checksums nor a json
     known = path.with_suffix(".json").exists()
-    text = read_claims(path) if known else path.read_text(encoding="utf-8")
-    checks: dict[str, list[dict[str, str]]] = {}
-    for row in csv.DictReader(io.StringIO(text, newline="")):
-        checks.setdefault(row["claim"], []).append(row)
-    return list(checks.values())
+    return claims_of(read_claims(path) if known else path.read_text(encoding="utf-8"))
 
 
 def counts(claims: Path) -> str:
@@ -253,7 +250,9 @@ def _looked_at(row: Mapping[str, str]) -> str:
 def _measured(row: Mapping[str, str]) -> str:
     # adding zero removes the sign of a zero
     low, high = (f"{float(row[end]) + 0.0:.3g}" if row[end] else "?" for end in ("low", "high"))
-    return f"{float(row['value']):.3g} ({low} to {high}{_sure(row)})" if row["value"] else ""
+    percent = f"{100 * float(row['confidence'] or 0.95):.3g}"
+    sure = "" if percent == "95" else f", at {percent} %"
+    return f"{float(row['value']):.3g} ({low} to {high}{sure})" if row["value"] else ""
 
 
 def printed_verdicts(paper: str) -> str:
@@ -270,29 +269,28 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
     folder = RECORD / "paper" / paper
     readers: dict[str, Iterator[dict[str, str]]] = {}
     claims = _claims(folder / "claims.csv") if (folder / "claims.csv").exists() else []
-    rows = []
+    rows: list[tuple[PrintedValue, dict[str, str]]] = []
+    tables: dict[str, list[dict[str, str]]] = {}
     for value in read_published(published_file(paper)):
         if value.exhibit not in readers:
             file = folder / f"{value.exhibit}.printed.csv"
             text = file.read_text(encoding="utf-8") if file.exists() else ""
             readers[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
         row = next(readers[value.exhibit], None)
-        _require_same(value, row)
+        if row and (row["method"], float(row["printed"])) != (value.method, value.value):
+            raise FedreproError(
+                f"{value.where}: the record of {value.exhibit} has another value in its place; "
+                "record the exhibit again"
+            )
         absent = {"verdict": "not run", "mean": "", "note": value.note}
         absent |= {"apart": value.apart, "source": value.source, "exhibit": value.exhibit}
         rows.append((value, row or absent))
-    tables: dict[str, list[dict[str, str]]] = {}
-    for value, row in rows:
-        tables.setdefault(value.exhibit, []).append(row)
-    return [
-        (
-            value,
-            row
-            if row["verdict"] == "not run" and "set_up" not in row
-            else settled(row, partial(_recorded, paper), claims, tables[value.exhibit]),
-        )
-        for value, row in rows
-    ]
+        tables.setdefault(value.exhibit, []).append(row or absent)
+    numbers = partial(_recorded, paper)
+    for at, (value, row) in enumerate(rows):
+        if row["verdict"] != "not run" or "set_up" in row:
+            rows[at] = value, settled(row, numbers, claims, tables[value.exhibit])
+    return rows
 
 
 def _recorded(paper: str, name: str) -> pd.DataFrame | None:
@@ -300,14 +298,6 @@ def _recorded(paper: str, name: str) -> pd.DataFrame | None:
     key = f"{paper}/{name}"
     recorded = Path(f"{RECORD / 'paper' / key}.json").exists()
     return open_recorded(RECORD / "paper", key, "paper").numbers if recorded else None
-
-
-def _require_same(value: PrintedValue, row: Mapping[str, str] | None) -> None:
-    if row and (row["method"], float(row["printed"])) != (value.method, value.value):
-        raise FedreproError(
-            f"{value.where}: the record of {value.exhibit} has another value in its place; record "
-            "the exhibit again"
-        )
 
 
 def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:
@@ -320,12 +310,6 @@ def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...
 
 def _number(value: float) -> str:
     return "not reached" if math.isinf(value) else f"{value:.4g}"
-
-
-def _sure(row: Mapping[str, str]) -> str:
-    """Return the confidence of an interval where it is not the usual one."""
-    percent = f"{100 * float(row['confidence'] or 0.95):.3g}"
-    return "" if percent == "95" else f", at {percent} %"
 
 
 def readme() -> str:
