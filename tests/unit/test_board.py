@@ -151,13 +151,16 @@ def test_the_home_page_names_the_first_group_of_each_class() -> None:
     about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": ["1-b"]}
     shown = ShownBoard(about | {"without_score": []}, table, pd.DataFrame())
     told = answer(shown)
-    assert told is not None
-    best = {kind: names[0] for kind, names in told.best}
+    best = {kind: first for kind, first, *_ in told["best"]}
     assert (best["one model"], best["several models"]) == ("alike, good", "votes")
-    assert told.leaders[0][:3] == ("one model", "Digits", ["alike", "good"])  # not the second group
-    assert dict(told.above)["Digits"] == ["alike", "good", "votes"]
+    assert told["leaders"][0][:3] == (
+        "one model",
+        "Digits",
+        ["alike", "good"],
+    )  # not the second group
+    assert dict(told["above"])["Digits"] == ["alike", "good", "votes"]
     assert made_from(shown.about) == "Made from 1 of 2 exhibits."
-    assert answer(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) is None
+    assert answer(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) == {}
 
 
 def test_a_sentence_asks_for_the_methods_of_a_group(tmp_path) -> None:

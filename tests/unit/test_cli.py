@@ -109,7 +109,7 @@ def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):
         (["job", '{"stage": "exhibits"}'], "unknown stage 'exhibits'"),
         (["job", '{"stage": "claims", "papers": 1}'], "unknown key 'papers'"),
         (["job", '{"stage": "claims", "paper": "pfnm"}'], "the key 'exhibits' is missing"),
-        (["job", "[1]"], "a job is {"),
+        (["job", "[1]"], "a job must be {"),
         (["job", "nowhere"], "nowhere cannot be read as jobs"),
         (["job", '{"stage"'], "not valid json"),
     ],

@@ -123,7 +123,7 @@ def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, ca
         (["fetch", "digits", "--all"], "name one or more data sets, or give --all"),
         (["fetch", "minst"], "did you mean 'mnist'"),
         (["fetch", "mnist+features~lite1"], "did you mean 'lite0'"),
-        (["list", "--scale", "big"], "scale 'big' is none of"),
+        (["list", "--scale", "big"], "scale must be tiny, quick or paper, not 'big'"),
     ],
 )
 def test_a_mistake_is_one_sentence(workplace, capsys, words, sentence):

@@ -58,7 +58,7 @@ def test_the_last_line_says_whether_all_is_well(monkeypatch):
     status, lines = examined(monkeypatch, well, ill, broken)
     assert (status, lines[-1]) == (1, "Not all is well: see disk, broken.")
     assert lines[-2].startswith("broken ")
-    assert lines[-2].endswith(" cannot be told (RuntimeError: no such thing)")
+    assert lines[-2].endswith(" is not known (RuntimeError: no such thing)")
 
 
 # --------------------------------------------------------------------- what computes, apart
@@ -89,7 +89,7 @@ def test_what_computes_is_asked_in_a_process_of_its_own(monkeypatch):
     assert found[0].words != str(os.getpid())
     assert found[1] == Observation("before", "this")
     assert found[2] == Observation(
-        "process", "cannot be told (RuntimeError: no such thing)", wrong=True
+        "process", "is not known (RuntimeError: no such thing)", wrong=True
     )
 
 

@@ -20,10 +20,10 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import Line, cases, close_up, lines, of_case, rules
 from fedrepro.drawings.draw import figure
+from fedrepro.drawings.exhibits.accuracy import round_lines
 from fedrepro.drawings.exhibits.heat_maps import maps_of, table_of, varied
-from fedrepro.drawings.exhibits.rounds import round_lines
 from fedrepro.drawings.exhibits.sizes import BESIDE, paths_of
-from fedrepro.drawings.layout import arrangement_of, held, sizes_below, widths
+from fedrepro.drawings.layout import arrangement_of, held, widths
 from fedrepro.drawings.layout import table_of as table_of_numbers
 from fedrepro.drawings.tables import html
 from fedrepro.numbers.pairing import as_shown
@@ -266,9 +266,8 @@ def written(name):
     about = read_json(f"{base}.json")
     numbers = read_csv(Path(f"{base}.csv").read_text())
     exhibit = plan().exhibit(key)
-    below = sizes_below(numbers, exhibit.settings.size)
     caption = f"{exhibit.caption} {held(about, numbers)}."
-    table = table_of_numbers(about, numbers, arrangement_of(about), below, None, caption)
+    table = table_of_numbers(about, numbers, arrangement_of(about), None, caption)
     assert Path(f"{base}.html").read_text() == html(table)
     return table
 

@@ -148,7 +148,9 @@ def test_without_names_everything_is_recorded(made):
 
 
 def test_nothing_to_record_is_a_sentence():
-    with pytest.raises(FedreproError, match=r"no exhibit in reports/quick; make them with: snake"):
+    with pytest.raises(
+        FedreproError, match=r"reports/quick holds no exhibit; make them with: snake"
+    ):
         record("quick")
 
 

@@ -21,9 +21,8 @@ from fedrepro.record.sentences import filled
 from fedrepro.site.build import _require_own, build
 from fedrepro.site.claims import drawing
 from fedrepro.site.costs import cost_table, costs_of, with_sent
-from fedrepro.site.formula import formula
 from fedrepro.site.guides import Guides
-from fedrepro.site.methods import _known
+from fedrepro.site.methods import _known, formula
 from fedrepro.site.pages import home, in_words, paper_page, telling
 from fedrepro.site.reading import read_reports
 from fedrepro.site.svg import lighter
@@ -202,11 +201,11 @@ def test_letters_of_drawings_stay_where_they_are_under_shorter_names():
 def test_the_interval_of_a_check_lies_where_its_numbers_are():
     row = {"value": "0.5", "low": "0.4", "high": "0.6", "bound": "at most 0.8"}
     found = drawing(row | {"check_verdict": "holds", "confidence": "0.95"})
-    (bound, label), (low, high) = found.bounds[0], found.range
+    (bound, label), (low, high) = found["bounds"][0], found["range"]
     assert label == "0.8"
-    assert low < found.at < high < bound
-    assert found.allowed[0] <= low
-    assert found.allowed[1] == bound
+    assert low < found["at"] < high < bound
+    assert found["allowed"][0] <= low
+    assert found["allowed"][1] == bound
 
 
 def test_a_card_has_the_first_sentence_with_a_number_and_all_of_it():
@@ -273,11 +272,11 @@ def test_a_method_that_sends_twice_as_much_is_told_in_the_head():
     numbers = shown.numbers.copy()
     more = (numbers["method"] == "FA+WD") & (numbers["metric"] == "bytes_up")
     numbers.loc[more, "mean"] *= 2
-    table = cost_table(*costs_of(shown.about, numbers))
-    assert "Costs: clients send 2.0 × FA: FA+WD; the others as much as FA" in table.head
-    assert any("2.0 ×" in row for row in table.rows)
+    head, rows = cost_table(*costs_of(shown.about, numbers))
+    assert "Costs: clients send 2.0 × FA: FA+WD; the others as much as FA" in head
+    assert any("2.0 ×" in row.values() for row in rows)
     alone = numbers[numbers["method"] == "FA"]
-    assert cost_table(*costs_of(shown.about, alone)) is None
+    assert cost_table(*costs_of(shown.about, alone))[1] == []
 
 
 def test_seconds_of_a_method_are_those_of_its_settings(tmp_path):
@@ -294,8 +293,8 @@ def test_seconds_of_a_method_are_those_of_its_settings(tmp_path):
     assert list(costs["FA"].seconds) == [2.0]
     assert list(costs["FA+WD"].seconds) == [4.0, 6.0]
     assert list(costs["FA+RM"].seconds) == []
-    assert "Seconds a trial" in cost_table(*costs_of(shown.about, shown.numbers, own)).heads
-    assert "Seconds a trial" not in cost_table(*costs_of(shown.about, shown.numbers)).heads
+    assert "Seconds a trial" in cost_table(*costs_of(shown.about, shown.numbers, own))[1][0]
+    assert "Seconds a trial" not in cost_table(*costs_of(shown.about, shown.numbers))[1][0]
 
 
 def test_a_table_of_methods_has_a_column_of_what_they_send():
@@ -322,8 +321,8 @@ def test_only_a_site_is_replaced(tmp_path):
     (theirs / "chapter.txt").write_text("one year")
     link = tmp_path / "link"
     link.symlink_to(theirs)
-    for out, said in ((theirs, "has files that are no site"), (link, "is no folder of its own"),
-                      (theirs / "chapter.txt", "is no folder of its own")):  # fmt: skip
+    for out, said in ((theirs, "has other files than a site"), (link, "is a file or a link"),
+                      (theirs / "chapter.txt", "is a file or a link")):  # fmt: skip
         with pytest.raises(FedreproError, match=said):
             build(read_reports(RECORD / "paper", "paper", [KEY]), RECORD / "paper", out)
     assert (theirs / "chapter.txt").read_text() == "one year"

@@ -72,7 +72,7 @@ def test_where_squeue_forgets_too_soon_sacct_has_to_answer(commands, age):
         ({"sbatch": "", "scontrol": DOWN}, r"\(slurm_load_ctl_conf error: Unable to contact\)"),
         ({"squeue": f"echo 'fedrepro_1|{os.getcwd()}'", "scancel": ":"}, "--name fedrepro_1"),
         ({"scontrol": config(60), "sacct": "while :; do :; done"}, "timed out after 2 seconds"),
-        ({}, "there is no sbatch here"),
+        ({}, "sbatch, which gives jobs to SLURM, is not installed here"),
     ],
 )
 def test_what_keeps_a_run_from_its_start_is_a_sentence(

@@ -487,7 +487,7 @@ def test_a_machine_without_slurm_is_told_before_any_job(tmp_path):
     words = ["--profile", "profiles/slurm", dataset_folder("tiny", DIGITS)]
     done = snakemake(folder, *words, PATH=f"{tools}{os.pathsep}{BIN}")
     assert done.returncode != 0
-    assert "there is no sbatch here" in done.stderr
+    assert "sbatch, which gives jobs to SLURM, is not installed here" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(folder.glob(".snakemake/locks/*"))
 

@@ -19,11 +19,16 @@ KILLED = (
 
 
 def hand_over(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
-    """Tell jobs, through their environment, what does not change a result.
+    """Pass settings that do not change a result to jobs, through their environment.
 
     As parameters of a rule these would make Snakemake run everything again whenever they change:
-    a mirror that is set today and not tomorrow, or a checkpoint more often. components: files of
-    components outside the package, whose versions do change results and are parameters of rules.
+    a mirror that is set today and not tomorrow, or a checkpoint more often.
+
+    Args:
+        mirror: folder of raw files, or "".
+        checkpoint_seconds: between checkpoints.
+        components: files of components outside the package; their versions do change results, and
+            are parameters of rules.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -31,8 +36,10 @@ def hand_over(mirror: str, checkpoint_seconds: float, components: Sequence[str] 
 
 
 def name_configured() -> None:
-    """Tell this process of the files of components that the configuration here names, if it was
-    not told of any. A configuration that is wrong is told of by whoever needs more of it."""
+    """Name to this process the files of components in the configuration, unless it has some.
+
+    A configuration that is wrong is left to the commands that read all of it.
+    """
     if outside.NAMED in os.environ:
         return
     try:
@@ -66,9 +73,12 @@ def put_on_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Say which methods failed in what is drawn, take their metrics away, and age its files.
+    """Remove the metrics of methods that failed in drawn exhibits, and age the exhibits' files.
 
-    So the next run tries them again, since a failure is no result. Returns sentences and files.
+    The next run tries them again, since a failure does not count as a result.
+
+    Returns:
+        Sentences on the failures, and the aged files.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []
@@ -88,8 +98,8 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
 def say_again(logs: str | list[str]) -> None:
     """Repeat, as the last words of a workflow, the sentences with which jobs failed.
 
-    Snakemake prints what it knows of a failed job around them, which may be thousands of file
-    names. logs: Snakemake's own log files; one in its early versions.
+    Snakemake prints them between the file names of a job, which may be thousands. It gives its log
+    files as a list, or one as text in its early versions.
     """
     killed = ("exit status 137.", "<Signals.SIGKILL: 9>.")
     sentences: dict[str, None] = {}

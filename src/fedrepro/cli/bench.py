@@ -1,4 +1,4 @@
-"""`fedrepro bench NAME`: the benchmarks of a clone, each a script of its own."""
+"""`fedrepro bench NAME`: the benchmarks of a checkout, each a script of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path("benchmarks")
 
 
 def names() -> list[str]:
-    """The scripts that say how they are run as a benchmark."""
+    """List the scripts that contain their own command of `fedrepro bench`."""
     return [
         path.stem
         for path in sorted(FOLDER.glob("*.py"))
@@ -23,15 +23,15 @@ def names() -> list[str]:
 
 
 def require_clone() -> None:
-    """Benchmarks are no part of the package."""
+    """Refuse to go on outside a checkout: the package has no benchmarks."""
     if not FOLDER.is_dir():
         raise FedreproError(
-            f"there is no folder {FOLDER}: only a checkout has the benchmarks; start in its root"
+            f"the folder {FOLDER} is missing: only a checkout has the benchmarks; start in its root"
         )
 
 
 def overview() -> str:
-    """Every benchmark with the first sentence of its script."""
+    """List every benchmark with the first sentence of its script."""
     require_clone()
     lines = ["Usage: fedrepro bench NAME [OPTIONS]; bench NAME --help says what it measures.", ""]
     for name in names():

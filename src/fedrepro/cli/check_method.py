@@ -1,4 +1,4 @@
-"""`fedrepro check-method`: what a method sees, sends and costs, and which checks it passes."""
+"""`fedrepro check-method`: the needs, traffic and cost of a method, and the checks it passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_method(
 
 
 def _show(checked: CheckedMethod) -> None:
-    """Two tables: what it is and costs, and the checks."""
+    """Print two tables: properties and costs, and the checks."""
     table = table_of("", f"{checked.item.name}: {checked.item.doc}")
     for name, text in _rows(checked):
         table.add_row(name, text)
@@ -46,7 +46,7 @@ def _show(checked: CheckedMethod) -> None:
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
-    """What it is, sees, sends and costs, a row each."""
+    """List properties, needs, traffic and costs, a row each."""
     from fedrepro.api import NEEDS
     from fedrepro.core.kinds import METHOD_KINDS
     from fedrepro.numbers.costs import megabytes, times

@@ -1,4 +1,4 @@
-"""`fedrepro data`: what data sets there are, and bringing them here."""
+"""`fedrepro data`: lists data sets and fetches them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of c
 
 @data_app.command("list")
 def list_data(scale: Scale = "") -> None:
-    """Every data set with its files and licence, and what those prepared at a scale hold."""
+    """List every data set with files and licence, and the contents of those prepared at a scale."""
     from fedrepro.core.registry import components
     from fedrepro.data.table import read_dataset_table
 
@@ -79,7 +79,9 @@ def _datasets_folder(scale: str) -> Path:
 
     config = load_config()
     if scale and scale not in SCALES:
-        raise FedreproError(f"scale '{scale}' is none of {', '.join(SCALES)}")
+        raise FedreproError(
+            f"scale must be {', '.join(SCALES[:-1])} or {SCALES[-1]}, not '{scale}'"
+        )
     return Path("results") / (scale or config.scale) / "prepare"
 
 
@@ -87,7 +89,7 @@ def _datasets_folder(scale: str) -> Path:
 
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
-    """Fetch all raw files, several at a time; returns what went wrong, by data set."""
+    """Fetch all raw files, several at a time; return the errors by data set."""
     from fedrepro.data.download import fetch
     from fedrepro.data.table import raw_files, read_dataset_table
     from fedrepro.planning.config import load_config
@@ -140,7 +142,7 @@ def _prepare(spec: Spec, folder: Path) -> None:
 
 
 def _files(name: str, table: DatasetTable) -> Iterator[str]:
-    """A line for each form of each file: its size, checksum, and whether urls are known."""
+    """Write a line for each form of each file: its size, checksum, and whether urls are known."""
     rows = [row for row in table.rows if row.name == name]
     for row in rows:
         size = "size not known" if row.bytes is None else f"{row.bytes:,} bytes"
@@ -179,7 +181,7 @@ def _print_prepared(folder: Path) -> None:
 
 
 def _counts(info: dict[str, Any] | Any, split: str) -> str:
-    """Examples of a split, then of each class; of many classes the most frequent ones."""
+    """Write the examples of a split, then of each class, or of the most frequent classes."""
     counts = info["counts"][split]
     if not info["classes"]:
         return f"{sum(counts):,}"
@@ -192,5 +194,4 @@ def _counts(info: dict[str, Any] | Any, split: str) -> str:
 
 
 def _printable(name: str) -> str:
-    """A class's name; a blank or a line break in quotes."""
     return name if name.isprintable() and name.strip() else repr(name)

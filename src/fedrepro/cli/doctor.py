@@ -1,4 +1,4 @@
-"""`fedrepro doctor`: what this machine is, whether it computes right, and what is missing."""
+"""`fedrepro doctor`: describes this machine, whether it computes right, and what it lacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 120  # for each line of what computes; all take some seconds, a minute
 
 
 def examine(say: Callable[[str], None]) -> int:
-    """Say what is found as it is found, and in the last line whether all is well: 0, or 1."""
+    """Say each finding at once, and at the end whether all is well: return 0, or 1."""
     wrong: dict[str, None] = {}
     for part in PARTS:
         for observation in safely(part):
@@ -33,17 +33,17 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
-    """What a part finds; an error in it is one more finding: a machine may lack anything."""
+    """Yield the findings of a part; its error is a finding too: a machine may lack anything."""
     try:
         yield from part()
     except Exception as error:
-        yield Observation(part.__name__, f"cannot be told ({why(error)})", wrong=True)
+        yield Observation(part.__name__, f"is not known ({why(error)})", wrong=True)
 
 
 def computing(seconds: float = SECONDS) -> Iterator[Observation]:
-    """What libraries say and compute, asked in a process of its own, which may crash or hang.
+    """Ask libraries for their results in a process of their own, which may crash or hang.
 
-    It is forked, not started anew, so that an emulator that runs this process runs it too.
+    It is forked, so that an emulator that runs this process runs it too.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -77,7 +77,7 @@ def _answer(there: Connection) -> None:
 
 
 def data_sets() -> Iterator[Observation]:
-    """Which raw files a mirror, or an earlier download, has; by their size alone."""
+    """Find the raw files of a mirror, or of an earlier download, by their size alone."""
     from fedrepro.cli.data import RESOURCES
     from fedrepro.data.table import read_dataset_table
 
@@ -89,7 +89,7 @@ def data_sets() -> Iterator[Observation]:
     if not folder:
         yield Observation("mirror", "none is set: FEDREPRO_MIRROR names one")
     elif not Path(folder).is_dir():
-        yield Observation("mirror", f"{folder} is not there: mend FEDREPRO_MIRROR", wrong=True)
+        yield Observation("mirror", f"{folder} is not there: correct FEDREPRO_MIRROR", wrong=True)
     else:
         yield from _held("mirror", table, Path(folder), mirror=True)
     yield from _held("downloads", table, RESOURCES, mirror=False)
@@ -102,7 +102,7 @@ def _mirror() -> str:
 
 
 def _held(what: str, table: DatasetTable, folder: Path, mirror: bool) -> Iterator[Observation]:
-    """Data sets with how many of their files are there, and files of a size that none has."""
+    """Count the files of each data set that are there, and report files of a wrong size."""
     held = []
     for name in dict.fromkeys(row.name for row in table.rows):
         files, present = table.files(name), 0

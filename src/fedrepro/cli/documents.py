@@ -1,4 +1,4 @@
-"""Generated documents: JSON schemas and config/README.md, from the typed config and signatures."""
+"""Generated documents: JSON schemas, config/README.md, and the numbers in pages."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 from fedrepro.record.sentences import DEFINITION, LINK, filled
 from fedrepro.site.claims import deciding, of_readings
 from fedrepro.site.pages import name_of
+from fedrepro.site.reading import claims_of
 from fedrepro.verdicts.counted import (
     claim_counts,
     printed_counts,
@@ -62,7 +63,7 @@ INTRODUCTION = """\
 # Configuration
 
 This page is generated from the typed configuration (`src/fedrepro/planning/config.py`) and from the
-signatures of the components; `fedrepro documents` writes it anew, and a test holds it in step.
+signatures of the components; `fedrepro documents` writes it again, and a test holds it in step.
 
 `config/config.yaml` says what to draw and how much one job does. The figures and tables of a paper
 stand in its folder, `src/fedrepro/papers/<paper>`: as data in `exhibits.yaml`, or as functions that
@@ -82,7 +83,7 @@ FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
 
 
 def documents() -> dict[Path, str]:
-    """Path -> text of every generated document, and of one that has a generated part."""
+    """Return the text of each generated document, and of each with a generated part, by path."""
     texts = {
         Path("workflow/schemas/config.schema.json"): _schema(Config),
         Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
@@ -117,13 +118,13 @@ def _schema(model: type[BaseModel]) -> str:
 
 
 def _with_part(text: str, mark: str, part: str) -> str:
-    """A document with what stands between this mark and the next end replaced."""
+    """Replace the text between a mark and the next end."""
     before, rest = text.split(mark)
     return f"{before}{mark}\n\n{part}\n{TO}{rest.partition(TO)[2]}"
 
 
 def recorded_costs(scale: str = "paper") -> str:
-    """A table of what each recorded exhibit took: processor time by stage, and memory."""
+    """Write a table of the processor time, by stage, and memory of each recorded exhibit."""
     return _table(
         ["exhibit", "trials", "training", "one-shot", "rounds", "all, one core", "memory"],
         [_costs(scale, key) for key in exhibits_in(RECORD, scale)],
@@ -143,7 +144,7 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
 
 
 def method_table() -> str:
-    """Methods by kind: what each does, is handed, and has sent; and how many settings are tried."""
+    """Write tables of methods by kind: their work, needs, traffic and number of settings."""
     heads = ["method", "what it does", "is handed", "clients send beside models", "settings"]
     sections = []
     for kind, title in KINDS_OF_METHODS.items():
@@ -180,7 +181,7 @@ def _method_line(item: Component) -> tuple[str, ...]:
 
 
 def recorded_verdicts(claims: Path) -> str:
-    """A table of a paper's claims: each verdict, and the number that decides it."""
+    """Write a table of a paper's claims: each verdict, and the number that decides it."""
     return _table(
         ["claim", "in our words", "verdict", "what decides it", "number", "bound", "bound fixed"],
         [_verdict(checks) for checks in _claims(claims)],
@@ -188,18 +189,14 @@ def recorded_verdicts(claims: Path) -> str:
 
 
 def _claims(path: Path) -> list[list[dict[str, str]]]:
-    """The claims of a record, each as the rows of its checks."""
-    # those that were recorded before there were checksums have no json beside them
+    """Return the claims of a record, each as the rows of its checks."""
+    # older records have neither checksums nor a json
     known = path.with_suffix(".json").exists()
-    text = read_claims(path) if known else path.read_text(encoding="utf-8")
-    checks: dict[str, list[dict[str, str]]] = {}
-    for row in csv.DictReader(io.StringIO(text, newline="")):
-        checks.setdefault(row["claim"], []).append(row)
-    return list(checks.values())
+    return claims_of(read_claims(path) if known else path.read_text(encoding="utf-8"))
 
 
 def counts(claims: Path) -> str:
-    """What a page of findings leads with: how many printed values and claims there are of each."""
+    """Write the sentences that begin a page of findings: counts of printed values and claims."""
     paper = claims.parent.name
     rows = [row for _, row in _printed_rows(paper)]
     bullets = [printed_counts(rows), claim_counts(_claims(claims))]
@@ -207,7 +204,7 @@ def counts(claims: Path) -> str:
 
 
 def how_much() -> str:
-    """A table of how much of each paper has an answer, and of all together."""
+    """Write a table of how much of each paper has an answer, and of all together."""
     papers = {path.parent.name: _claims(path) for path in RECORD.glob(f"paper/*/{CLAIMS}")}
     printed = papers_with([PRINTED], OWN_PUBLISHED, ".csv")
     papers |= {paper: [] for paper in printed if paper not in papers}
@@ -224,9 +221,9 @@ def how_much() -> str:
 
 
 def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
-    """A claim with the check that decides it: the first whose verdict is the claim's.
+    """Return a claim's row, with its deciding check: the first with the claim's verdict.
 
-    Where readings differ each is told, with the check that decides it.
+    Where readings differ each has its own deciding check.
     """
     row = deciding(checks)
     label = f" ({row['label']})" if row["label"] else ""
@@ -251,64 +248,56 @@ def _looked_at(row: Mapping[str, str]) -> str:
 
 
 def _measured(row: Mapping[str, str]) -> str:
-    # adding zero leaves no minus before it
+    # adding zero removes the sign of a zero
     low, high = (f"{float(row[end]) + 0.0:.3g}" if row[end] else "?" for end in ("low", "high"))
-    return f"{float(row['value']):.3g} ({low} to {high}{_sure(row)})" if row["value"] else ""
+    percent = f"{100 * float(row['confidence'] or 0.95):.3g}"
+    sure = "" if percent == "95" else f", at {percent} %"
+    return f"{float(row['value']):.3g} ({low} to {high}{sure})" if row["value"] else ""
 
 
 def printed_verdicts(paper: str) -> str:
-    """A table of every number that a paper printed: ours beside it, the verdict and its reason.
+    """Write a table of every number that a paper printed, with ours, the verdict and its reason.
 
-    `not run` where no recorded exhibit has it.
+    The verdict is `not run` where no recorded exhibit has it.
     """
     head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "read in", "note"]
     return _table(head, [_printed_line(value, row) for value, row in _printed_rows(paper)])
 
 
 def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
-    """Every printed value, with its row of the record; what is open is settled by all of it."""
+    """Return every printed value with its row of the record; open ones are settled by all rows."""
     folder = RECORD / "paper" / paper
     readers: dict[str, Iterator[dict[str, str]]] = {}
     claims = _claims(folder / "claims.csv") if (folder / "claims.csv").exists() else []
-    rows = []
+    rows: list[tuple[PrintedValue, dict[str, str]]] = []
+    tables: dict[str, list[dict[str, str]]] = {}
     for value in read_published(published_file(paper)):
         if value.exhibit not in readers:
             file = folder / f"{value.exhibit}.printed.csv"
             text = file.read_text(encoding="utf-8") if file.exists() else ""
             readers[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
         row = next(readers[value.exhibit], None)
-        _require_same(value, row)
+        if row and (row["method"], float(row["printed"])) != (value.method, value.value):
+            raise FedreproError(
+                f"{value.where}: the record of {value.exhibit} has another value in its place; "
+                "record the exhibit again"
+            )
         absent = {"verdict": "not run", "mean": "", "note": value.note}
         absent |= {"apart": value.apart, "source": value.source, "exhibit": value.exhibit}
         rows.append((value, row or absent))
-    tables: dict[str, list[dict[str, str]]] = {}
-    for value, row in rows:
-        tables.setdefault(value.exhibit, []).append(row)
-    return [
-        (
-            value,
-            row
-            if row["verdict"] == "not run" and "set_up" not in row
-            else settled(row, partial(_recorded, paper), claims, tables[value.exhibit]),
-        )
-        for value, row in rows
-    ]
+        tables.setdefault(value.exhibit, []).append(row or absent)
+    numbers = partial(_recorded, paper)
+    for at, (value, row) in enumerate(rows):
+        if row["verdict"] != "not run" or "set_up" in row:
+            rows[at] = value, settled(row, numbers, claims, tables[value.exhibit])
+    return rows
 
 
 def _recorded(paper: str, name: str) -> pd.DataFrame | None:
-    """The numbers of a recorded exhibit, None if it is not recorded."""
+    """Return the numbers of a recorded exhibit, or None if it is not recorded."""
     key = f"{paper}/{name}"
     recorded = Path(f"{RECORD / 'paper' / key}.json").exists()
     return open_recorded(RECORD / "paper", key, "paper").numbers if recorded else None
-
-
-def _require_same(value: PrintedValue, row: Mapping[str, str] | None) -> None:
-    """The recorded `printed.csv` has the values of its exhibit in the same order."""
-    if row and (row["method"], float(row["printed"])) != (value.method, value.value):
-        raise FedreproError(
-            f"{value.where}: the record of {value.exhibit} has another value in its place; record "
-            "the exhibit again"
-        )
 
 
 def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:
@@ -323,14 +312,8 @@ def _number(value: float) -> str:
     return "not reached" if math.isinf(value) else f"{value:.4g}"
 
 
-def _sure(row: Mapping[str, str]) -> str:
-    """The confidence of an interval where it is not the usual one."""
-    percent = f"{100 * float(row['confidence'] or 0.95):.3g}"
-    return "" if percent == "95" else f", at {percent} %"
-
-
 def readme() -> str:
-    """config/README.md: every key of the configuration and every parameter of a component."""
+    """Write config/README.md: each key of the configuration and each parameter of a component."""
     parts = [INTRODUCTION]
     parts += ["## config/config.yaml\n", _keys(Config, skip={"granularity"})]
     parts += ["### granularity\n", _keys(Granularity)]
@@ -338,7 +321,7 @@ def readme() -> str:
     parts += [
         "### An exhibit\n",
         "`defaults` and each exhibit hold these keys; below `at: {quick: …, paper: …, tiny: …}` "
-        "stands what differs at a scale. A component is `{name: …}` with its parameters beside "
+        "stands what differs at a scale. A component is `{name: …}` with its parameters next to "
         "the name.\n",
         _keys(ExhibitSettings),
     ]
@@ -378,7 +361,7 @@ def _default(field: Any) -> str:
 
 
 def _type(hint: Any) -> str:
-    """A type hint in words."""
+    """Write a type hint in words."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return ", ".join(f"`{item}`" for item in args)
@@ -416,7 +399,7 @@ def _drawing(item: Component) -> str:
 
 
 def _common(shared: Callable[..., Any]) -> str:
-    """What every component of a kind takes beside its own parameters."""
+    """Describe the parameters that all components of a kind share."""
     doc = " ".join((inspect.getdoc(shared) or "").split())
     return f"Each takes these as well. {doc}\n\n{_parameters(read_signature(shared))}"
 

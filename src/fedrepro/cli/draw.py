@@ -26,10 +26,10 @@ SUFFIXES = (".svg", ".png")
 def draw_partition(
     token: str, dataset: str, trial: int, seed: int, raw: Path | None, out: Path | None
 ) -> tuple[Path, dict[str, float]]:
-    """Draw one trial of a partition; returns the file written and the skew in numbers.
+    """Draw one trial of a partition; return the file written and the skew in numbers.
 
-    Errors: FedreproError for an unknown token, data that are not here, or a file name that is
-    neither svg nor png.
+    Raises:
+        FedreproError: if the token is unknown, data are missing, or the file is not svg or png.
     """
     partition, data = read_token("partition", token), read_token("dataset", dataset)
     files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
@@ -42,10 +42,10 @@ def draw_partition(
 def draw_graph(
     token: str, clients: int, trial: int, seed: int, out: Path | None
 ) -> tuple[Path, str]:
-    """Draw a graph; returns the file written and the graph's numbers in words.
+    """Draw a graph; return the file written and the graph's numbers in words.
 
-    Errors: FedreproError for an unknown token, a graph that does not fit, or a file name that is
-    neither svg nor png.
+    Raises:
+        FedreproError: if the token is unknown, the graph does not fit, or `out` is not svg or png.
     """
     graph = read_token("graph", token)
     target = _target(out, f"{shown_name(graph)}--{clients}")
@@ -55,7 +55,7 @@ def draw_graph(
 
 
 def _target(out: Path | None, name: str, read: Sequence[Path] = ()) -> Path:
-    """Return the file to write. Errors: as of `require_target`."""
+    """Return the file to write, after `require_target`."""
     target = out or Path(f"{name}.svg")
     require_target(target, SUFFIXES, read)
     return target
@@ -64,7 +64,7 @@ def _target(out: Path | None, name: str, read: Sequence[Path] = ()) -> Path:
 def drawn_partition(
     partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
 ) -> PartitionMap:
-    """Partition the data as the workflow would, and return its map."""
+    """Partition the data as the workflow would, and return the map."""
     with temporary_folder() as folder:
         prepared = _prepared(dataset, raw, folder)
         path = folder / "partition.parquet"
@@ -75,7 +75,7 @@ def drawn_partition(
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
-    """The data set as a run left it, or else prepared in `folder` from its raw files."""
+    """Load the data set that a run left, or prepare it in `folder` from its raw files."""
     for scale in ("quick", "paper", "tiny"):
         path = Path(dataset_folder(scale, dataset))
         if raw is None and (path / "dataset.json").exists():

@@ -21,7 +21,7 @@ def submit(
         Path | None, typer.Option(help="folder to write; none: its place in reports/record")
     ] = None,
 ) -> None:
-    """Write a method of `also` and what was computed of it as an entry that others can verify."""
+    """Write a method of `also` and its results as an entry that others can verify."""
     from fedrepro.stages import entries
 
     folder, sentences = entries.submit(key, method, scale, by, out)
@@ -48,7 +48,9 @@ def verify(
     from fedrepro.stages import entries
 
     if runs != "all" and not (runs.isdecimal() and len(runs) < 8):
-        raise FedreproError(f"--runs is a number of at most seven digits, or all, not '{runs:.40}'")
+        raise FedreproError(
+            f"--runs must be a number of at most seven digits, or all, not '{runs:.40}'"
+        )
     seed = secrets.randbelow(2**32) if seed is None else seed
     verdict = entries.verify(folder, None if runs == "all" else int(runs), seed, cores)
     for sentence in verdict.differing:

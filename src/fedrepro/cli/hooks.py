@@ -1,6 +1,6 @@
-"""What reaches into Snakemake, beside what it promises.
+"""Hooks into parts of Snakemake that it does not promise to keep.
 
-Where a part is called otherwise nothing is reached for, and the workflow runs all the same, slower.
+Where a part has another name nothing happens, and the workflow runs all the same, slower.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ def waiting_jobs(workflow: Any) -> int:
 
 
 def lift_limit(workflow: Any) -> None:
-    """Let jobs of this machine start as fast as cores are free, not at most 100 a second: with the
-    limit, each job that ended adds a look a second at all jobs that wait."""
+    """Let local jobs start as fast as cores are free, not at most 100 a second.
+
+    With the limit, each job that ended adds one look a second at all waiting jobs.
+    """
     if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):
         workflow.scheduler.job_rate_limiter = None
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Drop the records of files: then their times alone say whether they are out of date."""
+    """Drop the records of files, so that their times alone say whether they are out of date."""
     try:
         from snakemake.io import IOFile
 
@@ -40,10 +42,12 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """As a module of another workflow, have our handlers run beside those of that workflow.
+    """Run our handlers as well as those of a workflow that uses this one as a module.
 
-    Snakemake leaves out the handlers of a module, and jobs would be slow. Errors: FedreproError for
-    a module whose jobs would not find their files.
+    Snakemake leaves out the handlers of a module, and jobs would be slow.
+
+    Raises:
+        FedreproError: if the jobs of the module would not find their files.
     """
     try:
         if workflow.modifier.is_main_snakefile():

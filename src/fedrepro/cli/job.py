@@ -1,8 +1,8 @@
-"""`fedrepro job JSON`: one job of the workflow, which also a machine without Snakemake can run.
+"""`fedrepro job JSON`: runs one job of the workflow, also on a machine without Snakemake.
 
-A job that computes is what `planning/jobs.py` says; of one that draws, its keys are the arguments
-of a function below. Neither typer nor pydantic is loaded to compute, so that a machine is enough
-that has only the numerical packages.
+`planning/jobs.py` describes a job that computes; one that draws has the arguments of a function
+below as keys. Neither typer nor pydantic is loaded to compute, so that a machine with only the
+numerical packages is enough.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ FOREVER = 1e7
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run a job, or those of a file that are not done yet."""
+    """Run a job, or those jobs of a file that are not done yet; return the exit status."""
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
     parser.add_argument("job", help="json of a job, or a file with one a line")
     parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
@@ -49,9 +50,9 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs of a file, each in a process behind those that it needs; begun again it goes on.
+    """Run the jobs of a file in processes, each after those that it needs; done ones are skipped.
 
-    Returns 0 if all are done. Errors: FedreproError for a file that cannot be read as jobs.
+    Returns 0 if all are done, else 1.
     """
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
@@ -96,13 +97,12 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
 
 
 def _is_done(job: Any) -> bool:
-    """Whether its folder says that this very job is done."""
+    """Return whether its folder says that this very job is done."""
     path = Path(job.out, WRITTEN)
     return path.exists() and path.read_text(encoding="utf-8") == _note(job)
 
 
 def _note(job: Any) -> str:
-    """What the folder of a job keeps of it: its json, and the digest of its components."""
     return json.dumps({**json.loads(job.text), "digest": job.digest}, indent=1) + "\n"
 
 
@@ -113,7 +113,7 @@ def _run(text: str, device: str) -> None:
     except ValueError as error:
         raise FedreproError(f"the job is not valid json: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("stage"), str):
-        raise FedreproError(f'a job is {{"stage": ...}} with its keys, not {shown(data)}')
+        raise FedreproError(f'a job must be {{"stage": ...}} with its keys, not {shown(data)}')
     stage = data["stage"]
     if stage in COMPUTING:
         _compute(data, device)
@@ -154,7 +154,6 @@ def _compute(data: Mapping[str, Any], device: str) -> None:
 
 
 def _require_method(job: Any) -> None:
-    """Errors: FedreproError for a method that another stage computes."""
     if "method" in job.specs:
         method = job.specs["method"]
         kind = METHOD_KINDS[method.component.meta["kind"]]
@@ -184,28 +183,8 @@ def _partition(job: Any, device: str) -> None:
     data.partition(Path(job.data), job.specs["partition"], job.trials, job.seed, out)
 
 
-def _train(job: Any, device: str) -> None:
-    from fedrepro.stages import train
-
-    train.run(job, device)
-
-
-def _aggregate(job: Any, device: str) -> None:
-    from fedrepro.stages import aggregate
-
-    aggregate.run(job, device)
-
-
-def _federate(job: Any, device: str) -> None:
-    from fedrepro.stages import federate
-
-    federate.run(job, device)
-
-
-def _peer(job: Any, device: str) -> None:
-    from fedrepro.stages import peer
-
-    peer.run(job, device)
+def _on_device(job: Any, device: str) -> None:
+    import_module(f"fedrepro.stages.{job.stage}").run(job, device)
 
 
 def _simulate(job: Any, device: str) -> None:
@@ -218,10 +197,10 @@ ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
 COMPUTING: dict[str, tuple[tuple[str, ...], Callable[[Any, str], None]]] = {
     "prepare": (("dataset",), _prepare),
     "partition": (("partition", "data", "trials"), _partition),
-    "train": ((*ON_DATA, "clients"), _train),
-    "aggregate": ((*ON_DATA, "method", "local"), _aggregate),
-    "federate": ((*ON_DATA, "method"), _federate),
-    "peer": ((*ON_DATA, GRAPH, "method"), _peer),
+    "train": ((*ON_DATA, "clients"), _on_device),
+    "aggregate": ((*ON_DATA, "method", "local"), _on_device),
+    "federate": ((*ON_DATA, "method"), _on_device),
+    "peer": ((*ON_DATA, GRAPH, "method"), _on_device),
     "simulate": (("method", "trials"), _simulate),
 }
 
@@ -241,7 +220,7 @@ def _plan(scale: str, seed: int, granularity: Mapping[str, Any], exhibits: Seque
 
     changes = {"seed": seed, "granularity": granularity}
     config = read_config(load_config().model_dump() | changes, "the job")
-    files = load_exhibits(of=exhibits)  # of others nothing is asked
+    files = load_exhibits(of=exhibits)  # the others are not needed
     also = {paper: entries for paper, entries in config.also.items() if paper in files}
     return Plan(config.model_copy(update={"also": also}), files, scale)
 

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 DEBUG = "--debug"
-MENDABLE = 2  # exit statuses: a person can mend it,
+MENDABLE = 2  # exit statuses: a person can correct it,
 FAULT = 70  # it is a fault of the program (EX_SOFTWARE of sysexits.h),
 STOPPED = 130  # Ctrl-C, as a shell has it,
 NOBODY_READS = 141  # the reader of a pipe is gone, as a shell has it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a job or a command; what goes wrong becomes a sentence and an exit status."""
+    """Run a job or a command; an error becomes a sentence and an exit status."""
     return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
 
 
@@ -24,14 +24,14 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    """No command ends in a traceback: it is shown before the sentence where `--debug` is given."""
+    """Turn every error into a sentence, after its traceback if `--debug` is given."""
     interrupts: list[int] = []
     before = None
     _make_printable()
     try:
         before = _note_interrupts(interrupts)
         status = run(list(arguments))
-        sys.stdout.flush()  # what cannot be written is said here, not when the interpreter ends
+        sys.stdout.flush()  # an error of writing is raised here, not when the interpreter ends
         return status
     except KeyboardInterrupt:
         return _stopped()
@@ -51,7 +51,6 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
 
 
 def _make_printable() -> None:
-    """Print `?` for a letter that the terminal lacks, and nothing where an output is closed."""
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # a file that is opened later must not take its number
@@ -61,7 +60,7 @@ def _make_printable() -> None:
 
 
 def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
-    """Let Ctrl-C leave a note as well; returns what it did before, if it was as usual."""
+    """Note each Ctrl-C in `seen` too; return the handler to restore, if it was the usual one."""
     import signal
 
     def note(number: int, _: object) -> None:
@@ -84,7 +83,7 @@ def _stopped() -> int:
 
 
 def _said(error: Exception, arguments: Sequence[str]) -> int:
-    """Say in one sentence what went wrong, whose fault it is, and where the trace is."""
+    """Print an error as one sentence: its cause, whose fault it is, and the place of its trace."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.outside import own_fault
 
@@ -123,7 +122,7 @@ def _here(command: list[str]) -> int:
 
     arguments = [argument for argument in command if argument != DEBUG]
     arithmetic.pin()
-    loaded()  # what is stamped into files is what is loaded from here on
+    loaded()  # files are stamped with the sources that are loaded from here on
     name_configured()
     if arguments[:1] == ["job"]:
         from fedrepro.cli.job import run_job

@@ -1,4 +1,4 @@
-"""Commands for models of one's own: combining them, and measuring what came of it."""
+"""Commands for models of one's own: combining them, and measuring the result."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def combine(
     divide: Divide = 1.0,
     channels: Channels = "",
 ) -> None:
-    """Models that you trained with plain PyTorch, made into one; or all ways to do so, compared."""
+    """Combine models that you trained with plain PyTorch into one, or compare all ways to do so."""
     from fedrepro.own.models import OwnFiles
     from fedrepro.own.state_files import SUFFIXES
 
@@ -129,7 +129,7 @@ def combine(
     if name == ALL:
         if settings:
             raise FedreproError(
-                "--set is of one method, and --method all has them all: leave it out"
+                "--set changes one method, and --method all runs all of them: leave it out"
             )
         _all(inputs, out, seed)
         return
@@ -144,9 +144,9 @@ def combine(
 
 
 def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
-    """The files that texts name: one, several with commas between, or all that fit a pattern.
+    """Return the files that texts name: one, several with commas between, or all of a pattern.
 
-    A file or folder that is there under the very name is meant, so that names may have [ ] in them.
+    A file or folder of that very name comes first, so that names may contain [ ].
     """
     paths: list[Path] = []
     for text in texts:
@@ -181,7 +181,7 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
         table.box = SIMPLE_HEAD
     for entry in results.applied:
         sent = entry.numbers["bytes_up"]
-        # a control is no way to exchange models, so what it sends says nothing
+        # a control does not exchange models, so its traffic says nothing
         costs = (
             ("–", "–", "–")
             if entry.kind == "control"
@@ -216,7 +216,7 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
 
 
 def _seen(entries: Sequence[AppliedMethod]) -> None:
-    """What methods see beyond weights, a line for all that see the same."""
+    """Print what methods see beyond weights, a line for all that see as much."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
         groups.setdefault(entry.sees, []).append(entry.called)
@@ -231,7 +231,7 @@ def _size(entry: AppliedMethod) -> str:
 
 
 def _others() -> str:
-    """The methods that train from the beginning, in a sentence."""
+    """Name the methods that train from the beginning, in a sentence."""
     from fedrepro.core.kinds import METHOD_KINDS
     from fedrepro.core.registry import components
 
@@ -261,7 +261,7 @@ def evaluate(
     divide: Divide = 1.0,
     channels: Channels = "",
 ) -> None:
-    """Accuracy, loss and each class of models of your own, on data of your own."""
+    """Measure accuracy, loss and each class of models of your own, on data of your own."""
     from fedrepro.own.models import OwnFiles
 
     paths = _fitting("models", models)
@@ -304,7 +304,7 @@ def _evaluated(models: list[Path], files: OwnFiles, confusion: bool) -> None:
 
 
 def _classes(evaluation: Evaluation) -> None:
-    """How many of each class a model gets right, in one line."""
+    """Print the share of each class that a model gets right, in one line."""
     parts = (
         f"{k}: {100 * share:.1f} %"
         for k, share in enumerate(evaluation.right)
@@ -314,7 +314,7 @@ def _classes(evaluation: Evaluation) -> None:
 
 
 def _confusion(evaluation: Evaluation) -> None:
-    """Rows are classes, columns what they are taken for."""
+    """Print the confusion matrix: rows are classes, columns the predictions."""
     count = len(evaluation.confusion)
     if count > MOST_CLASSES:
         raise FedreproError(

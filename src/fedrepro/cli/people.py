@@ -45,7 +45,7 @@ MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times 
 
 
 def run_command(argv: Sequence[str]) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command; return its exit code."""
     command = typer.main.get_command(app)
     try:
         result = command.main(args=list(argv), prog_name="fedrepro", standalone_mode=False)
@@ -59,7 +59,7 @@ def run_command(argv: Sequence[str]) -> int:
         if message:  # none behind a page of help
             print(f"fedrepro: {printable(message)}", file=sys.stderr)
         return 2
-    if result == STOPPED:  # what Ctrl-C is turned into
+    if result == STOPPED:  # Ctrl-C
         raise KeyboardInterrupt
     return int(result or 0)
 
@@ -100,7 +100,7 @@ def exhibits(
         str, typer.Option(help="print those of this paper as a file for config/exhibits")
     ] = "",
 ) -> None:
-    """Every figure and table, with the command that makes it."""
+    """List every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command, command_of
     from fedrepro.planning.config import load_exhibits
 
@@ -127,8 +127,10 @@ def check(
     paper: Annotated[str, typer.Argument(help="paper, such as pfnm")],
     file: Annotated[Path, typer.Argument(help="recorded case, .npz")],
 ) -> None:
-    """Replay recorded outputs of a paper's own code: exit 0 if all agrees, 1 if not, 2 if it cannot
-    be checked."""
+    """Replay recorded outputs of a paper's own code.
+
+    Exit 0 if all agree, 1 if not, 2 if it cannot be checked.
+    """
     from fedrepro.core.packs import check_of, with_check
 
     if paper not in with_check():
@@ -155,7 +157,7 @@ def bench(
 
 @app.command()
 def doctor() -> None:
-    """What this machine is and whether it computes right: exit 1 if something has to be mended."""
+    """Describe this machine and check whether it computes right: exit 1 if anything is wrong."""
     from fedrepro.cli.doctor import examine
 
     raise typer.Exit(examine(say))
@@ -171,7 +173,7 @@ def plan(
         bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
 ) -> None:
-    """How many jobs, hours and GiB a target still takes, from measured rates."""
+    """Forecast the jobs, hours and GiB that a target still takes, from measured rates."""
     from fedrepro.planning.config import load_config
     from fedrepro.planning.forecast import forecast, parse_target
     from fedrepro.verdicts.printed import leave_out_mistaken
@@ -212,7 +214,7 @@ def plan(
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
-    """Write config/README.md, the JSON schemas and the numbers in docs and findings anew."""
+    """Write config/README.md, the JSON schemas and the numbers in docs and findings again."""
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
@@ -265,14 +267,14 @@ def compare(
     metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
     split: Annotated[str, typer.Option(help="of two methods: on which examples")] = "test",
 ) -> None:
-    """Your numbers beside the recorded ones; or two methods, as in: compare mine fedavg."""
+    """Compare your numbers with the recorded ones; or two methods, as in: compare mine fedavg."""
     if other is not None:
         _compare_methods(key, other, scale, reports, metric, split, exhibit)
         return
     from fedrepro.record.compare import compare as beside
 
     if "/" in key and not Path(f"{reports / scale / key}.json").exists():
-        planned(scale).exhibit(key)  # what no config has is not missing, but misspelt
+        planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
     comparison = beside(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
     for row in comparison.rows:
@@ -317,7 +319,7 @@ def results(
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
     reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
 ) -> None:
-    """Every method in every scenario that a drawn exhibit shows: final values, chosen settings."""
+    """List every method in every scenario of the drawn exhibits: final values, chosen settings."""
     from fedrepro.numbers.results import Only, as_csv, blocks, collect, common
 
     only = Only(exhibit, method, metric, split, sort)
@@ -353,7 +355,7 @@ def draw_partition(
         Path | None, typer.Option(help="svg or png; by default named after data set and partition")
     ] = None,
 ) -> None:
-    """Who holds what: a map of clients and classes, with the skew in numbers."""
+    """Draw who holds what: a map of clients and classes, with the skew in numbers."""
     from fedrepro.cli.draw import draw_partition as draw
 
     path, skew = draw(token, dataset, trial, seed, raw, out)
@@ -376,7 +378,7 @@ def draw_graph(
         Path | None, typer.Option(help="svg or png; by default named after graph and nodes")
     ] = None,
 ) -> None:
-    """Who hears whom: nodes, edges and weights, with how fast beliefs spread."""
+    """Draw who hears whom: nodes, edges and weights, with how fast beliefs spread."""
     from fedrepro.cli.draw import draw_graph as draw
 
     path, words = draw(token, clients, trial, seed, out)

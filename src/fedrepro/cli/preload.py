@@ -1,9 +1,9 @@
 """A process that has everything loaded and forks for each job: the far end of `preloaded.py`.
 
 Snakemake starts it with a workflow (`start`) and holds the only writing end of a pipe to it, so
-that it ends with the workflow, however that ends. It computes nothing itself and has no threads of
-its own, which is what makes a fork safe: locks, random states and devices are as after a start.
-A job dies with its near end, and with this process; a signal to the near end reaches the job.
+that it ends with the workflow, however that ends. It computes nothing itself and has no threads
+of its own, which makes a fork safe: locks, random states and devices are as after a start. A job
+dies with its near end, and with this process; a signal to the near end reaches the job.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def start(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Fork for a new job, unless its near end has to run it. own: the identity of this process."""
+    """Fork for a new job, unless its near end has to run it: `own` is this process' identity."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -102,7 +102,7 @@ def accept(listener: socket.socket, own: str) -> None:
 
 
 def strange_threads() -> set[str]:
-    """Names of threads, the first one aside, that are not known to survive a fork."""
+    """Name the threads, the first one aside, that are not known to survive a fork."""
     others = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
     names = {
         Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in others
@@ -111,7 +111,7 @@ def strange_threads() -> set[str]:
 
 
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
-    """Start a job, pass signals on to it, report how it ended as a shell does, and leave."""
+    """Start a job, pass signals on to it, report its end as a shell does, and leave."""
     try:
         die_with_parent()
         pid = os.fork()
@@ -138,7 +138,7 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
 def run_job(
     given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
 ) -> None:
-    """Become a job, run it, and leave; given and the rest are as `run_preloaded` sends them."""
+    """Become a job, run it, and leave; the arguments are those that `run_preloaded` sends."""
     code = 1
     try:
         die_with_parent()
@@ -171,7 +171,7 @@ def die_with_parent() -> None:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import what jobs need, as far as it is installed; `between` is called after each part."""
+    """Import the modules that jobs need, if installed; call `between` after each part."""
     for name in MODULES:
         with suppress(ImportError):  # a job that needs it says so
             importlib.import_module(name)

@@ -6,26 +6,26 @@ from rich.console import Console
 from rich.table import Column, Table
 
 console = Console(highlight=False, markup=False)
-ROOM = 130  # letters of a line with words beside numbers
+ROOM = 130  # letters of a line with words and numbers
 LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 
 def table_of(*columns: str) -> Table:
-    """An empty table; where it is too narrow, words go on in the next line and nothing is cut."""
+    """Make an empty table; where it is too narrow, words wrap and nothing is cut."""
     return Table(*(Column(name, overflow="fold") for name in columns))
 
 
 def show(table: Table) -> None:
-    """Print a table as wide as the terminal, or as wide as it is where that is a file or a pipe."""
+    """Print a table as wide as the terminal, or in full width to a file or a pipe."""
     wide = Console(highlight=False, markup=False, width=LONGEST, file=console.file)
     (console if console.is_terminal else wide).print(table)
 
 
 def wide() -> bool:
-    """Whether there is room for a column of words: a wide terminal, a file or a pipe."""
+    """Return whether there is room for a column of words: a wide terminal, a file or a pipe."""
     return not console.is_terminal or console.width >= ROOM
 
 
 def say(line: str) -> None:
-    """Print a line, which the terminal wraps itself, so that what is copied from it is whole."""
+    """Print a line, which the terminal wraps itself, so that it is copied whole."""
     console.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The command that says which method to take."""
+"""`fedrepro recommend`: names the methods to take."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def recommend(
         Path, typer.Option(help="folder of the leaderboard; none here: reports")
     ] = Path("reports/record"),
 ) -> None:
-    """Methods that are not told apart from the best in the leaderboard's nearest scenarios."""
+    """List methods in the best group of the leaderboard's nearest scenarios."""
     from fedrepro.numbers.recommended import Wanted, in_rounds
     from fedrepro.numbers.recommended import recommend as recommended
 
@@ -49,7 +49,7 @@ def recommend(
         ("starts", starts, ("one", "different")),
     ):
         if value not in known:
-            raise FedreproError(f"--{name} is '{value}': give {known[0]} or {known[1]}")
+            raise FedreproError(f"--{name} must be {known[0]} or {known[1]}, not '{value}'")
     wanted = Wanted(clients, skew, exchanges, public == "images", starts == "one", only_models)
     _found(recommended(wanted, reports / scale))
     rounds = in_rounds(reports / scale)
@@ -64,7 +64,7 @@ def recommend(
 
 
 def _found(recommendation: Recommendation) -> None:
-    """The nearest scenarios, what to take there, and what it takes."""
+    """Print the nearest scenarios, the methods to take there, and their costs."""
     say("Nearest in the leaderboard:")
     for number, scenario in enumerate(recommendation.scenarios, 1):
         say(f"  {number}  {scenario}")
@@ -131,7 +131,7 @@ def _row(table: Table, taken: Taken, kind: str, *costs: str) -> None:
 
 
 def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
-    """A table of its own, since its scenario and its local training are others."""
+    """Print a separate table, since its scenario and its local training differ."""
     say(
         f"Methods that train in rounds, test accuracy in %, {rounds.trials} trials. "
         f"{rounds.title}. That is one scenario, with another number of local epochs than above: "

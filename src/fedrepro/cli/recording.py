@@ -1,4 +1,4 @@
-"""Commands that keep what was measured under reports/record, and go on from it."""
+"""Commands that keep results under reports/record, and draw them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
 
 
 def planned(scale: str) -> Plan:
-    """All exhibits of a scale."""
+    """Return the plan of all exhibits of a scale."""
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
@@ -34,7 +34,7 @@ def record(
     ),
     target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
 ) -> None:
-    """Keep what was measured: figures, numbers, provenance, run time, under reports/record."""
+    """Keep results under reports/record: figures, numbers, provenance, run time."""
     from fedrepro.record.keep import record as keep
 
     done = keep(scale, keys or (), source, target)

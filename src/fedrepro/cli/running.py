@@ -110,7 +110,7 @@ def run(
 
 
 def _progress() -> Callable[[str], None]:
-    """One line on standard error: replaced on a terminal, else written now and then."""
+    """Return a writer of one line on standard error: replaced on a terminal, else now and then."""
     last = [-math.inf]
 
     def write(line: str) -> None:
@@ -125,19 +125,19 @@ def _progress() -> Callable[[str], None]:
 
 @list_app.command("models")
 def models() -> None:
-    """Every network, with its parameters."""
+    """List every network, with its parameters."""
     _list("model")
 
 
 @list_app.command("data")
 def data_sets() -> None:
-    """Every data set, with its parameters; `fedrepro data list` has its files."""
+    """List every data set, with its parameters; `fedrepro data list` has its files."""
     _list("dataset")
 
 
 @list_app.command("partitions")
 def partitions() -> None:
-    """Every way to divide data among clients, with its parameters."""
+    """List every way to divide data among clients, with its parameters."""
     _list("partition")
 
 
@@ -161,7 +161,7 @@ def _list(kind: str) -> None:
 def methods(
     word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
 ) -> None:
-    """Every method: its kind, what it needs to see beyond weights, its parameters."""
+    """List every method: its kind, what it needs to see beyond weights, its parameters."""
     from fedrepro.core.called import method_called, names_of_field, unknown_method
     from fedrepro.core.params import render
     from fedrepro.core.registry import components

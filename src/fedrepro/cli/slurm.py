@@ -1,4 +1,4 @@
-"""Prepare a run on SLURM: choose how the states of jobs are asked for, and cancel orphaned jobs.
+"""Prepare a run on SLURM: choose the command that asks for states, and cancel orphaned jobs.
 
 The plugin of Snakemake asks sacct. Where SLURM keeps no accounts that answers nothing, and the
 plugin waits for ever. squeue needs none, where SLURM remembers jobs for long enough.
@@ -25,12 +25,16 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 def begin(settings: Any, folder: str) -> Iterator[str]:
     """Fit the plugin's settings to the cluster, cancel orphaned jobs, and yield sentences on both.
 
-    settings: those of the executor plugin, which reads them at each look. folder: where jobs work.
-    Errors: FedreproError where jobs could not be submitted, or their ends not be seen.
+    Args:
+        settings: of the executor plugin, which reads them each time it asks for states.
+        folder: where jobs work.
+
+    Raises:
+        FedreproError: if jobs could not be submitted, or their ends not be seen.
     """
     if shutil.which("sbatch") is None:
         raise FedreproError(
-            "there is no sbatch here, by which jobs are given to SLURM: start on a login node of "
+            "sbatch, which gives jobs to SLURM, is not installed here: start on a login node of "
             "the cluster, or on this machine alone with --cores instead of the slurm profile"
         )
     config, why = _ask("scontrol", "show", "config")
@@ -71,7 +75,7 @@ def begin(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count the jobs that wait or run by the name of their run, for runs of this folder."""
+    """Count the waiting and running jobs of this folder by the name of their run."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))
@@ -79,7 +83,7 @@ def _jobs(prefix: str, folder: str) -> Counter[str]:
 
 
 def _ask(*command: str) -> tuple[str, str]:
-    """Ask a command of SLURM: its answer, and why there is none."""
+    """Run a command of SLURM; return its answer, and why there is none."""
     try:
         done = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE

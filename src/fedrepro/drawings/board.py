@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules
+from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
 from fedrepro.drawings.style import CASES, Look
 from fedrepro.drawings.words import wrapped
 from fedrepro.numbers.board import ALL, CLASSES, STARTS
@@ -24,7 +24,7 @@ BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
 COLUMNS = 4  # of panels
 LEAST = -1.5  # scores below are out of sight
 COLOURS = "cividis"
-# behind a name; a halo would write each letter as an outline of its own, in four times the bytes
+# behind a name; a halo outlines each letter, in four times the bytes
 CLEAR = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
 
@@ -32,9 +32,12 @@ Frame = pd.DataFrame
 
 
 def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
-    """The pictures of a leaderboard by what follows its name: .groups.svg, .groups.png and so on.
+    """Draw all pictures of a leaderboard, by what follows its name, such as .groups.svg.
 
-    board: its title, baseline, ceiling and line.
+    Args:
+        board: settings of the leaderboard: `title`, `baseline`, `ceiling`, `line`.
+        table: its csv, a row for each method, data set and start.
+        scenarios: its `.scenarios.csv`, with the accuracy of each trial.
     """
     images = {}
     with rules():
@@ -45,34 +48,33 @@ def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[s
     return images
 
 
-def _heading(drawn: Figure, title: str, below: str) -> None:
-    height = drawn.get_figheight()
-    drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
-    drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
-
-
 def _families(table: Frame) -> list[str]:
     return [starts for starts in STARTS if (table["starts"] == starts).any()]
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """The rows of a family by data set; the last are those of all together, or of the only one."""
+    """Split the rows of a family by data set; all data together, or the only set, come last."""
     rows = table[table["starts"] == starts]
     return {str(data): own for data, own in rows.groupby("data", sort=False)}
 
 
 def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
-    """The methods of a family on all data sets, in the order of the table, without bounds."""
+    """Return the methods of a family on all data sets, in the order of the table."""
     rows = [*_by_data(table, starts).values()][-1]
     return rows if bounds else rows[rows["class"] != "reference"]
+
+
+def _scored(table: Frame, starts: str) -> Frame:
+    rows = _ranked(table, starts)
+    return rows[rows["score"].notna()]
 
 
 # ----------------------------------------------------------------------------------------- groups
 
 
 def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Scores with their intervals, a column a data set; a band for each group, ranks beside it."""
-    families = [(starts, _with_score(_ranked(table, starts))) for starts in _families(table)]
+    """Draw scores and their intervals, a column for each data set, with bands, groups and ranks."""
+    families = [(starts, _scored(table, starts)) for starts in _families(table)]
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, beside = 0.9, 1.95, 0.5
@@ -97,7 +99,7 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
         "At the right: group, ranks."
     )
-    _heading(drawn, f"{board['title']}: groups", below)
+    write_headings(drawn, f"{board['title']}: groups", below)
     return drawn
 
 
@@ -105,30 +107,20 @@ def _axis(board: Mapping[str, Any]) -> str:
     return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
 
 
-def _with_score(rows: Frame) -> Frame:
-    return rows[rows["score"].notna()]
-
-
 def _limits(ends: np.ndarray) -> tuple[float, float]:
-    """Where all intervals and both bounds are in sight, but no further below than −1.5."""
+    """Return the range of the axis: all intervals and both bounds, but nothing below −1.5."""
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
     return max(LEAST, low) - 0.06, high + 0.06
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
-    """Axes at inches from the left, the right and the top."""
-    whole = drawn.get_figheight()
-    place = (
-        left / WIDTH,
-        1 - (top + height) / whole,
-        (WIDTH - left - right) / WIDTH,
-        height / whole,
-    )
-    return drawn.add_axes(place)
+    """Add axes at these distances from the left, the right and the top, in inches."""
+    whole, wide = drawn.get_figheight(), WIDTH - left - right
+    return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
 
 
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
-    """Draw methods in an order, with their standings on one data set. named: with their names."""
+    """Draw the intervals of one data set in a given order; `named` writes the methods' names."""
     at, ticks = 0.0, []
     beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
     for kind, rows in order.groupby("class", sort=False):
@@ -140,11 +132,8 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
         at += 1
         for method in rows["method"]:
             ticks.append((at, str(method) if named else ""))
-            if (
-                method in standings.index
-                and standings.loc[method, "score"] == standings.loc[method, "score"]
-            ):
-                row = standings.loc[method]
+            row: Any = standings.loc[method] if method in standings.index else {"score": math.nan}
+            if row["score"] == row["score"]:
                 if row["group"] == row["group"] and int(row["group"]) % 2 == 1:
                     axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
                 ends = [row["score_low"], row["score_high"]]
@@ -159,13 +148,13 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def _dot(axes: Axes, x: float, y: float, look: Look, size: float) -> None:
-    """A mark of a class, with a white edge."""
+    """Draw the mark of a class, with a white edge."""
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
 
 
 def _place(standing: pd.Series) -> str:
-    """Write a group and ranks, where methods are compared."""
+    """Write a group and its ranks; empty where methods are not compared."""
     if standing["group"] != standing["group"]:
         return ""
     low, high = int(standing["rank_low"]), int(standing["rank_high"])
@@ -174,7 +163,7 @@ def _place(standing: pd.Series) -> str:
 
 
 def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
-    """The baseline, the ceiling, and the method to beat where it has a score."""
+    """Draw the baseline, the ceiling, and the method to beat where it has a score."""
     axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
     axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
     line = rows[(rows["method"] == board["line"]) & rows["score"].notna()]
@@ -189,13 +178,13 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Score against what clients send, with the frontier: nobody sends less and scores as much."""
+    """Draw scores against the bytes that clients send, and the frontier of both."""
     families = _families(table)
     drawn = new_figure(0.85 + 3.1 * len(families))
     fewest = np.nanmin(table["parameters"].to_numpy(float))
     for at, starts in enumerate(families):
         axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
-        rows = _with_score(_ranked(table, starts))
+        rows = _scored(table, starts)
         rows = rows[rows["score"] > LEAST]
         rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
         _frontier(axes, rows)
@@ -218,16 +207,15 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
     axes.set_xlabel("bytes that clients send, as multiples of their models")
     _class_legend(drawn, table)
     below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
-    _heading(drawn, f"{board['title']}: accuracy and bytes", below)
+    write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
     return drawn
 
 
 def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
-    """Round multiples within the range of the values."""
+    """Choose round multiples within the range of the values."""
     low, high = float(values.min()), float(values.max())
-    ticks = [
-        m * 10**e for e in range(-1, 4) for m in (1, 2, 5) if low * 0.8 <= m * 10**e <= high * 2
-    ]
+    every = [m * 10**e for e in range(-1, 4) for m in (1, 2, 5)]
+    ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
     return ticks, [f"{value:g}" for value in ticks]
 
 
@@ -244,18 +232,14 @@ def _frontier(axes: Axes, rows: Frame) -> None:
 
 
 def _names(axes: Axes, own: Frame) -> None:
-    """Names beside marks, with a line to the mark; those of one place one below the other."""
+    """Write the names of methods next to their marks, those of one place one below the other."""
     from matplotlib.transforms import offset_copy
 
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
     rows = own.sort_values("score", ascending=False)
     places = _columns_of(rows["bytes_up"].tolist())
     for column in range(max(places, default=-1) + 1):
-        column_rows = [
-            row
-            for row, place in zip(rows.to_dict("records"), places, strict=True)
-            if place == column
-        ]
+        column_rows = rows[[place == column for place in places]].to_dict("records")
         heights = spread([float(row["score"]) for row in column_rows], gap)
         # names of the first column have the room to the left of it
         ends = [float(row["bytes_up"]) for row in column_rows]
@@ -274,7 +258,7 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def _columns_of(values: Sequence[float]) -> list[int]:
-    """The number of the column of names of each value: those within a fifth share one."""
+    """Assign each value to a column of names: values within a fifth of each other share one."""
     order = sorted(set(values))
     starts = [v for at, v in enumerate(order) if at == 0 or v > 1.2 * order[at - 1]]
     return [sum(value >= start for start in starts) - 1 for value in values]
@@ -295,7 +279,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def _ends(block: Sequence[float], gap: float) -> tuple[float, float]:
-    """The highest and the lowest place of a block."""
+    """Return the highest and the lowest place of a block."""
     middle, half = sum(block) / len(block), gap * (len(block) - 1) / 2
     return middle + half, middle - half
 
@@ -305,10 +289,8 @@ def _class_legend(drawn: Figure, table: Frame) -> None:
 
     kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
     handles = [
-        Line2D(
-            [], [], linestyle="", marker=MARKS[kind].marker, color=MARKS[kind].colour, label=kind
-        )
-        for kind in kinds
+        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
+        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
     ]
     drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
 
@@ -317,7 +299,7 @@ def _class_legend(drawn: Figure, table: Frame) -> None:
 
 
 def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """What each method gains over the baseline in each scenario, in points, paired by trial."""
+    """Draw each method's gain over the baseline by scenario, in points, paired by trial."""
     scenes = dict(_scenes(scenarios))
     order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
     rows = [chunk for starts in order for chunk in _chunks([p for p in scenes if p[0] == starts])]
@@ -340,7 +322,7 @@ def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         f"Points of test accuracy above {board['baseline']}, a mark a trial. Dashed: "
         f"{board['line']} (violet), {board['ceiling']} (black)."
     )
-    _heading(drawn, f"{board['title']}: gain over {board['baseline']}", below)
+    write_headings(drawn, f"{board['title']}: gain over {board['baseline']}", below)
     return drawn
 
 
@@ -396,7 +378,7 @@ def _gain(
 
 
 def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Methods by scenarios: the colour is the score, the number the accuracy in percent."""
+    """Draw methods by scenarios: the colour is the score, the number the accuracy in percent."""
     scenes = _scenes(scenarios)
     families = _families(table)
     parts = [(s, _ranked(table, s, bounds=True)["method"].tolist()) for s in families]
@@ -412,7 +394,7 @@ def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         top += height + 1.5
     ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
     below = f"Numbers: test accuracy in percent. Colour: the score, {ends}."
-    _heading(drawn, f"{board['title']}: methods in single scenarios", below)
+    write_headings(drawn, f"{board['title']}: methods in single scenarios", below)
     return drawn
 
 

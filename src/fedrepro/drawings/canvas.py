@@ -1,4 +1,4 @@
-"""What all drawings share: lines from the numbers of an exhibit, axes, headings, legends, images.
+"""Lines from the numbers of an exhibit, axes, headings, legends and images, for all drawings.
 
 Uses matplotlib's objects only, with its own defaults and `style.RULES`, so that neither a user's
 matplotlibrc nor a display changes a figure.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
 LEGEND_COLUMNS = 5
-LEGEND_HANDLE = 43.5  # points beside a label
+LEGEND_HANDLE = 43.5  # points, of a line and its margins next to a label
 PNG_DPI = 200
 CONTROL = 0.05  # a bound that falls no further below the rivals than this is in the close-up too
 COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
@@ -72,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """What a figure is drawn against: a column of the numbers. symbol: its name in a formula."""
+    """The column of the numbers along which a figure is drawn; `symbol` names it in a formula."""
 
     key: str
     label: str
@@ -80,7 +80,7 @@ class Axis:
     depth: bool = False  # a list of widths stands for its length
 
     def positions(self, column: pd.Series) -> list[float]:
-        """The places of a column's values along the axis."""
+        """Return the places of a column's values along the axis."""
         if self.depth:
             return [float(str(value).count("@") + 1) for value in column]
         return [float(value) for value in column]
@@ -90,7 +90,11 @@ class Axis:
 
 
 def axis_of(exhibit: Exhibit) -> Axis:
-    """The horizontal axis: the one swept parameter that takes several values."""
+    """Return the horizontal axis: the one swept parameter that takes several values.
+
+    Raises:
+        FedreproError: if several parameters vary, or the sweep has none.
+    """
     values = {
         key: dict.fromkeys(point.values[key] for point in exhibit.points)
         for key in exhibit.swept
@@ -112,12 +116,12 @@ def axis_of(exhibit: Exhibit) -> Axis:
 
 
 def name_of(key: str) -> str:
-    """A parameter as it is called in figures."""
+    """Return the name of a parameter in figures."""
     return SYMBOLS.get(key, key.replace("_", " "))
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:
-    """The cases that are set side by side, in order; none if there is a single scenario."""
+    """Return the cases that are drawn side by side, in order; empty for a single scenario."""
     return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
 
 
@@ -126,7 +130,7 @@ def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """label -> the line of one metric, for every method that has it at each point."""
+    """Return the line of one metric for each label that has it."""
     axis = axis_of(exhibit)
     rows = select(final(numbers), metric, split)
     by_label: dict[str, Line] = {}
@@ -138,7 +142,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """label -> the line of the size that the exhibit asks for."""
+    """Return the line of the size that the exhibit asks for, by label."""
     size = exhibit.size
     return {
         label: Line(
@@ -153,14 +157,14 @@ def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """The rows of one metric on one split."""
+    """Return the rows of one metric on one split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """The range of the methods that nowhere fall far below the best, and of bounds close to it.
+    """Choose the range of the methods that stay near the best, and of bounds close to these.
 
-    A lone line has its band in sight: nothing is to be told apart from it.
+    A single line is shown with its whole band.
     """
     accuracy = {
         label: line for label, line in accuracy.items() if all(map(math.isfinite, line.mean))
@@ -187,7 +191,7 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
 
 
 def rounded(low: float, high: float) -> tuple[float, float]:
-    """A range of shares with a little room, its ends on round numbers."""
+    """Widen a range of shares a little and move its ends to round numbers."""
     room = max(0.05 * (high - low), 0.002)
     low, high = low - room, high + room
     step = 0.05 if high - low > 0.3 else 0.01 if high - low > 0.03 else 0.005
@@ -199,7 +203,7 @@ def rounded(low: float, high: float) -> tuple[float, float]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure; both lengths in inches."""
+    """Make an empty figure; both lengths in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
@@ -217,7 +221,7 @@ def grid_of(
     across: float = 0.5,
     between: float = 0.5,
 ) -> list[list[Axes]]:
-    """Axes in rows and columns. All lengths in inches: margins, and room between axes."""
+    """Add axes in rows and columns; all lengths, of margins and between axes, in inches."""
     width, height = drawn.get_figwidth(), drawn.get_figheight()
     wide = (width - left - right - across * (columns - 1)) / columns
     high = (height - top - bottom - between * (rows - 1)) / rows
@@ -238,15 +242,19 @@ def grid_of(
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
-    """Title, and below it data and trials."""
+    """Write the title, and below it data and trials."""
+    write_headings(drawn, exhibit.settings.title, subtitle(exhibit))
+
+
+def write_headings(drawn: Figure, title: str, below: str) -> None:
+    """Write a title, and a line below it."""
     height = drawn.get_figheight()
-    title, below = exhibit.settings.title, subtitle(exhibit)
     drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
     drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
 
 
 def subtitle(exhibit: Exhibit) -> str:
-    """Data, swept parameters of one value, trials, and which methods have other numbers of them."""
+    """Write data, parameters of one value, trials, and the methods with other numbers of trials."""
     counts = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
     usual = max(counts.values(), key=list(counts.values()).count)
     common = [data_title(exhibit), *held(exhibit), trials_text(*usual)]
@@ -258,13 +266,13 @@ def subtitle(exhibit: Exhibit) -> str:
 
 
 def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:
-    """The numbers of trials that a method has at the points of an exhibit that have it."""
+    """Return the numbers of trials of a method over the points of an exhibit, ascending."""
     counts = (point.trials.get(measure.label) for point in exhibit.points)
     return tuple(sorted({count for count in counts if count is not None}))
 
 
 def held(exhibit: Exhibit) -> list[str]:
-    """What the exhibit's sweep holds at one value, such as J = 10."""
+    """List the swept parameters that take one value, such as J = 10."""
     values = {
         key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
         for key in exhibit.swept
@@ -278,7 +286,7 @@ def held(exhibit: Exhibit) -> list[str]:
 
 
 def data_title(exhibit: Exhibit) -> str:
-    """What data an exhibit is about; a simulation has its own."""
+    """Return the titles of an exhibit's data sets, or `Simulation`."""
     titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points if p.scenario]
     return ", ".join(dict.fromkeys(titles)) or "Simulation"
 
@@ -290,7 +298,15 @@ def draw_lines(
     banded: Collection[str],
     markers: int = 0,
 ) -> None:
-    """Lines with bands of one sd. markers: at most so many on a line, 0 for one at each value."""
+    """Draw lines, with bands of one standard deviation for the labels in `banded`.
+
+    Args:
+        axes: where to draw.
+        lines: label -> line.
+        look: label -> look.
+        banded: labels whose band is drawn.
+        markers: the most markers on a line; 0 draws one at each value.
+    """
     for label, line in lines.items():
         style = look[label]
         if label in banded and any(line.sd):
@@ -309,14 +325,14 @@ def draw_lines(
 
 
 def halo() -> list[Any]:
-    """White around letters that stand on lines."""
+    """Return the effect that draws white around letters that stand on lines."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2, foreground="white")]
 
 
 def percent(axes: Axes) -> None:
-    """Shares on the axis, percent on its labels."""
+    """Label an axis of shares in percent."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -324,14 +340,14 @@ def percent(axes: Axes) -> None:
 
 
 def mark(axes: Axes, low: float, high: float, name: str = "b") -> None:
-    """A grey band shows which part of the whole range the close-up holds."""
+    """Draw a grey band over the part of the whole range that the close-up shows."""
     axes.axhspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
     middle = (axes.get_yaxis_transform(), (low + high) / 2)
     axes.text(1.015, middle[1], name, transform=middle[0], va="center", color=SOFT)
 
 
 def along(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
-    """The horizontal axis of a sweep; label: what it is called, if not by itself."""
+    """Label the horizontal axis of a sweep, by `label` if it is not empty."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
     if len(values) <= 8:
@@ -340,7 +356,7 @@ def along(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> No
 
 
 def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
-    """The fewest rows, two at least, in which these labels fit into the width of a figure."""
+    """Return the fewest rows, at least two, in which these labels fit the width of a figure."""
     for most in range(columns, 1, -1):
         rows = max(2, math.ceil(len(labels) / most))
         if _legend_width(labels, math.ceil(len(labels) / rows)) <= 72 * WIDTH:
@@ -349,7 +365,7 @@ def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
 
 
 def _legend_width(labels: Sequence[str], columns: int) -> float:
-    """Points that a legend of so many columns takes, filled column by column."""
+    """Return the width in points of a legend of these columns, filled column by column."""
     least, more = divmod(len(labels), columns)
     sizes = [least + (at < more) for at in range(columns)]
     ends = list(itertools.accumulate(sizes, initial=0))
@@ -359,7 +375,7 @@ def _legend_width(labels: Sequence[str], columns: int) -> float:
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Label -> how the legend calls the method, which says so where it is paired."""
+    """Return the names of methods in the legend by label; a paired one says that it is paired."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
@@ -373,8 +389,31 @@ def handles_of(
     return [Line2D([], [], label=called[m.label], **look[m.label].line) for m in measures]
 
 
+def sheet(
+    exhibit: Exhibit, look: Mapping[str, Look], height: float, bottom: float = 0.08
+) -> tuple[Figure, float]:
+    """Make a figure with headings, and a legend of all methods at its foot.
+
+    Args:
+        exhibit: its title and methods.
+        look: label -> look.
+        height: inches, with a legend of two rows.
+        bottom: inches below the legend.
+
+    Returns:
+        The figure, and the inches that further rows of the legend add to it.
+    """
+    names = names_of(exhibit)
+    rows = legend_rows(list(names.values()))
+    added = LEGEND_ROW * (rows - 2)
+    drawn = new_figure(height + added)
+    legend(drawn, handles_of(exhibit.measures, look, names), bottom, rows)
+    headings(drawn, exhibit)
+    return drawn, added
+
+
 def legend(drawn: Figure, handles: Sequence[Artist], bottom: float, rows: int) -> None:
-    """The legend at the foot of a figure; bottom in inches."""
+    """Draw the legend at the foot of a figure, `bottom` inches above its edge."""
     drawn.legend(
         handles=list(handles),
         loc="lower center",
@@ -390,7 +429,7 @@ def legend(drawn: Figure, handles: Sequence[Artist], bottom: float, rows: int) -
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """A figure as svg or png, without the date and version that matplotlib adds by itself."""
+    """Save a figure as svg or png, without the date and version that matplotlib adds."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
@@ -399,7 +438,7 @@ def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
 
 @contextmanager
 def rules() -> Iterator[None]:
-    """matplotlib's defaults with the rules of `style`, for a while."""
+    """Set matplotlib's defaults and the rules of `style` within a context."""
     import matplotlib
 
     with matplotlib.rc_context():

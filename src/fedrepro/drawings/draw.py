@@ -21,7 +21,7 @@ class Figured(Drawing):
     """A drawing that is a figure."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """The figure; call it within `rules()`. numbers: as they are shown (`as_shown`)."""
+        """Draw the figure from numbers as `as_shown` returns them; call it within `rules()`."""
         raise NotImplementedError
 
     def files(
@@ -37,7 +37,7 @@ class Along(Figured):
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
-    """The figure by suffix: .svg and .png."""
+    """Draw the figure and return its images by suffix, .svg and .png."""
     title = f"{exhibit.settings.title}: {data_title(exhibit)}"
     with rules():
         drawn = figure(exhibit, numbers)
@@ -45,7 +45,7 @@ def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """The figure of an exhibit whose drawing is one; call it within `rules()`."""
+    """Draw the figure of an exhibit whose drawing is one; call it within `rules()`."""
     from fedrepro.numbers.pairing import as_shown
 
     kind = exhibit.settings.drawing

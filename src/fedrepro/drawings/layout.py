@@ -1,15 +1,15 @@
-"""From the numbers of an exhibit to its table: what goes down, what goes across, what a cell says.
+"""From the numbers of an exhibit to its table: rows, columns and the text of each cell.
 
-It reads what stands in an exhibit's files alone (json, csv), so that the page and the record need
-neither the plan nor the config.
+It reads an exhibit's files alone (json, csv), so that the page and the record need neither the plan
+nor the config.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -24,7 +24,7 @@ from fedrepro.planning.exhibit import CASE
 from fedrepro.verdicts.counted import reasons, word_of
 
 METHOD = "method"
-# units of which there is no half; anything else has decimals
+# counted units; any other has decimals
 WHOLE = ("units", "numbers", "passes", "rounds", "messages", "bytes", "clients", "updates")
 NAMES = {
     "clients": "J",
@@ -39,13 +39,15 @@ NAMES = {
     "points": "p",
 }
 Place = tuple[str, ...]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What goes down and across (methods, cases, parameters), and which number cells hold.
+    """The keys (method, case, parameters) of rows and of columns, and the number in the cells.
 
-    best: across which cells the best is marked, those of a column or of a row.
+    best: whether the best is marked in each column or each row. size: name of the size that stands
+    under each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -53,39 +55,23 @@ class Arrangement:
     metric: str = "accuracy"
     split: str = "test"
     best: str = "column"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One number of the table: where it stands, and the row of the csv that it is from."""
-
-    down: Place
-    across: Place
-    row: Mapping[str, Any]
-    method: Mapping[str, Any]
-    paired: str = ""  # what is shown in place of its mean, if that is of fewer trials than others
-
-
-Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number -> smaller lines
+    size: str = ""
 
 
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
-    """As the exhibit says; by default methods and their settings go down, points across."""
+    """Return an exhibit's arrangement; by default methods and settings go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
     wanted = drawing_of(about)
     rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
     columns = tuple(wanted.get("columns") or ()) or tuple(k for k in points if k not in rows)
-    options = {
-        key: wanted[key] for key in ("metric", "split", "best") if wanted.get(key) is not None
-    }
-    return Arrangement(rows, columns, **options)
+    given = ("metric", "split", "best")
+    options = {key: wanted[key] for key in given if wanted.get(key) is not None}
+    size = about["settings"]["size"] if wanted.get("sizes") else ""
+    return Arrangement(rows, columns, **options, size=size)
 
 
 def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The drawing of an exhibit by name, and its options.
-
-    Of records of before these stood together, the options of a table.
-    """
+    """Return the drawing of an exhibit by name with its options, also from an older record."""
     settings = about["settings"]
     drawing: Mapping[str, Any] | str = settings["drawing"]
     if isinstance(drawing, str):
@@ -97,32 +83,52 @@ def table_of(
     about: Mapping[str, Any],
     numbers: pd.DataFrame,
     arranged: Arrangement,
-    below: Below | None = None,
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
-    """The numbers of one metric as a table; what takes one value only has no head."""
-    shown = as_shown(numbers)
-    last = final(shown)
-    wanted = select(last, arranged.metric, arranged.split).to_dict("records")
-    entries = _entries(about, [{str(k): v for k, v in row.items()} for row in wanted], arranged)
-    downs, acrosses = (_ordered(entries, about, arranged, side) for side in ("rows", "columns"))
-    at_place = {(entry.down, entry.across): entry for entry in entries}
-    best = _best(entries, arranged)
+    """Arrange the numbers of one metric as a table; parameters of one value have no head."""
+    last = final(as_shown(numbers))
+    methods = {method["label"]: method for method in about["methods"]}
+    found: dict[tuple[Place, Place], Row] = {}
+    for row in select(last, arranged.metric, arranged.split).to_dict("records"):
+        if row[METHOD] in methods:
+            down, across = (
+                tuple(cell_text(row.get(key)) for key in keys)
+                for keys in (arranged.rows, arranged.columns)
+            )
+            found[down, across] = {str(key): value for key, value in row.items()}
+    downs = _ordered([down for down, _ in found], arranged.rows, methods)
+    acrosses = _ordered([across for _, across in found], arranged.columns, methods)
+    bounds = {label for label, method in methods.items() if method["reference"]}
+    best = _best(found, arranged, bounds)
+    soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
     notes = _Notes(printed)
 
     def cell(place: tuple[Place, Place]) -> TextCell:
-        if place not in at_place:
+        row = found.get(place)
+        if row is None:
             return TextCell(text=" ")
-        text_cell = _cell(at_place[place], arranged, last, below or nothing_below, notes)
-        return replace(text_cell, best=place in best)
+        value, form = float(row["mean"]), form_of(arranged.metric)
+        words, verdict, marks = notes.of(row, form)
+        if cell_text(row.get(BESIDE)):
+            marks = (*marks, *notes.mark(about.get("pairs", {}).get(row[METHOD], "")))
+        return TextCell(
+            value=value,
+            spread=None if pd.isna(row["sd"]) else float(row["sd"]),
+            form=form,
+            text="" if math.isfinite(value) else _beyond(row, last),
+            below=_size(numbers, row, arranged.size) if arranged.size else (),
+            printed=words,
+            verdict=verdict,
+            best=place in best,
+            notes=marks,
+        )
 
-    soft = {e.down: e.method["reference"] and METHOD in arranged.rows for e in entries}
     rows = tuple(
         TableRow(
             _heads(arranged.rows, down, plain=True),
             tuple(cell((down, across)) for across in acrosses),
-            soft[down],
+            METHOD in arranged.rows and down in soft,
         )
         for down in downs
     )
@@ -136,9 +142,9 @@ def table_of(
 
 
 def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """Data, what has one value at all points, and trials: Digits (8×8) · J = 4 · 2 trials.
+    """Write data, parameters of one value, and trials: Digits (8×8) · J = 4 · 2 trials.
 
-    What is less than in the paper comes last. Of measured times the machine stands for trials.
+    A reduction against the paper comes last. With measured times the machine stands for trials.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
@@ -153,7 +159,7 @@ def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 
 
 def machines(about: Mapping[str, Any]) -> list[str]:
-    """The processors, or other devices, that computed an exhibit."""
+    """List the processors, or other devices, that computed an exhibit."""
     names = (
         origin["machine"]["cpu"] if origin["device"] == "cpu" else origin["device"]
         for origin in about["computed"]
@@ -161,34 +167,12 @@ def machines(about: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _entries(
-    about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], arranged: Arrangement
-) -> list[Entry]:
-    """The numbers in the order of the csv."""
-    methods = {method["label"]: method for method in about["methods"]}
-    return [
-        Entry(
-            tuple(cell_text(row.get(key)) for key in arranged.rows),
-            tuple(cell_text(row.get(key)) for key in arranged.columns),
-            row,
-            methods[row[METHOD]],
-            about.get("pairs", {}).get(row[METHOD], ""),
-        )
-        for row in rows
-        if row[METHOD] in methods
+def _ordered(places: Sequence[Place], keys: Sequence[str], labels: Iterable[str]) -> list[Place]:
+    """Order the places down or across: each part as its values first appear."""
+    ranks = [
+        list(labels) if key == METHOD else list(dict.fromkeys(place[at] for place in places))
+        for at, key in enumerate(keys)
     ]
-
-
-def _ordered(
-    entries: Sequence[Entry], about: Mapping[str, Any], arranged: Arrangement, side: str
-) -> list[Place]:
-    """The places down or across: each part in the order in which its values first appear."""
-    keys = arranged.rows if side == "rows" else arranged.columns
-    places = [e.down if side == "rows" else e.across for e in entries]
-    ranks = [list(dict.fromkeys(place[at] for place in places)) for at in range(len(keys))]
-    for at, key in enumerate(keys):
-        if key == METHOD:
-            ranks[at] = [method["label"] for method in about["methods"]]
     return sorted(
         dict.fromkeys(places),
         key=lambda place: [rank.index(text) for rank, text in zip(ranks, place, strict=True)],
@@ -196,7 +180,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: Place, *, plain: bool = False) -> tuple[str, ...]:
-    """What a row or column is called, a text for each key; where there is a corner, values only."""
+    """Write the heads of a row or column, one text for each key; `plain` leaves out names."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths(value) if key == "hidden" else value
@@ -205,34 +189,8 @@ def _heads(keys: Sequence[str], place: Place, *, plain: bool = False) -> tuple[s
     return tuple(heads)
 
 
-def _cell(
-    entry: Entry,
-    arranged: Arrangement,
-    numbers: pd.DataFrame,
-    below: Below,
-    notes: _Notes,
-) -> TextCell:
-    row = entry.row
-    value = float(row["mean"])
-    spread = None if pd.isna(row["sd"]) else float(row["sd"])
-    printed, verdict, marks = notes.of(row, form_of(arranged.metric))
-    if cell_text(row.get(BESIDE)):
-        marks = (*marks, *notes.mark(entry.paired))
-    return TextCell(
-        value=value,
-        spread=spread,
-        form=form_of(arranged.metric),
-        text="" if math.isfinite(value) else _beyond(row, numbers),
-        below=below(row),
-        printed=printed,
-        verdict=verdict,
-        notes=marks,
-    )
-
-
-def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """What stands for rounds that were not enough: more than were done at most; and for a method
-    that failed with an error of its own, whose words are in a note."""
+def _beyond(row: Row, numbers: pd.DataFrame) -> str:
+    """Write the text for rounds that were not enough, or for a method that failed."""
     if math.isnan(row["mean"]):
         return "" if at(select(numbers, FAILED, ""), row).empty else FAILED
     done = at(select(numbers, "rounds", ""), row)
@@ -240,8 +198,8 @@ def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     return f"> {COUNT.text(most)}" if math.isfinite(most) else "not reached"
 
 
-def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows of the same method, setting and point as a row of another metric."""
+def at(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
+    """Return the rows of the same method, setting and point as a row of another metric."""
     names = list(numbers.columns)
     for key in (*names[: names.index(METHOD)], METHOD):
         column = numbers[key]
@@ -249,40 +207,44 @@ def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
     return numbers
 
 
-def _best(entries: Sequence[Entry], arranged: Arrangement) -> set[tuple[Place, Place]]:
-    """The places of the best rivals; none where two are written alike."""
-    better = meaning_of(arranged.metric).better
-    lines: dict[Place, list[Entry]] = {}
-    for entry in entries:
-        if not entry.method["reference"] and math.isfinite(entry.row["mean"]):
-            side = entry.across if arranged.best == "column" else entry.down
-            lines.setdefault(side, []).append(entry)
+def _best(
+    found: Mapping[tuple[Place, Place], Row], arranged: Arrangement, bounds: set[str]
+) -> set[tuple[Place, Place]]:
+    """Return the places of the best rivals; none where two are written alike."""
+    better, form = meaning_of(arranged.metric).better, form_of(arranged.metric)
+    lines: dict[Place, dict[tuple[Place, Place], float]] = {}
+    for place, row in found.items():
+        if row[METHOD] not in bounds and math.isfinite(row["mean"]):
+            side = place[1] if arranged.best == "column" else place[0]
+            lines.setdefault(side, {})[place] = row["mean"]
     places = set()
     for rivals in lines.values() if better and arranged.best != "none" else ():
-        top = max(rivals, key=lambda entry: better * entry.row["mean"])
-        form = form_of(arranged.metric)
-        alike = [e for e in rivals if form.text(e.row["mean"]) == form.text(top.row["mean"])]
-        if len(alike) == 1 and len(rivals) > 1:
-            places.add((top.down, top.across))
+        top = max(rivals, key=lambda place: better * rivals[place])
+        texts = [form.text(mean) for mean in rivals.values()]
+        if texts.count(form.text(rivals[top])) == 1 < len(rivals):
+            places.add(top)
     return places
 
 
 class _Notes:
-    """What was printed for each number, and the footnotes that its notes become."""
+    """The printed values of a table, and the footnotes of their notes."""
 
     def __init__(self, printed: pd.DataFrame | None) -> None:
         records = [] if printed is None else printed.to_dict("records")
         self.rows = [{str(key): value for key, value in row.items()} for row in records]
-        self.keys = [] if printed is None else list(printed.columns)
-        self.keys = self.keys[: self.keys.index("mean")] if self.keys else []
+        keys = [] if printed is None else list(printed.columns)
+        self.keys = keys[: keys.index("mean")] if keys else []
         self.texts: list[str] = []
 
-    def of(self, row: Mapping[str, Any], form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
-        """The printed value in words, its verdict, and the numbers of its footnotes."""
-        for printed_row in self.rows:
-            if all(cell_text(printed_row[key]) == cell_text(row.get(key)) for key in self.keys):
-                cells = {key: cell_text(value) for key, value in printed_row.items()}
-                return _printed(printed_row, form), word_of(cells), self.mark(reasons(cells))
+    def of(self, row: Row, form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
+        """Return the printed value in words, its verdict, and the numbers of its footnotes."""
+        for printed in self.rows:
+            if all(cell_text(printed[key]) == cell_text(row.get(key)) for key in self.keys):
+                cells = {key: cell_text(value) for key, value in printed.items()}
+                value, sd = float(printed["printed"]), printed["printed_sd"]
+                spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
+                words = "not reached" if math.isinf(value) else form.text(value) + spread
+                return words, word_of(cells), self.mark(reasons(cells))
         return "", "", ()
 
     def mark(self, note: str) -> tuple[int, ...]:
@@ -293,53 +255,37 @@ class _Notes:
         return (self.texts.index(note) + 1,)
 
 
-def _printed(row: Mapping[str, Any], form: NumberForm) -> str:
-    value = float(row["printed"])
-    if math.isinf(value):
-        return "not reached"
-    spread = "" if pd.isna(row["printed_sd"]) else f" ± {form.text(float(row['printed_sd']))}"
-    return f"{form.text(value)}{spread}"
-
-
 def form_of(metric: str) -> NumberForm:
-    """Shares in percent, anything else as a count."""
+    """Return the form of a metric: shares in percent, anything else as a count."""
     unit = meaning_of(metric).unit
     return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
 
 
 def meaning_of(metric: str) -> Metric:
-    """Of a recorded exhibit, a method may have declared a metric that is there no longer."""
+    """Return a metric by name; one that a record has and no method declares any longer is bare."""
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
 
 
-def nothing_below(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return ()
-
-
-def sizes_below(numbers: pd.DataFrame, size: str) -> Below:
-    """The size of the model under each number, in the unit that the exhibit asks for."""
+def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
+    """Write the size of the model under a number, in the exhibit's unit."""
     wanted = SIZES[size]
-
-    def below(row: Mapping[str, Any]) -> tuple[str, ...]:
-        sizes = at(select(numbers, wanted.metric, ""), row)["mean"]
-        return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
-
-    return below
+    sizes = at(select(numbers, wanted.metric, ""), row)["mean"]
+    return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
 
 
 def name_of(key: str) -> str:
-    """A parameter or a method as tables call it."""
+    """Return the name of a parameter or a method in tables."""
     return NAMES.get(key, key.replace("_", " "))
 
 
 def widths(value: str) -> str:
-    """Widths of layers, as 50@50, in few letters; anything else as it is."""
+    """Shorten equal widths of layers, as 50@50; anything else stays as it is."""
     each = value.split("@")
     return f"{len(each)} × {each[0]}" if len(each) > len(set(each)) == 1 else " + ".join(each)
 
 
 def cell_text(value: Any) -> str:
-    """A value as it stands in a table: 5 for 5.0, nothing where there is none."""
+    """Write a value as it stands in a table: 5 for 5.0, nothing for a missing one."""
     if isinstance(value, str):
         return value
     return "" if value is None or pd.isna(value) else f"{value:g}"

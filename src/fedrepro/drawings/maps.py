@@ -1,4 +1,4 @@
-"""Pictures of a partition (who holds how much of which class) and of a graph (who hears whom)."""
+"""Pictures of a partition (clients by classes) and of a graph (nodes, edges and weights)."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def _titled(title: str, subtitle: str, height: float) -> Figure:
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw shares in [0, 1], with numbers in the cells; their root decides, for small ones."""
+    """Draw shares in [0, 1], with numbers in the cells; a scale of roots shows small ones."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     rows, columns = shares.shape
@@ -332,7 +332,7 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
-    """Draw a number per client on the rows of the map; form: how it is written, if it is."""
+    """Draw a number per client on the rows of the map, written by `form` if it is not empty."""
     axes.grid(False, axis="y")
     axes.tick_params("y", left=False, labelleft=False)
     axes.set_xlim(0, (1.45 if form else 1.05) * (float(values.max()) or 1.0))

@@ -1,7 +1,7 @@
-"""How methods look: one colour, marker and dash per method, the same in every figure.
+"""Colours, markers and dashes: each method looks the same in every figure.
 
-Colours are those of Okabe and Ito, told apart by people with any colour vision; markers and
-dashes tell methods apart without any colour.
+The colours of Okabe and Ito are distinct for people with any colour vision; markers and dashes
+identify methods without any colour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOLID: Dash = (0, ())
 
 @dataclass(frozen=True)
 class Look:
-    """How a line is drawn. A reference has no marker and a thin dashed grey line."""
+    """Colour, marker and dash of a line; a reference is thin, dashed and without a marker."""
 
     colour: str
     marker: str = ""
@@ -30,7 +30,7 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Keyword arguments of `Axes.plot`."""
+        """Return keyword arguments of `Axes.plot`."""
         return {
             "color": self.colour,
             "marker": self.marker,
@@ -157,12 +157,11 @@ ALIASES = {
 
 
 def looks(measures: Sequence[Measure]) -> dict[str, Look]:
-    """The look of each method by its label.
+    """Choose the look of each method by its label.
 
-    The first entry of a method has the look of its method, whatever it is called and whoever is
-    beside it; one of a node's numbers has that of the node. Further entries of one method have
-    spare looks that follow from their labels; only where two of a figure would look alike does one
-    give way.
+    The first entry of a method has the look of its method, whatever its label and the other methods
+    of the figure; one of a node's numbers has that of the node. Further entries of one method have
+    spare looks that follow from their labels; a look changes only where two of a figure are equal.
     """
     by_label: dict[str, Look] = {}
     later: list[Measure] = []
@@ -179,7 +178,7 @@ def looks(measures: Sequence[Measure]) -> dict[str, Look]:
 
 
 def _look(measure: Measure) -> Look:
-    """That of a node, its beliefs after they are heard in thin dashes, or that of the method."""
+    """Return the look of a node, in thin dashes after it has heard others, or of the method."""
     if measure.node is None or measure.reference:
         return look_of(measure.spec.name, reference=measure.reference)
     look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
@@ -187,7 +186,7 @@ def _look(measure: Measure) -> Look:
 
 
 def look_of(method: str, *, reference: bool = False) -> Look:
-    """The look of a method: one written above, or a spare one that no other method has."""
+    """Return the look of a method: one written above, or a spare one that no other method has."""
     known, spare = (REFERENCES, SPARE_REFERENCES) if reference else (LOOKS, SPARE)
     name = family_of(method)
     if name in known:
@@ -201,7 +200,7 @@ def look_of(method: str, *, reference: bool = False) -> Look:
 
 
 def family_of(method: str) -> str:
-    """The same method on a stream of data, or of a chosen size, looks the same."""
+    """Return the method whose look it shares: a stream, or a chosen size, looks the same."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 
@@ -210,10 +209,9 @@ def _number(text: str) -> int:
 
 
 def _free(number: int, spare: Sequence[Look], taken: Collection[Look]) -> Look:
-    """The spare look at a number, or the next that is free.
+    """Return the spare look at a number, or the next that is free.
 
-    When all are taken, their colours come again with the markers and dashes of others, as often as
-    there are others.
+    When all are taken, their colours come again with the markers and dashes of others.
     """
     for turn in range(len(spare)):
         for step in range(len(spare)):

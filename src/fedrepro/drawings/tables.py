@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-NONE = "–"  # where there is no number
+NONE = "–"  # in place of a missing number
 
 
 @dataclass(frozen=True)
 class NumberForm:
-    """How a number is written: times a factor, with so many digits; None for whole if it is."""
+    """The form of a number: a factor and its digits; None writes whole numbers without any."""
 
     factor: float = 1.0
     digits: int | None = None
@@ -43,7 +43,7 @@ COUNT = NumberForm()
 class TextCell:
     """A number with its spread, or a text in its place.
 
-    below: smaller lines under it. printed: what a paper printed, with its verdict. best: the best
+    below: smaller lines under it. printed: the value in the paper, with its verdict. best: the best
     of its column or row. notes: numbers of footnotes, from 1.
     """
 
@@ -59,7 +59,7 @@ class TextCell:
 
     @property
     def number(self) -> str:
-        """The text that stands for a value; else the value, with its spread where there is one."""
+        """Return the text in place of a value, or the value with its spread."""
         if self.text or self.value is None or not math.isfinite(self.value):
             return self.text or NONE
         value = self.form.text(self.value)
@@ -69,7 +69,7 @@ class TextCell:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What stands under the number."""
+        """Return the lines under the number."""
         printed = f"printed {self.printed}: {self.verdict}" if self.verdict else self.printed
         return (*self.below, printed) if printed else self.below
 
@@ -85,7 +85,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """heads: of each column of cells, one text for each level; corner: of the rows' heads."""
+    """A table; `heads` has a text for each level of each column, `corner` names the rows' heads."""
 
     caption: str
     corner: tuple[str, ...]
@@ -95,7 +95,7 @@ class TextTable:
 
     @property
     def levels(self) -> list[list[tuple[str, int]]]:
-        """Each level of heads as (text, columns it spans); neighbours of one text are one."""
+        """Return each level of heads as (text, columns it spans); equal neighbours are one."""
         levels = []
         for depth in range(max((len(head) for head in self.heads), default=0)):
             # a text spans no further than the one above it
@@ -105,7 +105,7 @@ class TextTable:
 
 
 def plain(text: str) -> str:
-    """Text on one line, without characters that are no signs."""
+    """Return the text on one line, without control characters."""
     signs = (
         " " if unicodedata.category(character) in ("Cc", "Zl", "Zp") else character
         for character in text
@@ -174,9 +174,9 @@ def latex_text(text: str) -> str:
 
 
 def environment(escape: Callable[[str], str], *packages: str) -> Environment:
-    """Templates of these packages, whose every text goes through `escape`.
+    """Load the templates of these packages, whose every text goes through `escape`.
 
-    What is marked up already (`Markup`) stays as it is.
+    Text that is marked up already (`Markup`) stays as it is.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -201,12 +201,12 @@ def _form(escape: Callable[[str], str]) -> Environment:
 
 
 def html(table: TextTable) -> str:
-    """A fragment: one <table>, and a list of footnotes if there are such."""
+    """Return a fragment: one <table>, and a list of footnotes if there are any."""
     return _form(html_text).get_template("table.html").render(table=table)
 
 
 def markdown(table: TextTable) -> str:
-    """A table as GitHub reads it, with the caption above and footnotes below."""
+    """Return a table as GitHub reads it, with the caption above and footnotes below."""
     from markupsafe import Markup
 
     def paragraph(text: str) -> Markup:
@@ -218,6 +218,6 @@ def markdown(table: TextTable) -> str:
 
 
 def latex(table: TextTable) -> str:
-    """A tabular that needs no package; footnotes stand below it."""
+    """Return a tabular that needs no package, with footnotes below it."""
     comment = plain(table.caption)
     return _form(latex_text).get_template("table.tex").render(table=table, comment=comment)

@@ -1,4 +1,4 @@
-"""How wide words are in figures, lines that fit, and numbers of trials in words."""
+"""Widths of words in figures, lines that fit, and numbers of trials in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedrepro.drawings.style import TEXT
 
 
 def text_width(text: str, size: float) -> float:
-    """Points that a line of text takes in figures; size in points."""
+    """Return the width in points of a line of text in figures; `size` in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.path import Path
     from matplotlib.textpath import TextPath
@@ -31,7 +31,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
-    """The lines of a text that is to fit into `room` inches; a long word stays whole."""
+    """Break a text into lines of at most `room` inches; a long word stays whole."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""
@@ -43,5 +43,5 @@ def wrapped(text: str, size: float, room: float) -> list[str]:
 
 
 def trials_text(*counts: int) -> str:
-    """5 trials, or of several numbers of them: 5 or 10 trials."""
+    """Write numbers of trials: 5 trials, or 5 or 10 trials."""
     return f"{' or '.join(map(str, counts))} {'trial' if counts == (1,) else 'trials'}"

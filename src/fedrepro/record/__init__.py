@@ -1,1 +1,1 @@
-"""What we measured, kept, and compared with what others measure."""
+"""The record: results kept in the repository, and comparisons with them."""

@@ -1,4 +1,4 @@
-"""Leaderboards written from their exhibits, drawn or recorded, as far as these are there."""
+"""Leaderboards written from those of their exhibits that are drawn or recorded."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
 
 
 def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
-    """The exhibits of a leaderboard, as paper/name."""
+    """Return the exhibits of a leaderboard, as paper/name."""
     return [f"{file.paper}/{name}" for name in file.parts(version, scale)]
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
-    """Those of them that lie in a folder of a scale's exhibits."""
+    """Return the exhibits of a leaderboard that lie in a folder of a scale's exhibits."""
     keys = keys_of(file, version, scale)
     return [key for key in keys if Path(f"{reports / key}.json").exists()]
 
 
 def entries_folder(reports: Path, paper: str, version: str) -> Path:
-    """Where the entries of others to a leaderboard lie, a folder each."""
+    """Return the folder of the entries of others to a leaderboard, a folder each."""
     return reports / paper / f"{version}.entries"
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """SHA-256 of the files of an entry by name, its verdict aside."""
+    """Return the SHA-256 of an entry's files by name, without its verdict."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
     return {
         path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
@@ -49,8 +49,11 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Entered]:
-    """The entries that are there. Errors: FedreproError for one that is damaged, or was changed
-    after its verdict."""
+    """Read the entries of others to a leaderboard.
+
+    Raises:
+        FedreproError: if one is damaged, or was changed after its verdict.
+    """
     entries = []
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
         folder, verdict = path.parent, path.with_name(VERDICT)
@@ -64,7 +67,7 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Ente
 
 
 def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
-    """All leaderboards of a file of which a part is there."""
+    """Write those leaderboards of a file that have a part here."""
     versions = [version for version in file.boards if parts_in(file, version, scale, reports)]
     return [path for version in versions for path in write_board(file, version, scale, reports)]
 
@@ -74,9 +77,17 @@ def write_board(
 ) -> list[Path]:
     """Write `<out>` .csv, .scenarios.csv, .times.csv, pictures and .json.
 
-    out: `<reports>/<paper>/<version>` if it is not given. reports: folder of a scale's exhibits;
-    parts that are not there are named in the json. Pictures are made from the text of the two
-    tables, without what others only report. Errors: FedreproError if no part is there.
+    Pictures are made from the text of the two tables, without what others only report.
+
+    Args:
+        file: exhibits of a paper, with its leaderboards.
+        version: name of the leaderboard.
+        scale: tiny, quick or paper.
+        reports: folder of a scale's exhibits; the json names parts that are not there.
+        out: beginning of the files; by default `<reports>/<paper>/<version>`.
+
+    Raises:
+        FedreproError: if no part is there.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
     present = parts_in(file, version, scale, reports)

@@ -1,4 +1,4 @@
-"""How a user's numbers compare with the recorded ones: one csv beside the other."""
+"""Comparison of a user's numbers with the recorded ones, csv by csv."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERRORS = 2  # combined standard errors that two runs of the same differ by at mo
 
 @dataclass(frozen=True)
 class CsvDifference:
-    """One number, ours beside the recorded one; None where a side does not have it.
+    """A number of ours and the recorded one; None where a side does not have it.
 
     errors: the difference in combined standard errors, None if either side has no sd.
     """
@@ -47,7 +47,7 @@ class CsvDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every number of an exhibit beside the record, and what it comes to in a sentence."""
+    """Every number of an exhibit with the recorded one, and a sentence that sums up."""
 
     rows: list[CsvDifference]
     verdict: str
@@ -56,9 +56,10 @@ class Comparison:
 
 
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
-    """The numbers of an exhibit beside the recorded ones.
+    """Compare the numbers of an exhibit with the recorded ones.
 
-    Errors: FedreproError if either is missing, or if the record is incomplete or was altered.
+    Raises:
+        FedreproError: if either is missing, or if the record is incomplete or was altered.
     """
     mine = open_exhibit(reports / scale, key, scale)
     kept = _kept(scale, key, recorded)
@@ -129,7 +130,7 @@ def _difference(
 
 
 def _errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
-    """|difference| / sqrt(sd1²/n1 + sd2²/n2); 0 for equal means, None without an sd."""
+    """Return |difference| / sqrt(sd1²/n1 + sd2²/n2); 0 for equal means, None without an sd."""
     if ours["mean"] == theirs["mean"]:
         return 0.0
     variance = sum(side["sd"] ** 2 / side["trials"] for side in (ours, theirs))
@@ -158,7 +159,7 @@ def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
 
 
 def _judged(rows: Sequence[CsvDifference], mine: str, kept: str) -> str:
-    """By what a difference is judged: bytes where libraries were pinned, else the spread."""
+    """Judge a difference: by bytes where libraries were pinned, else by the spread."""
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     known = [row.errors for row in rows if row.errors is not None]
@@ -167,7 +168,7 @@ def _judged(rows: Sequence[CsvDifference], mine: str, kept: str) -> str:
 
 
 def _other_settings(rows: Sequence[CsvDifference]) -> list[str]:
-    """Where another setting of a sweep was chosen than in the record."""
+    """Say where another setting of a sweep was chosen than in the record."""
     sentences = {
         row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"
         for row in rows
@@ -177,7 +178,7 @@ def _other_settings(rows: Sequence[CsvDifference]) -> list[str]:
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """What besides chance may make two sides differ: other data, parameters or versions."""
+    """List causes of a difference other than chance: data, parameters or versions."""
     notes = []
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:
@@ -201,18 +202,17 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
 
 
 def _devices(about: Mapping[str, Any]) -> str:
-    """Where the runs computed; descriptions of before this was written down are of the CPU."""
     return " and ".join(sorted({made.get("device", "cpu") for made in about["computed"]}))
 
 
 def _arithmetic(about: Mapping[str, Any]) -> str:
-    """That of the runs; descriptions of before it was named are of MKL's products."""
+    """Name the arithmetic of the runs; older files lack it, which used MKL's products."""
     names = {made.get("arithmetic", "before it was named") for made in about["computed"]}
     return " and ".join(sorted(names))
 
 
 def _intervals(about: Mapping[str, Any]) -> str:
-    """How often methods in rounds were measured, where not in every round."""
+    """Say how often methods in rounds were measured, where not in every round."""
     usual = about["settings"].get("measure_every", 1)
     methods = about["settings"]["methods"]
     rounds = ((m["name"], m.get("measure_every") or usual) for m in methods)
@@ -220,7 +220,7 @@ def _intervals(about: Mapping[str, Any]) -> str:
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:
-    """Versions of the packages that computed and drew an exhibit, by name."""
+    """Return versions of the packages that computed and drew an exhibit, by name."""
     by_name: dict[str, set[str]] = {}
     for made in (*about["computed"], drawn_of(about)):
         for name, version in made["versions"].items():

@@ -1,4 +1,4 @@
-"""The record: what we measured, kept under reports/record/.
+"""The record: measured results, kept under reports/record/.
 
 `record` copies an exhibit's files out of a reports folder, of this machine or of another, and
 adds measured seconds and the machines that the files name.
@@ -32,14 +32,14 @@ CLAIMS = "claims.csv"
 
 @dataclass(frozen=True)
 class Recorded:
-    """What `record` wrote, and sentences about what a reader should know of it."""
+    """The files that `record` wrote, and warnings for readers."""
 
     files: list[Path] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def exhibits_in(source: Path, scale: str) -> list[str]:
-    """The exhibits of a scale that a reports folder holds, as paper/name."""
+    """List the exhibits of a scale that a reports folder holds, as paper/name."""
     paths = sorted((source / scale).glob("*/*.metrics.parquet"))
     return [f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}" for path in paths]
 
@@ -51,12 +51,15 @@ def record(
 
     Everything is read and checked before anything is written, so that nothing is recorded if one
     exhibit is refused. A source that has run times and a machine of its own keeps them: it is a
-    record itself. Errors: FedreproError for a missing or damaged file.
+    record itself.
+
+    Raises:
+        FedreproError: if a file is missing or damaged.
     """
     keys = list(keys) or exhibits_in(source, scale)
     if not keys:
         raise FedreproError(
-            f"there is no exhibit in {source / scale}; "
+            f"{source / scale} holds no exhibit; "
             f"make them with: snakemake --cores 2 reports/{scale}/index.html"
         )
     recorded = Recorded()
@@ -70,7 +73,7 @@ def record(
 
 
 def _judge(scale: str, paper: str, target: Path) -> list[Path]:
-    """The verdicts of a paper's claims, by all of its exhibits that are recorded now."""
+    """Write the verdicts of a paper's claims from all of its exhibits that are recorded now."""
     from fedrepro.numbers.summary import csv_text
     from fedrepro.verdicts.table import verdicts
 
@@ -83,7 +86,7 @@ def _judge(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
-    """The leaderboards of all exhibits that are recorded now, if there are such."""
+    """Write the leaderboards of all exhibits that are recorded now, if there are any."""
     from fedrepro.planning.config import load_exhibits
     from fedrepro.record.boards import write_boards
 
@@ -94,15 +97,17 @@ def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read what is kept of an exhibit of `<source>/<scale>`: its files by suffix, checked, with the
-    json at the end.
+    """Read the kept files of an exhibit of `<source>/<scale>` by suffix, checked, the json last.
 
-    A table with a heading and no row is kept as its heading, in the json. What a reader should know
-    is added to `warnings`. Errors: FedreproError for a missing or damaged file.
+    A table with a heading and no row is kept as its heading, in the json. Sentences for readers are
+    appended to `warnings`.
+
+    Raises:
+        FedreproError: if a file is missing or damaged.
     """
     files = open_exhibit(source / scale, key, scale)
     for suffix in files.suffixes:
-        files.read(suffix)  # all are as they were written, also what is not kept
+        files.read(suffix)  # checks all files, also those that are not kept
     read_table(f"{files.base}.metrics.parquet", "metrics")
     contents = {s: files.read(s) for s in KEPT if s in files.suffixes}
     blank = dict(files.about.get("blank", {}))
@@ -121,7 +126,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Sentences about sources that nobody can go back to."""
+    """Warn of sources that nobody can go back to."""
     name = f"{about['key']} at scale {about['scale']}"
     origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
     lost = [
@@ -140,7 +145,7 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Seconds and memory by stage, and the machines: the source's if it has them, else measured."""
+    """Return seconds and memory by stage, and the machines: the source's own, or measured."""
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
         return {key: files.run[key] for key in kept if key in files.run}
@@ -161,7 +166,7 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 
 
 def _machines(about: Mapping[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
-    """The machines and devices that computed an exhibit, as its files say."""
+    """List the machines and devices that computed an exhibit, from its files."""
     known = [origin for origin in about["computed"] if "machine" in origin]
     if len(known) < len(about["computed"]):
         warnings.append(
@@ -173,14 +178,13 @@ def _machines(about: Mapping[str, Any], warnings: list[str]) -> list[dict[str, A
 
 
 def _root(base: Path, key: str) -> Path:
-    """The working folder that <reports>/<scale>/<paper>/<name> belongs to."""
     return base.parents[len(Path(key).parts) + 1]
 
 
 def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write all files of one exhibit, or none: they are renamed when all have been written.
 
-    The json goes first and comes back last, so what a kill in between leaves has none and does not
+    The json is removed first and renamed last, so an interrupted write leaves none and does not
     pass for recorded.
     """
     paths = [Path(f"{base}{suffix}") for suffix in contents]

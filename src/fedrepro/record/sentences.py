@@ -1,32 +1,32 @@
-"""Numbers in sentences, asked of the record, so that a changed metric changes the sentence.
+"""Numbers in sentences, read from the record, so that a changed metric changes the sentence.
 
-In a page such a number is a link to the file that it is from, and the link's title says which
-number it is:
+In a page such a number is a link to its file, and the link's title says which number it is:
 
     [94.9](../reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25")
 
 The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`, or two of these with
-`minus`, `over` (the quotient) or `beyond` (the quotient less one) between them; what one leaves out
-is that of the other. A metric is one such as `accuracy (train)`, test accuracy where none is said,
-or a column of a file without metrics. A method that has nothing in a column fits any value of it.
-Of a printed.csv it is what the paper printed; `minus print` and the like are ours against that.
-`percent` before all of it tells a hundred times the number (shares are told in percent anyway),
-`giga` a billionth, `minus` the number with the other sign. `then` stands between two questions.
+`minus`, `over` (the quotient) or `beyond` (the quotient less one) between them; a part that one
+leaves out is that of the other. A metric is one such as `accuracy (train)`, by default test
+accuracy, or a column of a file without metrics. A method without a value in a column fits any value
+of it. In a printed.csv the number is the paper's; `minus print` and the like compare ours with it.
+Before the whole question, `percent` multiplies the number by a hundred (shares are always in
+percent), `giga` divides it by a billion, and `minus` changes its sign. `then` stands between two
+questions.
 
-Where several rows fit, a word says what is told of them: `least`, `most`, `mean`, `median`, `range`
-(both ends), `spread` (how far these are apart) or `each`, in the file's order. `interval` is the
-mean over trials with its 95 % interval (of a claims.csv the recorded one, and its level), `sd` the
-standard deviation over trials, `trials` one after another. The link's text has as many numbers as
-the answer, in its order, or an interval's two ends, or fewer; their digits are kept.
+Where several rows fit, a word chooses among them: `least`, `most`, `mean`, `median`, `range` (both
+ends), `spread` (the distance of these) or `each`, in the file's order. `interval` is the mean over
+trials with its 95 % interval (in a claims.csv the recorded one, and its level), `sd` the standard
+deviation over trials, `trials` one after another. The link's text has as many numbers as the
+answer, in its order, or an interval's two ends, or fewer; their digits are kept.
 
-`rows[ at KEY=VALUE, …]` counts the rows that fit. Of a leaderboard the question may be `group 1 of
+`rows[ at KEY=VALUE, …]` counts the rows that fit. For a leaderboard the question may be `group 1 of
 one model on MNIST`: the methods of this group and class, best first, of clients that start as in
-the first row, on this data set or on all together. Of a claims.csv it may be `claims`, or `claims
+the first row, on this data set or on all together. For a claims.csv it may be `claims`, or `claims
 that` and a verdict.
 
-A table is asked for by its heads. There `{2}` in a question is what stands in the row's second
-cell. A row may have a link of its own, to the file that its numbers are from; what stands in its
-title after `row` is `{0}`. A cell without a number stays as it is.
+The heads of a table may be questions. There `{2}` stands for the text of the row's second cell. A
+row may have a link of its own, to the file of its numbers; the text after `row` in its title is
+`{0}`. A cell without a number stays as it is.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ Show = Callable[[Query, str], str]  # what was asked, and the answer -> what sta
 
 
 def filled(text: str, record: Path, show: Show | None = None) -> str:
-    """A page with all its numbers asked anew of a record; links stay, or are what `show` makes."""
+    """Fill in all numbers of a page from a record; links stay, or become the text from `show`."""
 
     def answer(match: re.Match[str]) -> str:
         query = _query(match)
@@ -148,7 +148,7 @@ def inlined(text: str) -> str:
 
 
 def without_links(text: str) -> str:
-    """The text with its numbers as plain text."""
+    """Return the text with its numbers as plain text."""
     return LINK.sub(lambda match: match["text"], text)
 
 
@@ -157,7 +157,7 @@ def _query(match: re.Match[str]) -> Query:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """A row of a table with the numbers below each head that asks for some."""
+    """Fill in a table's row below each head that asks for numbers."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -217,7 +217,7 @@ def _file(asked: Query, record: Path, exhibit: str | None = None) -> Path:
 
 @lru_cache(maxsize=64)
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
-    """Metric -> its rows, of one file; all of them as "" where there are no metrics.
+    """Return a file's rows by metric, or under "" where there are no metrics.
 
     Pages ask the same files again and again.
     """
@@ -233,7 +233,7 @@ def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
 
 
 def in_words(value: float, like: str) -> str:
-    """A number with as many digits as another has; a plus, long minus or comma as that has them."""
+    """Write a number with the digits of `like`, and with its plus, long minus or comma."""
     whole, point, digits = like.partition(".")
     sign = "+" if like.startswith("+") else ""
     comma = "," if "," in like or len(whole) < 4 else ""
@@ -253,14 +253,14 @@ def _group(asked: Query, board: pd.DataFrame, group: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one row of a table has. ends: of a recorded interval, and its level."""
+    """The numbers of one row of a table; `ends` of a recorded interval, and its level."""
 
     value: float
     trials: np.ndarray
     ends: tuple[float, ...] = ()
 
     def apart(self, other: Measurement, sign: str) -> Measurement:
-        """The difference in the trials that both have, or the quotient of means."""
+        """Return the difference in the trials that both have, or the quotient of means."""
         if sign != "minus":
             return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
         count = min(len(self.trials), len(other.trials))
@@ -274,7 +274,7 @@ def _numbers(asked: Query, record: Path) -> list[float]:
     match = QUESTION.fullmatch(asked.question)
     sides = [SIDE.fullmatch(match[name] or "") for name in ("first", "second")] if match else [None]
     if not match or not sides[0]:
-        raise _wrong(asked, "is no question; see record/sentences.py")
+        raise _wrong(asked, "cannot be read as a question; record/sentences.py says how to ask")
     side, end = sides[0].groupdict(), match["end"] or "each"
     if sides[1] is None:
         rows = _rows(asked, record, side)
@@ -302,7 +302,7 @@ def _numbers(asked: Query, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """The numbers that a word of a question asks for; many: how many the text has."""
+    """Return the numbers that a word of a question asks for; `many` is their count in the text."""
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -323,7 +323,7 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: Query, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """The rows of a table that one side of a question fits, in its order."""
+    """Return the rows of a table that fit one side of a question, in its order."""
     path = _file(asked, record, side["exhibit"])
     table = _parsed(path.read_bytes(), path.suffix)
     column = "printed" if ".printed." in path.name and not ours else "mean"
@@ -333,7 +333,7 @@ def _rows(
     else:
         rows, split = table.get(metric, ()), split or ("test" if metric == "accuracy" else None)
     if rows and column not in rows[0]:
-        raise _wrong(asked, f"names {column}, which is no column of {asked.file}")
+        raise _wrong(asked, f"names {column}, which {asked.file} lacks")
     claims = path.name == "claims.csv"
     name = "claim" if claims else "method"
     rows = [
@@ -367,13 +367,13 @@ def _float(value: object) -> float:
 def _fitting(
     asked: Query, rows: Sequence[Cells], text: str | None, *, empty: bool = True
 ) -> Sequence[Cells]:
-    """The rows at a place; empty: whether what has nothing in a column fits any value of it."""
+    """Return the rows at a place; with `empty`, a row without a value in a column fits any."""
     cell = cell_of(text or "", f"'{asked.question}'")
     if empty and ROUND not in cell:
         rows = [row for row in rows if row.get(ROUND) is None]
     for key, value in cell.items():
         if rows and key not in rows[0]:
-            raise _wrong(asked, f"names {key}, which is no column of {asked.file}")
+            raise _wrong(asked, f"names {key}, which {asked.file} lacks")
         any_fits = empty and key != ROUND
         rows = [row for row in rows if (any_fits if row[key] is None else fits(row[key], value))]
     return rows

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from fedrepro.numbers.board import ALL, HERE, REPORTED, VERIFIED
 from fedrepro.site.reading import ShownBoard
 
-PICTURES = {
-    "groups": "Scores of all methods by data set, with their intervals, in groups that are not "
-    "told apart.",
-    "gains": "What each method gains over the baseline in each scenario, in points.",
-    "scenarios": "Methods by scenarios: test accuracies, coloured by score.",
-    "bytes": "Score against the bytes that clients send, with the frontier.",
-}
-HEADS = (
-    *("Group", "Method", "Class", "Score", "95 %", "By trial", "Rank", "Above {line}", "95 %"),
-    *("Trials alone", "In scenarios", "Shown (Holm's p)"),
-)
-COSTS = (
-    *("Method", "Class", "Bytes sent", "Received", "Exchanges", "With the choice: sent"),
-    *("received", "exchanges", "Passes", "Server, s", "Parameters", "Settings"),
-    "Chosen at the end of the grid",
-)
-# other usual tests, and one that takes settings as the best client is taken, by their columns
+Row = Mapping[str, Any]
+# columns of other usual tests, and of one that chooses settings in each trial
 OTHERWISE = {
     "group_wilcoxon": "Wilcoxon's signed ranks with Holm's correction",
     "group_nemenyi": "Nemenyi's test",
     "group_settings_chosen_in_each_trial": "this test with settings chosen in each trial",
 }
-# what a row's word means, where entries of others are among them
+# words on rows, if entries of others are among them
 COMPUTED = {
     HERE: "by whoever made this page",
     VERIFIED: "sent by others; runs of it, drawn at random, were computed again and had the same "
@@ -39,63 +23,21 @@ COMPUTED = {
     REPORTED: "sent by others, and nothing of it was computed again: it has no rank",
 }
 LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
-DASH = "–"
-
-
-@dataclass(frozen=True)
-class BoardLine:
-    """A method in a table of a leaderboard, as text.
-
-    group: 1 of those that are not told apart from the best. left, right, at: the ends of its
-    interval and its score, as percent of a bar. verdict: against the best client; empty of a bound.
-    """
-
-    method: str
-    group: str
-    score: str
-    ends: str
-    left: float
-    right: float
-    at: float
-    above: str
-    verdict: str
-    sends: str
-    computed: str
-    bound: bool
-
-
-@dataclass(frozen=True)
-class BoardTable:
-    """A data set's methods. classes: each with its methods, best first. told: on its intervals.
-    rows: all that is known of each method, under `heads`."""
-
-    name: str
-    classes: list[tuple[str, list[BoardLine]]]
-    told: str
-    heads: list[str]
-    rows: list[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class BoardFamily:
-    """Methods for clients that start alike. handed: what each method sees and is sent."""
-
-    starts: str
-    tables: list[BoardTable]
-    costs: list[Sequence[str]]
-    handed: list[tuple[str, str]]
-    cost_heads: Sequence[str] = field(default=COSTS)
 
 
 def superseded_by(shown: ShownBoard, others: Sequence[ShownBoard]) -> str:
-    """The key of a leaderboard that has numbers and takes the place of this one, or nothing."""
+    """Return the key of the leaderboard with numbers that replaces this one, or ""."""
     version = shown.key.partition("/")[2]
     later = (b.key for b in others if b.about["board"].get("supersedes") == version)
     return next(later, "")
 
 
-def families(shown: ShownBoard) -> list[BoardFamily]:
-    """A leaderboard's tables, by how clients start and by data set."""
+def families(shown: ShownBoard) -> list[dict[str, Any]]:
+    """Arrange a leaderboard for its template, by how clients start.
+
+    starts: how clients start. tables: by data set, as `_table` returns them. costs: of each method,
+    head -> text. handed: each method with what it sees and receives.
+    """
     found = []
     for starts, family in shown.table.groupby("starts", sort=False):
         tables = [
@@ -108,42 +50,69 @@ def families(shown: ShownBoard) -> list[BoardFamily]:
             sent = _text(row["clients_also_send"])
             more = f" Clients also send: {sent}." if sent else ""
             handed.append((row["method"], f"{_text(row['sees'])}.{more}"))
-        found.append(BoardFamily(str(starts), tables, costs, handed))
+        found.append({"starts": starts, "tables": tables, "costs": costs, "handed": handed})
     return found
 
 
-def _table(shown: ShownBoard, data: str, methods: Any) -> BoardTable:
+def _table(shown: ShownBoard, data: str, methods: Any) -> dict[str, Any]:
+    """Return a data set's methods by class, best first, their rows, and notes on intervals."""
     line = shown.about["board"]["line"]
-    by_others = "computed" in shown.table
-    heads = [head.format(line=line) for head in HEADS] + ["Computed"] * by_others
-    records, key = methods.to_dict("records"), line.replace(" ", "_")
-    classes: dict[str, list[BoardLine]] = {}
-    for row in records:
-        classes.setdefault(str(row["class"]), []).append(_line(row, key))
-    name = "All data sets" if data == ALL else data
-    told = _drawn_again(methods) + _otherwise(methods)
-    return BoardTable(name, [*classes.items()], told, heads, [_row(row, key) for row in records])
+    classes: dict[str, list[Row]] = {}
+    rows = [_row(row, line) for row in methods.to_dict("records")]
+    for row in rows:
+        classes.setdefault(row["all"]["Class"], []).append(row)
+    return {
+        "name": "All data sets" if data == ALL else data,
+        "classes": [*classes.items()],
+        "notes": _drawn_again(methods) + _otherwise(methods),
+        "rows": [row["all"] for row in rows],
+        "line_at": next((row["at"] for row in rows if row["method"] == line), None),
+    }
 
 
-def _line(row: Mapping[str, Any], line: str) -> BoardLine:
+def _row(row: Row, line: str) -> dict[str, Any]:
+    """Write a method's row as text: in short, and with all columns.
+
+    left, right, at: the ends of its interval and its score, as percent of a bar.
+    """
+    key, bound = line.replace(" ", "_"), row["class"] == "reference"
     score, ends = _interval(row, "score")
-    bound = row["class"] == "reference"
-    above = "" if bound else _interval(row, f"above_{line}")[0]
+    above, above_ends = _interval(row, f"above_{key}")
+    ranks = [f"{row[f'rank_{end}']:g}" for end in ("low", "high") if not _none(row["rank_low"])]
+    verdict, chance = _text(row[f"beside_{key}"]), row[f"beside_{key}_chance"]
+    group = "" if _none(row["group"]) else f"{row['group']:g}"
+    by = {"Computed": _computed(row)} if "computed" in row else {}
     plus = "+" if above and above[0] != "−" and above != "0.00" else ""
-    return BoardLine(
-        method=row["method"],
-        group="" if _none(row["group"]) else f"{row['group']:g}",
-        score=score or _text(row["without_rank"]),
-        ends=ends,
-        left=_percent(row["score_low"]),
-        right=_percent(row["score_high"]),
-        at=_percent(row["score"]),
-        above=plus + above,
-        verdict="" if bound else _text(row[f"beside_{line}"]),
-        sends=DASH if bound else _times(row["bytes_up"]),
-        computed=_computed(row),
-        bound=bound,
-    )
+    return {
+        "method": row["method"],
+        "group": group,
+        "score": score or _text(row["without_rank"]),
+        "ends": ends,
+        "left": _percent(row["score_low"]),
+        "right": _percent(row["score_high"]),
+        "at": _percent(row["score"]),
+        "above": "" if bound else plus + above,
+        "verdict": "" if bound else verdict,
+        "sends": "–" if bound else _times(row["bytes_up"]),
+        "computed": _computed(row),
+        "bound": bound,
+        "all": {
+            "Group": group,
+            "Method": row["method"],
+            "Class": row["class"],
+            "Score": score,
+            "95 %": ends,
+            "By trial": "" if _none(row["score_each_trial"]) else _number(row["score_each_trial"]),
+            "Rank": " to ".join(dict.fromkeys(ranks))
+            or ("–" if bound else _text(row["without_rank"])),
+            f"Above {line}": above,
+            "95 % ": above_ends,
+            "Trials alone": above and _interval(row, f"above_{key}", f"above_{key}_trials")[1],
+            "In scenarios": above and f"{row['scenarios_above']:g} of {row['scenarios']:g}",
+            "Shown (Holm's p)": verdict if _none(chance) else f"{verdict} ({chance:.3f})",
+            **by,
+        },
+    }
 
 
 def _percent(score: float) -> float:
@@ -151,114 +120,78 @@ def _percent(score: float) -> float:
     return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
 
-def _row(row: Mapping[str, Any], line: str) -> Sequence[str]:
-    rank = "" if _none(row["rank_low"]) else f"{row['rank_low']:g} to {row['rank_high']:g}"
-    if row["rank_low"] == row["rank_high"]:
-        rank = f"{row['rank_low']:g}"
-    above, chance = row[f"above_{line}"], row[f"beside_{line}_chance"]
-    verdict = _text(row[f"beside_{line}"])
-    return (
-        "" if _none(row["group"]) else f"{row['group']:g}",
-        row["method"],
-        row["class"],
-        *_interval(row, "score"),
-        "" if _none(row["score_each_trial"]) else _number(row["score_each_trial"]),
-        rank or (DASH if row["class"] == "reference" else _text(row["without_rank"])),
-        *_interval(row, f"above_{line}"),
-        "" if _none(above) else _interval(row, f"above_{line}", f"above_{line}_trials")[1],
-        "" if _none(above) else f"{row['scenarios_above']:g} of {row['scenarios']:g}",
-        verdict if _none(chance) else f"{verdict} ({chance:.3f})",
-        *([_computed(row)] if "computed" in row else []),
-    )
-
-
-def _costs(shown: ShownBoard, starts: str, row: Mapping[str, Any]) -> Sequence[str]:
-    """What a method costs, by itself and with the choice of its setting."""
+def _costs(shown: ShownBoard, starts: str, row: Row) -> dict[str, str]:
     times = shown.times
     at = (times["starts"] == starts) & (times["method"] == row["method"])
     seconds = times[at & (times["metric"] == "server_seconds")]["mean"]
-    return (
-        row["method"],
-        row["class"],
-        *(
-            cell
-            for end in ("", "_with_choice")
-            for cell in (
-                *(_times(row[f"bytes_{way}{end}"]) for way in ("up", "down")),
-                f"{row[f'exchanges{end}']:.0f}",
-            )
-        ),
-        f"{row['passes']:.1f}",
-        f"{float(seconds.iloc[0]):.2f}" if len(seconds) else "",
-        f"{row['parameters']:,.0f}",
-        f"{row['settings_tried']:g}",
-        _text(row["ends_of_grid"]),
-    )
+    return {
+        "Method": row["method"],
+        "Class": row["class"],
+        "Bytes sent": _times(row["bytes_up"]),
+        "Received": _times(row["bytes_down"]),
+        "Exchanges": f"{row['exchanges']:.0f}",
+        "With the choice: sent": _times(row["bytes_up_with_choice"]),
+        "received": _times(row["bytes_down_with_choice"]),
+        "exchanges": f"{row['exchanges_with_choice']:.0f}",
+        "Passes": f"{row['passes']:.1f}",
+        "Server, s": f"{float(seconds.iloc[0]):.2f}" if len(seconds) else "",
+        "Parameters": f"{row['parameters']:,.0f}",
+        "Settings": f"{row['settings_tried']:g}",
+        "Chosen at the end of the grid": _text(row["ends_of_grid"]),
+    }
 
 
-@dataclass(frozen=True)
-class BoardAnswer:
-    """What a leaderboard comes to. best: of each class the methods that are not told apart from
-    its best, by data set; empty where nothing is compared. picture: the methods over all data
-    sets. leader: of each class, the first data set that tells some of its methods apart (or the
-    first), these methods, and the highest score. above: data set -> methods shown to be above the
-    best client. line: what these are compared with, and `at` its place on a bar.
+def answer(shown: ShownBoard) -> dict[str, Any]:
+    """Return the outcome for the clients that come first, for the home page; {} without groups.
+
+    data: names of data sets. best: of each class the methods in the best one's group, by data set.
+    picture: the methods over all data sets by class. leaders: of each class, the first data set
+    that separates some of its methods (or the first), the best group there, and the highest score.
+    above: data set -> methods shown to be above the best client. line: the method they are compared
+    with, and `at` its place on a bar.
     """
-
-    data: list[str]
-    best: list[tuple[str, list[str]]]
-    picture: list[tuple[str, list[BoardLine]]]
-    leaders: list[tuple[str, str, list[str], str]]
-    above: list[tuple[str, list[str]]]
-    line: str
-    at: float
-
-
-def answer(shown: ShownBoard) -> BoardAnswer | None:
-    """For the home page, of the clients that the leaderboard has first; None without groups."""
     table, line = shown.table, shown.about["board"]["line"]
     table = table[table["starts"] == table["starts"].iloc[0]]
     rivals = table[table["class"] != "reference"]
     if rivals["group"].isna().all():
-        return None
+        return {}
     columns = {
         "all data sets" if data == ALL else str(data): rows
         for data, rows in rivals.groupby("data", sort=False)
     }
-    key, best, leaders = line.replace(" ", "_"), [], []
+    best, leaders = [], []
     for kind in rivals["class"].unique():
         firsts = {data: rows[rows["class"] == kind] for data, rows in columns.items()}
-        best.append((str(kind), [_first(rows) for rows in firsts.values()]))
-        apart = [data for data, rows in firsts.items() if 0 < _leading(rows) < len(rows)]
+        leading = {data: rows[rows["group"] == 1] for data, rows in firsts.items()}
+        best.append([kind, *(_first(leading[data], rows) for data, rows in firsts.items())])
+        apart = [data for data, rows in firsts.items() if 0 < len(leading[data]) < len(rows)]
         data = (apart or [*firsts])[0]
-        first = firsts[data][firsts[data]["group"] == 1]
-        if len(first):
-            score = _number(float(first["score"].max()))
-            leaders.append((str(kind), data, first["method"].tolist(), score))
-    above = [
-        (data, rows[rows[f"beside_{key}"] == "better"]["method"].tolist())
-        for data, rows in columns.items()
-    ]
+        if len(leading[data]):
+            score = _number(float(leading[data]["score"].max()))
+            leaders.append((str(kind), data, leading[data]["method"].tolist(), score))
+    better = f"beside_{line.replace(' ', '_')}"
+    above = [(d, rows[rows[better] == "better"]["method"].tolist()) for d, rows in columns.items()]
     last = table[table["data"] == table["data"].iloc[-1]]
     bound = last[last["method"] == line]["score"]
-    picture = _table(shown, "", last[last["class"] != "reference"]).classes
-    at = _percent(float(bound.iloc[0]) if len(bound) else 0.0)
-    return BoardAnswer([*columns], best, picture, leaders, above, line, at)
+    return {
+        "data": [*columns],
+        "best": best,
+        "picture": _table(shown, "", last[last["class"] != "reference"])["classes"],
+        "leaders": leaders,
+        "above": above,
+        "line": line,
+        "at": _percent(float(bound.iloc[0]) if len(bound) else 0.0),
+    }
 
 
-def _leading(rows: Any) -> int:
-    return int((rows["group"] == 1).sum())
-
-
-def _first(rows: Any) -> str:
-    """The first group of a class, or that all are in it."""
-    if 1 < len(rows) == _leading(rows):
+def _first(leading: Any, rows: Any) -> str:
+    if 1 < len(rows) == len(leading):
         return f"all {len(rows)}"
-    return ", ".join(rows[rows["group"] == 1]["method"]) or "not compared"
+    return ", ".join(leading["method"]) or "not compared"
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Which of its exhibits a leaderboard is made of."""
+    """Say which of its exhibits a leaderboard is made of."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -268,42 +201,41 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def _drawn_again(rows: Any) -> str:
-    """What other experiments would change in the intervals of a table."""
-    told = []
+    """Say what the intervals of a table range over."""
+    parts = []
     for drawn, members in rows[rows["score"].notna()].groupby("drawn_again", sort=False):
         kinds = ", ".join(members["class"].unique())
         text = f"{drawn} are drawn again"
-        told.append(f"{text} ({kinds})" if rows["drawn_again"].nunique() > 1 else text)
+        parts.append(f"{text} ({kinds})" if rows["drawn_again"].nunique() > 1 else text)
     groups = "" if rows["group"].notna().any() else " Fewer than three scenarios make no groups."
-    return f"In these intervals {'; '.join(told)}.{groups}" if told else ""
+    return f"In these intervals {'; '.join(parts)}.{groups}" if parts else ""
 
 
 def _otherwise(rows: Any) -> str:
     """Write a sentence on other tests, where they give other first groups."""
-    told = []
+    parts = []
     for column, test in OTHERWISE.items():
         for kind, members in rows[rows["group"].notna()].groupby("class", sort=False):
             first, other = (members[members[name] == 1] for name in ("group", column))
             if set(first["method"]) != set(other["method"]):
-                told.append(f"{test} gives {listed(other['method'].tolist())} ({kind})")
-    return f" Other first groups: {'; '.join(told)}." if told else ""
+                parts.append(f"{test} gives {listed(other['method'].tolist())} ({kind})")
+    return f" Other first groups: {'; '.join(parts)}." if parts else ""
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """Names as a sentence has them: A, B and C."""
+    """Join names as in a sentence: A, B and C."""
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def _interval(row: Mapping[str, Any], name: str, ends: str = "") -> tuple[str, str]:
-    """A value and the ends of its interval; empty where there is none."""
+def _interval(row: Row, name: str, ends: str = "") -> tuple[str, str]:
+    """Return a value and the ends of its interval as text; both empty where there is none."""
     if _none(row[name]):
         return "", ""
     low, high = (_number(row[f"{ends or name}_{end}"]) for end in ("low", "high"))
     return _number(row[name]), f"{low} to {high}"
 
 
-def _computed(row: Mapping[str, Any]) -> str:
-    """Who computed a row."""
+def _computed(row: Row) -> str:
     word = _text(row.get("computed"))
     return "here" if word == HERE else word
 
@@ -313,8 +245,7 @@ def _times(bytes_sent: float) -> str:
 
 
 def _number(value: float) -> str:
-    """Two digits; nothing is below nothing by less than they tell."""
-    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")  # adding zero removes its sign
 
 
 def _text(value: Any) -> str:

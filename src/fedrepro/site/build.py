@@ -1,7 +1,7 @@
 """Building: the pages as files for Sphinx, their scripts and pictures, and Sphinx itself.
 
-All of it works from disk: scripts are classic ones, each once, and no page asks a network for
-anything. The folder is written beside its place and renamed when it is whole.
+The site works from disk: scripts are classic ones, each once, and no page asks a network for
+anything. The folder is written under a temporary name and renamed when it is whole.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ ARTICLE = re.compile(r"<article[^>]*>(.*?)</article>", re.DOTALL)
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
-WRAPPER = 'class="table-wrapper'  # it scrolls, as code does: both are reached by keys
-STYLE = "site.css"  # by which a folder is known as a site
+WRAPPER = 'class="table-wrapper'  # it scrolls, as code does, so keys must reach both
+STYLE = "site.css"  # a folder that has it is a site
 NEEDED = "the site needs sphinx, myst-parser, furo, altair, vl-convert-python and itables"
 
 
 @dataclass
 class Contents:
-    """What Sphinx is handed: pages by path, files that are copied as they are, static files."""
+    """The input of Sphinx: pages by path, files that are copied as they are, static files."""
 
     pages: dict[str, str] = field(default_factory=dict)
     copies: dict[str, Path] = field(default_factory=dict)
@@ -58,11 +58,17 @@ class Contents:
 
 
 def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int:
-    """Write the site of reports that lie in `folder` to `out`, and return how many pages it has.
+    """Write the site of reports and return its number of pages.
 
-    root: of the repository, whose guides are part of the site. Errors: FedreproError if a package
-    is missing, Sphinx warns of something (a link that leads nowhere, for instance), or `out` has
-    files that are no site: only a site is replaced.
+    Args:
+        reports: papers with their exhibits.
+        folder: where the files of the reports lie.
+        out: folder to write; a site that is there is replaced.
+        root: of the repository, whose guides are part of the site.
+
+    Raises:
+        FedreproError: if a package is missing, Sphinx warns of something (for instance a link that
+            leads nowhere), or `out` has files that are not a site.
     """
     _require_own(out)
     source = _source(reports, folder, root)
@@ -93,21 +99,21 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
 
 
 def _require_own(out: Path) -> None:
-    """A folder that is to be replaced must be a site, or empty."""
+    """Refuse to replace a folder that is neither a site nor empty."""
     if not (out.exists() or out.is_symlink()):
         return
     if out.is_symlink() or not out.is_dir():
-        raise FedreproError(f"{out} is no folder of its own; name one that is not there yet")
+        raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
     if any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
         raise FedreproError(
-            f"{out} has files that are no site of fedrepro's, and they would be lost; name a "
+            f"{out} has other files than a site of fedrepro's, which would be lost; name a "
             "folder that is not there yet"
         )
 
 
 def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     contents = Contents()
-    whole = reports.scale == "paper"  # findings are of that scale, and others are drawn often
+    whole = reports.scale == "paper"  # findings quote that scale alone
     files = _guides(root)
     elsewhere = {file: page for page, file in files.items()}
     guides = Guides(root.resolve(), root / RECORD, elsewhere, () if whole else (FINDINGS,))
@@ -118,13 +124,17 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     answers = _answers(guides, findings, files)
     charts: set[str] = set()
     links = links_of(reports)
-    # there are guides in a checkout alone
+    # only a checkout has guides
     guided = (ORIGIN, CLAIMS, BOARD, GLOSSARY)
     origin, claims, board, terms = (name if name in contents.pages else "" for name in guided)
     for paper in reports.papers:
         charts |= _paper(paper, folder, contents)
-        # its own page has the beginning of the first
-        details = [(_title(contents.pages[n]), n) for n in findings if _of(n) == paper.name]
+        # the paper's own page begins with the first of them
+        details = [
+            (contents.pages[name].partition("\n")[0].removeprefix("# "), name)
+            for name in findings
+            if _of(name) == paper.name
+        ]
         contents.pages[f"papers/{paper.name}.md"] = pages.paper_page(
             paper, answers[1].get(paper.name, ""), details, frozenset(charts), links,
             board.replace(".md", ".html"),
@@ -140,20 +150,20 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     contents.pages |= {"api.md": page("api.md", rooms=_rooms())} if whole else {}
     contents.pages["index.md"] = pages.home(reports, answers[0], _trees(reports, contents.pages))
     contents.copies |= {copied(path): root / path for path in guides.copies}
-    _add_static(contents, charts)
+    package = resources.files("fedrepro.site")
+    for name in (STYLE, "site.js"):
+        contents.static[name] = (package / name).read_text(encoding="utf-8")
+    contents.static["tables.js"] = _tables_script()
+    contents.static |= {"vega.js": vega_script()} if charts else {}
     return contents
 
 
 def _guides(root: Path) -> dict[str, str]:
-    """Page -> file below the root; findings of a paper lie in its folder, and are pages of docs."""
+    """Return the file of each page; findings lie in their paper's folder, and are pages of docs."""
     paths = [path.relative_to(root) for path in (root / "docs").glob("**/*.md")]
     paths += [Path("config/README.md")] if (root / "config/README.md").exists() else []
     files = {path.as_posix(): path.as_posix() for path in paths}
     return files | {f"{FINDINGS}{name}.md": f.as_posix() for name, f in findings_in(root).items()}
-
-
-def _title(text: str) -> str:
-    return text.partition("\n")[0].removeprefix("# ")
 
 
 def _of(name: str) -> str:
@@ -163,7 +173,7 @@ def _of(name: str) -> str:
 def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Paper -> what came out, for its card and for its own page; only at the paper's size."""
+    """Return the finding of each paper for its card and for its own page, at the paper's size."""
     answers: tuple[dict[str, str], dict[str, str]] = {}, {}
     for name in findings:
         paper = _of(name)
@@ -178,7 +188,7 @@ def _answers(
 
 
 def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
-    """The pages of a paper beside its own, and its files; the keys of exhibits with a chart."""
+    """Add a paper's files and page of numbers; return the keys of exhibits with a chart."""
     for board in paper.boards:
         for suffix in board.about["files"]:
             if not suffix.endswith(".png"):
@@ -202,30 +212,25 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
 
 
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """The navigation: captions with their pages."""
+    """Return the navigation: captions with their pages."""
     guides = sorted(n for n in pages if n.startswith("docs/") and n.count("/") == 1)
-    of = {True: "Leaderboard", False: "Papers"}
-    trees = [
-        (caption, [f"papers/{p.name}" for p in reports.papers if bool(p.boards) == has_boards])
-        for has_boards, caption in of.items()
-    ]
-    known = {paper.name for paper in reports.papers}
-    trees[-1][1].extend(n for n in pages if n.startswith(FINDINGS) and _of(n) not in known)
-    data = [name for name in DATA if name in pages]
-    drawn = ["drawings"] if "drawings.md" in pages else []
-    trees += [
-        ("Methods", ["methods/index"]),
-        ("Data and partitions", [*data, *drawn]),
-        ("Reproduce", ["reproduce", "verdicts"]),
-        ("Guides", [name for name in guides if name not in data]),
-        ("Reference", [n for n in ("config/README.md", "api.md") if n in pages]),
-    ]
-    return [(caption, [n.removesuffix(".md") for n in names]) for caption, names in trees if names]
+    known = {paper.name: bool(paper.boards) for paper in reports.papers}
+    boards, papers = ([f"papers/{n}" for n in known if known[n] == one] for one in (True, False))
+    trees = {
+        "Leaderboard": boards,
+        "Papers": papers + [n for n in pages if n.startswith(FINDINGS) and _of(n) not in known],
+        "Methods": ["methods/index"],
+        "Data and partitions": [name for name in (*DATA, "drawings.md") if name in pages],
+        "Reproduce": ["reproduce", "verdicts"],
+        "Guides": [name for name in guides if name not in DATA],
+        "Reference": [n for n in ("config/README.md", "api.md") if n in pages],
+    }
+    of = {caption: [n.removesuffix(".md") for n in names] for caption, names in trees.items()}
+    return [(caption, names) for caption, names in of.items() if names]
 
 
 def _rooms() -> list[tuple[str, list[str]]]:
-    """The rooms that others may want to call, with their modules: general ones, and the arithmetic
-    of papers."""
+    """List modules that others may want to call: general rooms, and the arithmetic of papers."""
     import pkgutil
 
     import fedrepro
@@ -244,17 +249,8 @@ def _rooms() -> list[tuple[str, list[str]]]:
     return rooms
 
 
-def _add_static(contents: Contents, charts: set[str]) -> None:
-    package = resources.files("fedrepro.site")
-    for name in (STYLE, "site.js"):
-        contents.static[name] = (package / name).read_text(encoding="utf-8")
-    contents.static["tables.js"] = _tables_script()
-    if charts:
-        contents.static["vega.js"] = vega_script()
-
-
 def _tables_script() -> str:
-    """DataTables as itables has it, a module, as a classic script, which loads from disk."""
+    """Turn itables' module of DataTables into a classic script, which loads from disk."""
     try:
         import itables
     except ImportError as error:
@@ -271,12 +267,9 @@ def _tables_script() -> str:
 
 
 def _write(source: Contents, place: Path) -> None:
-    for name, text in source.pages.items():
+    static = {f"_static/{name}": text for name, text in source.static.items()}
+    for name, text in (source.pages | static).items():
         path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    for name, text in source.static.items():
-        path = place / "_static" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     for name, file in source.copies.items():
@@ -289,7 +282,6 @@ def _write(source: Contents, place: Path) -> None:
 
 
 def _copy(file: str | Path, place: str | Path) -> None:
-    """A file as it is, a drawing with fewer bytes, a large table compressed."""
     if Path(place).suffix == ".gz":
         Path(place).write_bytes(gzip.compress(Path(file).read_bytes(), mtime=0))
     elif Path(file).suffix == ".svg":
@@ -344,7 +336,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
 
     class OneStemAWord(SearchEnglish):
-        """For all pages: the search would stem a word anew on each that has it."""
+        """A search for all pages that stems each word once, not on each page that has it."""
 
         stem = staticmethod(cache(SearchEnglish({}).stem))
 
@@ -366,13 +358,13 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
 
 
 def _unfold_own(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
-    """The side bar unfolds the branch that a page is in: with all it is half of a page's bytes."""
+    """Unfold the branch of the page alone in the side bar, which halves the bytes of a page."""
     whole = context["toctree"]
     context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 
 
 def _mark_worded(app: object, doctree: Any) -> None:
-    """Tables that end in sentences: on a telephone each goes below the row that it is of."""
+    """Mark tables that end in sentences: on a telephone each goes below its row."""
     from docutils import nodes  # type: ignore[import-untyped]
 
     for table in doctree.findall(nodes.table):
@@ -385,7 +377,6 @@ def _mark_worded(app: object, doctree: Any) -> None:
 def _plain(
     app: object, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    """Docstrings are plain text with code in backticks: nothing else in them marks up."""
     for at, line in enumerate(lines):
         pieces = re.split(r"(`[^`]+`)", line)
         lines[at] = "".join(

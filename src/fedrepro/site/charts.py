@@ -22,7 +22,7 @@ from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
 from fedrepro.site.reading import Shown
 
-# of an environment, which many folders share; else of the folder
+# in the environment, which many folders share, or else in the folder
 KEPT = (Path(sys.prefix) / "share/fedrepro", Path(".fedrepro/site"))
 MOST_PANELS, MOST_POINTS = 8, 1500
 COLOURS = [
@@ -32,7 +32,7 @@ COLOURS = [
 
 
 def vega_script() -> str:
-    """The script of Vega, Vega-Lite and Vega-Embed, from a file that is made once a version."""
+    """Return the script of Vega, Vega-Lite and Vega-Embed, which is made once for each version."""
     from importlib.metadata import version
 
     import vl_convert
@@ -51,16 +51,17 @@ def vega_script() -> str:
 
 
 def chart(shown: Shown) -> dict[str, Any] | None:
-    """The chart of a figure as Vega-Lite; None where lines would not say what it shows."""
+    """Return the chart of a figure as Vega-Lite, or None where lines would not show its numbers."""
     if shown.is_table or "accuracy" not in set(shown.numbers["metric"]):
         return None
     rows = select(as_shown(shown.numbers), "accuracy", "test")
-    across = _across(rows, shown)
+    keys = [*shown.about["columns"]["points"], *shown.about["columns"]["settings"]]
+    varied = (k for k in keys if pd.api.types.is_numeric_dtype(rows[k]) and rows[k].nunique() > 1)
+    across = ROUND if ROUND in rows and rows[ROUND].nunique() > 2 else next(varied, None)
     if across is None:
         return None
     rows = rows[rows[across].notna()]
-    points, settings = shown.about["columns"]["points"], shown.about["columns"]["settings"]
-    apart = [key for key in (*points, *settings) if key != across and rows[key].nunique() > 1]
+    apart = [key for key in keys if key != across and rows[key].nunique() > 1]
     places = [", ".join(map(cell_text, place)) for place in rows[apart].itertuples(index=False)]
     panel = pd.Series(places, rows.index)
     if panel.nunique() > MOST_PANELS or len(rows) > MOST_POINTS or rows[across].nunique() < 2:
@@ -76,17 +77,6 @@ def chart(shown: Shown) -> dict[str, Any] | None:
         }
     )
     return _spec(data[data["accuracy"].notna()], name_of(across), shown)
-
-
-def _across(rows: pd.DataFrame, shown: Shown) -> str | None:
-    """What goes along the horizontal axis: rounds, or the first number that varies."""
-    if ROUND in rows and rows[ROUND].nunique() > 2:
-        return ROUND
-    keys = (*shown.about["columns"]["points"], *shown.about["columns"]["settings"])
-    for key in keys:
-        if pd.api.types.is_numeric_dtype(rows[key]) and rows[key].nunique() > 1:
-            return str(key)
-    return None
 
 
 def _spec(data: pd.DataFrame, across: str, shown: Shown) -> dict[str, Any]:
@@ -111,9 +101,8 @@ def _spec(data: pd.DataFrame, across: str, shown: Shown) -> dict[str, Any]:
         opacity=alt.condition(picked, alt.value(1.0), alt.value(0.12)),
     ).add_params(picked)  # fmt: skip
     if data["panel"].nunique() > 1:
-        made = marks.properties(width=240, height=180).facet(
-            alt.Facet("panel:N", title=None, sort=None), columns=2
-        )
+        facet = alt.Facet("panel:N", title=None, sort=None)
+        made = marks.properties(width=240, height=180).facet(facet, columns=2)
         made = made.resolve_scale(y="independent")
     else:
         made = marks.properties(width=520, height=300)

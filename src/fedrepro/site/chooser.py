@@ -1,8 +1,8 @@
-"""Which method to take, for a page: the answers of `fedrepro recommend`, worked out beforehand.
+"""A chooser of methods for a page: the answers of `fedrepro recommend`, computed beforehand.
 
 A page cannot compute a test of scores. So each scenario of the leaderboard is asked for as if it
-were somebody's own, with every need that tells methods apart; the page's script finds the nearest
-one by the rule of `recommended.distance`.
+were the reader's own, under every constraint that excludes a method; the page's script finds the
+nearest one by the rule of `recommended.distance`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from fedrepro.numbers.recommended import (
 )
 from fedrepro.site.reading import ShownBoard
 
-# what an answer rests on: columns of the leaderboard, and metrics of its scenarios
+# basis of an answer: columns of the leaderboard, and metrics of its scenarios
 READ = (
     *("starts", "data", "class", "method", "exchanges", "networks", "bytes_up", "sees"),
     *("clients_also_send", "computed"),
 )
 MEASURED = ("score", "accuracy", "bytes_up", "exchanges", "networks")
-LINES = ("best client", "FedAvg")  # what a choice is read against
+LINES = ("best client", "FedAvg")  # shown with every choice
 
 
 def choices(shown: ShownBoard) -> dict[str, Any]:
-    """The data of the chooser, for json.
+    """Return the data of the chooser, for json.
 
     exchanges: how often clients answer, each a number from which more methods can be taken.
     places: number of clients, skew, how clients start, the scenarios, and answers by `models only`
     (no, yes) and by exchanges: class, method, score, ends, accuracy in percent, bytes as a multiple
-    of the models, exchanges. lines: the same of what these are read against.
+    of the models, exchanges. lines: the numbers of the methods to compare with, in the same order.
     """
     table = shown.table[[name for name in READ if name in shown.table]]
     cases = shown.scenarios[shown.scenarios["metric"].isin(MEASURED)]
@@ -52,13 +52,13 @@ def choices(shown: ShownBoard) -> dict[str, Any]:
 
 
 def _answers(table: Any, cases: Any, asked: list[int], board: str) -> dict[str, Any]:
-    """What is recommended where a client's own setting is that of these scenarios."""
+    """Return the recommendations for a client whose own setting is that of these scenarios."""
     first = cases.iloc[0]
     place = {"starts": first["starts"], "clients": int(first["clients"]), "skew": first["skew"]}
     one_start, found = first["starts"] == STARTS[0], {}
     answers: list[list[Any]] = [[], []]
     for only_models, exchanges in itertools.product((False, True), asked):
-        key = frozenset(  # what fewer exchanges leave open has the same answer
+        key = frozenset(  # the same methods give the same answer
             row["method"]
             for row in table.to_dict("records")
             if row["exchanges"] <= exchanges and (not only_models or models_suffice(row))
@@ -82,25 +82,19 @@ def _told(entry: Taken) -> list[Any]:
 
 
 def by_place(data: dict[str, Any]) -> list[list[str]]:
-    """The chooser's answers for those without JavaScript: a row a place, for one exchange.
+    """Return the chooser's answers for readers without JavaScript: a row a place, one exchange.
 
     Clients; skew; starts; one network if models alone are sent; one network; several networks.
     """
 
     def named(rows: list[list[Any]], several: bool) -> str:
-        names = [
-            row[1] for row in rows if (row[0] == SEVERAL) == several and row[0] != "public data"
-        ]
-        return ", ".join(names) or "–"
+        kept = (row for row in rows if row[0] != "public data" and (row[0] == SEVERAL) == several)
+        return ", ".join(row[1] for row in kept) or "–"
 
-    return [
-        [
-            str(place["clients"]),
-            place["skew"] if not place["skew"][0].isdigit() else f"Dirichlet {place['skew']}",
-            place["starts"],
-            named(place["answers"][1][0], False),
-            named(place["answers"][0][0], False),
-            named(place["answers"][0][0], True),
-        ]
-        for place in data["places"]
-    ]
+    rows = []
+    for place in data["places"]:
+        (more, *_), (models, *_) = place["answers"]
+        skew = f"Dirichlet {place['skew']}" if place["skew"][0].isdigit() else place["skew"]
+        found = named(models, False), named(more, False), named(more, True)
+        rows.append([str(place["clients"]), skew, place["starts"], *found])
+    return rows

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from fedrepro.verdicts.counted import BOUND, by_reading
 from fedrepro.verdicts.judging import CONFIDENCE, WHOLE, Verdict
@@ -19,48 +18,8 @@ LABELS = {
 WIDTH, MARGIN = 260.0, 14.0
 
 
-@dataclass(frozen=True)
-class DrawnInterval:
-    """Where the parts of an interval's drawing stand, in units of the view box.
-
-    allowed: ends of what the bound allows. bounds: each with its number. range: ends of the
-    interval. at: of the value, None where it is not known.
-    """
-
-    allowed: tuple[float, float]
-    bounds: list[tuple[float, str]]
-    range: tuple[float, float]
-    at: float | None
-
-
-@dataclass(frozen=True)
-class Decided:
-    """What decides a claim, or one reading of it: a sentence, its number, and the drawing."""
-
-    reading: str
-    quantity: str
-    number: str
-    row: Check
-    drawn: DrawnInterval | None
-
-
-def decided(checks: Sequence[Check]) -> list[Decided]:
-    """The check that decides a claim; of each reading, where these differ."""
-    shown = of_readings(checks).items() if checks[0]["check"] else ()
-    return [
-        Decided(
-            reading,
-            row["check"].removesuffix(": " + row["bound"]).rpartition(", ")[0],
-            interval(row),
-            row,
-            drawing(row),
-        )
-        for reading, row in shown
-    ]
-
-
 def remarks(head: Check) -> str:
-    """Why a claim is judged so, and what is to be known of its bound."""
+    """Say why a claim is judged so, with a note on its bound."""
     notes = [LABELS.get(head["label"], ""), head["note"]]
     if head["fixed"] == "after":
         notes.append("its bound was written when first numbers were there")
@@ -69,16 +28,16 @@ def remarks(head: Check) -> str:
 
 
 def deciding(checks: Sequence[Check], verdict: str = "") -> Check:
-    """The check that decides a claim. verdict: of one reading, where it is not the claim's."""
+    """Return the check that decides a claim, or a reading of this `verdict`."""
     whole = verdict or checks[0]["verdict"]
     agreeing = [row for row in checks if row["check_verdict"] == whole]
     return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
 
 
 def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
-    """Each reading with its verdict, as "one start: refuted", and the check that decides it.
+    """Map each reading with its verdict, such as "one start: refuted", to its deciding check.
 
-    Where all of them say the same, or there is but one, the one that decides the claim, under "".
+    With one reading, or equal verdicts, the check that decides the claim is under "".
     """
     readings = by_reading(checks)
     verdicts = {
@@ -87,14 +46,11 @@ def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
     }
     if len(set(verdicts.values())) < 2:
         return {"": deciding(checks)}
-    return {
-        f"{name}: {verdicts[name]}": deciding(rows, verdicts[name])
-        for name, rows in readings.items()
-    }
+    return {f"{name}: {v}": deciding(readings[name], v) for name, v in verdicts.items()}
 
 
 def interval(row: Check) -> str:
-    """The value that decides a check and its interval, with its confidence if it is not 95 %."""
+    """Write the value and interval of a check, with its confidence if that is not 95 %."""
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f" at {100 * float(row['confidence']):.4g} %"
@@ -107,13 +63,17 @@ def interval(row: Check) -> str:
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 
-def drawing(row: Check) -> DrawnInterval | None:
-    """The interval of a check against its bound: what is allowed is tinted. None without one."""
+def drawing(row: Check) -> dict[str, Any]:
+    """Place the interval of a check against its bound; {} if it lacks either.
+
+    In units of the view box, allowed: ends of what the bound allows. bounds: each with its number.
+    range: ends of the interval. at: of the value, None where it is not known.
+    """
     bounds = [(word, float(number)) for word, number in BOUND.findall(row["bound"])]
     known = [float(row[key]) for key in ("low", "value", "high") if row[key]]
     known = [value for value in known if math.isfinite(value)]
     if not bounds or not known:
-        return None
+        return {}
     ends = [*known, *(number for _, number in bounds)]
     least, most = min(ends), max(ends)
     reach = (most - least) or abs(most) or 1.0
@@ -124,11 +84,10 @@ def drawing(row: Check) -> DrawnInterval | None:
 
     lows = [number for word, number in bounds if word in ("above", "at least")]
     highs = [number for word, number in bounds if word in ("below", "at most")]
-    left, right = sorted((x(max(lows, default=least)), x(min(highs, default=most))))
     value = float(row["value"] or "nan")
-    return DrawnInterval(
-        (left, right),
-        [(x(number), f"{number:.4g}") for _, number in bounds],
-        (x(known[0]), x(known[-1])),
-        x(value) if math.isfinite(value) else None,
-    )
+    return {
+        "allowed": sorted((x(max(lows, default=least)), x(min(highs, default=most)))),
+        "bounds": [(x(number), f"{number:.4g}") for _, number in bounds],
+        "range": (x(known[0]), x(known[-1])),
+        "at": x(value) if math.isfinite(value) else None,
+    }

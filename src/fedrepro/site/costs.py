@@ -1,4 +1,4 @@
-"""What the methods of an exhibit cost and see: a table beside its numbers, from its own files."""
+"""A table of each method's costs and needs, from the files of an exhibit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from fedrepro.numbers.costs import megabytes, seen, times
 from fedrepro.numbers.summary import ROUND, leading_columns
 from fedrepro.planning.drawing import final
 
-PLAIN = ("fedavg", "average")  # what others are measured by, the first that an exhibit has
+PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
+OTHERS = ("rounds", "passes", "parameters", "seconds")
 
 
 @dataclass(frozen=True)
 class MethodCosts:
     """A method of an exhibit: each of its numbers at the points that have it, in their order.
 
-    sent: bytes of all clients, and how many times those of the plain method at the same point.
+    sent: bytes of all clients; ratios: as multiples of the plain method at the same point.
     seconds: of a trial, clients and server together.
     """
 
@@ -39,12 +40,16 @@ def costs_of(
     numbers: pd.DataFrame,
     seconds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[str, list[MethodCosts]]:
-    """The label of what others are measured by, and the costs of all that send anything.
+    """Compute the costs of methods whose clients send anything.
 
-    seconds: measured ones of a trial, by setting, where the csv has none.
+    Args:
+        about: the json of an exhibit.
+        numbers: its csv.
+        seconds: measured seconds of a trial by setting, where the csv has none.
 
-    Empty for an exhibit of fewer than two such methods, or of one at several nodes or settings that
-    all send the same: it compares none.
+    Returns:
+        The label of the plain method, and the costs of all; both empty if fewer than two methods
+        send, or one method at several nodes or settings sends the same everywhere.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]
@@ -52,58 +57,34 @@ def costs_of(
     for row in ended.to_dict("records"):
         place = tuple(str(row[name]) for name in places)
         held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
-    sending = {
-        label
-        for (label, metric), by_place in held.items()
-        if metric == "bytes_up" and any(by_place.values())
+    methods = {
+        method["label"]: method
+        for method in about["methods"]
+        if any(held.get((method["label"], "bytes_up"), {}).values())
     }
-    methods = {m["label"]: m for m in about["methods"] if m["label"] in sending}
-    if len(methods) < 2:
-        return "", []
     alike = len({tuple(held[label, "bytes_up"].values()) for label in methods}) == 1
-    if alike and len({method["name"] for method in methods.values()}) == 1:
-        return "", []  # one method, looked at in several ways
-    plain = next(
-        (label for name in PLAIN for label, m in methods.items() if m["name"] == name),
-        next(iter(methods)),
-    )
+    names = {method["name"] for method in methods.values()}
+    if len(methods) < 2 or (alike and len(names) == 1):
+        return "", []
+    by_name = {method["name"]: label for label, method in reversed(methods.items())}
+    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(methods)))
     base = held[plain, "bytes_up"]
     costs = []
     for label, method in methods.items():
         sent = held[label, "bytes_up"]
         by_metric = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
+        if seconds and not by_metric["seconds"]:
+            others = set(ended["setting"][ended["method"] != label])
+            settings = [one for one in dict.fromkeys(ended["setting"]) if one not in others]
+            by_metric["seconds"] = [one for token in settings for one in seconds.get(token, ())]
         ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
         sees = seen(method["needs"], method.get("sends", ""))
-        by_metric["seconds"] = by_metric["seconds"] or _seconds(label, ended, seconds or {})
         costs.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
     return plain, costs
 
 
-OTHERS = ("rounds", "passes", "parameters", "seconds")
-
-
-def _seconds(
-    label: str, final: pd.DataFrame, seconds: Mapping[str, Sequence[float]]
-) -> list[float]:
-    """Those of a method's settings, unless another method of the exhibit has the same setting."""
-    settings = dict.fromkeys(final["setting"][final["method"] == label])
-    others = set(final["setting"][final["method"] != label])
-    return [value for token in settings if token not in others for value in seconds.get(token, ())]
-
-
-@dataclass(frozen=True)
-class CostTable:
-    """What the methods of an exhibit cost and see. head: who sends how many times as much."""
-
-    head: str
-    heads: list[str]
-    rows: list[list[str]]
-
-
-def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
-    """A table of what `costs_of` gives; None with nothing to compare."""
-    if not costs:
-        return None
+def cost_table(plain: str, costs: Sequence[MethodCosts]) -> tuple[str, list[dict[str, str]]]:
+    """Arrange the results of `costs_of`: a sentence on who sends how much, and rows by head."""
     columns: dict[str, Callable[[MethodCosts], str]] = {
         "Method": lambda method: method.label,
         "Clients send": lambda method: _range(method.sent, megabytes),
@@ -114,18 +95,26 @@ def cost_table(plain: str, costs: Sequence[MethodCosts]) -> CostTable | None:
         "Seconds a trial": lambda method: _range(method.seconds, "{:.3g}".format),
         "It sees": lambda method: method.sees,
     }
-    cells = {head: [tell(method) for method in costs] for head, tell in columns.items()}
-    heads = [head for head, column in cells.items() if any(column)]  # the others say nothing
-    rows = [[cells[head][at] for head in heads] for at in range(len(costs))]
-    return CostTable(_head(plain, costs), heads, rows)
+    filled = {head: text for head, text in columns.items() if any(map(text, costs))}
+    rows = [{head: text(method) for head, text in filled.items()} for method in costs]
+    groups: dict[str, list[str]] = {}
+    for method in costs:
+        if method.label != plain and method.ratios:
+            groups.setdefault(_range(method.ratios, _times), []).append(_quoted(method.label))
+    same = groups.pop(_times(1.0), [])
+    if not groups:
+        return f"Costs: all methods send as much as {_quoted(plain)}", rows
+    more = "; ".join(f"{text} {_quoted(plain)}: {', '.join(who)}" for text, who in groups.items())
+    others = f"; the others as much as {_quoted(plain)}" if same else ""
+    return f"Costs: clients send {more}{others}", rows
 
 
 def with_sent(
     table: TextTable, about: Mapping[str, Any], costs: Sequence[MethodCosts]
 ) -> TextTable:
-    """A table whose rows are methods with a column of what their clients send; others as they are.
+    """Add a column of sent bytes to a table whose rows are methods; others stay as they are.
 
-    Bytes, and under them how many times those of the plain method.
+    Under the bytes stands their multiple of the plain method.
     """
     labels = {method["label"] for method in about["methods"]}
     if len(table.corner) != 1 or not costs or any(r.heads[0] not in labels for r in table.rows):
@@ -142,26 +131,7 @@ def with_sent(
     return replace(table, heads=tuple(heads), rows=tuple(rows))
 
 
-def _head(plain: str, costs: Sequence[MethodCosts]) -> str:
-    """Costs in a line: who sends how many times what the plain method does."""
-    groups: dict[str, list[str]] = {}
-    for method in costs:
-        if method.label != plain and method.ratios:
-            groups.setdefault(_range(method.ratios, _times), []).append(method.label)
-    same = groups.pop(_times(1.0), [])
-    if not groups:
-        return f"Costs: all methods send as much as {_quoted(plain)}"
-    summary = "; ".join(
-        f"{text} {_quoted(plain)}: {', '.join(map(_quoted, labels))}"
-        for text, labels in groups.items()
-    )
-    return f"Costs: clients send {summary}" + (
-        f"; the others as much as {_quoted(plain)}" if same else ""
-    )
-
-
 def _quoted(label: str) -> str:
-    """Labels with commas of their own are told apart."""
     return f"“{label}”" if "," in label else label
 
 
@@ -174,7 +144,7 @@ def _count(value: float) -> str:
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """The least and the most, or the one number that they are."""
+    """Write the least and the most, or the one number that they are."""
     known = [value for value in values if value == value]
     ends = dict.fromkeys(text(end) for end in (min(known), max(known))) if known else {}
     return " to ".join(ends)

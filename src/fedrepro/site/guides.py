@@ -24,7 +24,7 @@ class Guides:
     """Turns documents into pages. copies: files of the repository that pages link to.
 
     elsewhere: documents that are pages at another place than their own: file -> page.
-    without: beginnings of the names of pages that this site has not.
+    without: beginnings of the names of pages that this site lacks.
     """
 
     root: Path
@@ -34,7 +34,7 @@ class Guides:
     copies: set[str] = field(default_factory=set)
 
     def page(self, path: PurePosixPath) -> str:
-        """The text of docs/… as a page at the same place, or `elsewhere`."""
+        """Return the text of docs/… as a page at its own place, or `elsewhere`."""
         text = (self.root / path).read_text(encoding="utf-8")
         page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
         if page.parent.name == "findings":  # the paper's own pages have its claims and values
@@ -43,7 +43,7 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """The text with its numbers asked of the record, each saying where it is from."""
+        """Ask the record for the numbers of a text, and link each to its origin."""
         up = "../" * depth
 
         def show(asked: Query, told: str) -> str:
@@ -56,9 +56,7 @@ class Guides:
         return filled(text, self.record, show) if LINK.search(text) else text
 
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-        """The text of a page, from the file at `path`, with its links as the site has them: to
-        other pages, or to copies of files.
-        """
+        """Point the links of a page, from the file at `path`, to pages or to copies of files."""
         up = "../" * (len(page.parts) - 1)
 
         def link(match: re.Match[str]) -> str:
@@ -86,18 +84,17 @@ class Guides:
 
 
 def copied(path: str) -> str:
-    """Where the copy of a file of the repository lies: as text, which any browser shows."""
+    """Return the place of a file's copy: with an ending that any browser shows as text."""
     shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
     return f"files/{path}" if shown else f"files/{path}.txt"
 
 
 def _plain(said: str) -> str:
-    """The words of a link as html: code stays code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html_text(said))
 
 
 def _as_table(chart: str) -> str:
-    """A flow chart as a table of its arrows, which needs no script."""
+    """Write a flow chart as a table of its arrows, which needs no script."""
     names = dict(NODE.findall(chart))
     rows = [
         f"| {names.get(source, source)} | {by or ''} | {names.get(target, target)} |"

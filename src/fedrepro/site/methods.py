@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,14 +15,47 @@ import yaml
 from fedrepro.api import NEEDS
 from fedrepro.core.called import names_of_field
 from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.params import Param, render
+from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import markdown_text
 from fedrepro.numbers.board import ALL
-from fedrepro.site.formula import formula
 from fedrepro.site.reading import Reports
 from fedrepro.site.writing import marked, page
+
+SIZE = 17.0  # of letters, in pixels
+COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula's text, its size in pixels, and its outline as svg has it."""
+
+    text: str
+    wide: float
+    high: float
+    path: str
+
+
+def formula(text: str) -> Formula:
+    """Typeset a formula in the notation of TeX.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    letters = FontProperties(math_fontfamily="stix")
+    outline = TextPath((0, 0), f"${text}$", size=SIZE, prop=letters)
+    box = outline.get_extents()
+    parts = []
+    for points, code in outline.iter_segments(simplify=False, curves=True):
+        pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
+        ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
+        parts.append(f"{COMMANDS[int(code)]}{ends}")
+    return Formula(text, round(box.width + 2, 1), round(box.height + 2, 1), "".join(parts))
+
 
 SENDS = {
     "one_shot": "Each client sends its trained weights once, and nothing comes back.",
@@ -32,36 +65,41 @@ SENDS = {
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Name of a page below methods/ -> its text, with the list of all as `index`.
+    """Return the text of each page below methods/, with the list of all as `index`.
 
-    What is no rival (controls, simulations) shares a page, `bounds`.
+    Controls and simulations share a page, `bounds`.
     """
-    used, labels = _used(reports), _labels(reports)
-    scores = _scores(reports)
+    labels, scores = _labels(reports), _scores(reports)
     board = next((paper.name for paper in reports.papers if paper.boards), "")
+    used: dict[str, dict[tuple[str, str], None]] = {}
+    for paper in reports.papers:
+        for shown in paper.exhibits.values():
+            for method in shown.about["methods"]:
+                used.setdefault(method["name"], {})[paper.name, shown.name] = None
     methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
-    texts = {
-        name: _page(item, used.get(name, ()), _of(item, labels, scores), board)
-        for name, item in methods.items()
-    }
-    pages = {name: text for name, text in texts.items() if not _bound(methods[name])}
-    bounds = [marked(text) for name, text in texts.items() if name not in pages]
+    pages, bounds = {}, []
     kinds: dict[str, list[tuple[str, str, str]]] = {}
     for name, item in methods.items():
-        row = href_of(name).removeprefix("methods/"), title_of(item), plain_doc(item.doc)
-        kinds.setdefault(item.meta["kind"], []).append(row)
+        own = [label for label, method in labels.items() if method == name and label in scores]
+        rows = [(*row, label)[: 5 if len(own) > 1 else 4] for label in own for row in scores[label]]
+        text = _page(item, [*used.get(name, ())], rows, board)
+        if _bound(item):
+            bounds.append(marked(text))
+        else:
+            pages[name] = text
+        listed = href_of(name).removeprefix("methods/"), title_of(item), plain_doc(item.doc)
+        kinds.setdefault(item.meta["kind"], []).append(listed)
     groups = [
         (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
         for kind, members in kinds.items()
     ]
-    called = []
-    for known in names_of_field(methods):
-        href, title = href_of(known.method), title_of(methods[known.method])
-        words = known.words.replace("`", "")
-        called.append((known.name, href.removeprefix("methods/"), title, words))
+    called = [
+        (known.name, href_of(known.method).removeprefix("methods/"),
+         title_of(methods[known.method]), known.words.replace("`", ""))
+        for known in names_of_field(methods)
+    ]  # fmt: skip
     index = page("methods.md", kinds=groups, called=called)
-    shared = {"bounds": page("bounds.md", bounds=bounds), "index": index}
-    return pages | shared
+    return pages | {"bounds": page("bounds.md", bounds=bounds), "index": index}
 
 
 def _bound(item: Component) -> bool:
@@ -69,7 +107,7 @@ def _bound(item: Component) -> bool:
 
 
 def href_of(name: str) -> str:
-    """Where the site has a method."""
+    """Return the place of a method on the site."""
     bound = _bound(components("method")[name])
     return f"methods/bounds.html#{name}" if bound else f"methods/{name}.html"
 
@@ -82,18 +120,17 @@ def _known() -> dict[str, dict[str, str]]:
 
 
 def title_of(item: Component) -> str:
-    """A method as people write it."""
+    """Return the title of a method as people write it."""
     title = _known().get(item.name, {}).get("title") or item.meta.get("label") or item.name
     return str(title)
 
 
 def links_of(reports: Reports) -> dict[str, str]:
-    """What a leaderboard's exhibits call a method -> where the site has it."""
+    """Return the place of each method on the site by its label in a leaderboard's exhibits."""
     return {label: href_of(name) for label, name in _labels(reports).items()}
 
 
 def _labels(reports: Reports) -> dict[str, str]:
-    """What a leaderboard's exhibits call a method -> its name."""
     return {
         method["label"]: method["name"]
         for paper in reports.papers
@@ -104,64 +141,48 @@ def _labels(reports: Reports) -> dict[str, str]:
 
 
 def plain_doc(text: str) -> str:
-    """A docstring's sentence as markdown: signs that mark up are plain."""
+    """Write a docstring's sentence as markdown, with signs that mark up as plain ones."""
     return markdown_text(text.replace("`", ""))
 
 
 def _page(
     item: Component, used: Sequence[tuple[str, str]], scores: Sequence[Sequence[str]], board: str
 ) -> str:
-    known, kind = _known().get(item.name, {}), item.meta["kind"]
-    title = title_of(item)
-    called = item.meta.get("label") or item.name
+    known, kind = _known().get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
     doc = inspect.getdoc(inspect.getmodule(item.fn)) or ""
+    options = [
+        (param.name, "required" if param.required else render(param.default), param.arg.unit,
+         param.arg.doc + (f": one of {', '.join(param.choices)}" if param.choices else ""))
+        for param in item.own_params.values()
+    ]  # fmt: skip
+    inside = "/fedrepro/" in item.file
     return page(
         "method.md",
         up="../",
-        title=title,
+        item=item,
+        title=title_of(item),
         part=_bound(item),
-        name=item.name,
-        called=called if called != title else "",
-        kind=METHOD_KINDS[kind].words,
-        version=item.version,
+        called=item.meta.get("label") or item.name,
+        kind=kind.words,
         reference=" ".join(doc.partition("\n\n")[2].split()),
         link=known.get("link", ""),
         formula=formula(known["formula"]) if "formula" in known else None,
         about=docstring(inspect.getdoc(item.fn) or item.doc),
         sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
-        sends=SENDS.get(kind, "It is a simulation."),
-        also=item.meta.get("sends"),
-        models=sorted(item.meta.get("models") or ()),
-        options=[_option(param) for param in item.own_params.values()],
-        use=_use(item),
+        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
+        options=options,
+        combined=kind.stage == "aggregate" and item.meta["kind"] != "control",
+        run=kind.with_data and item.meta["kind"] not in ("peer", "control"),
+        in_rounds=kind.in_rounds,
         scores=scores,
         board=board,
         used=used,
-        file=_file(item),
+        file=f"src/fedrepro/{item.file.rpartition('/fedrepro/')[2]}" if inside else item.file,
     )
 
 
-def _use(item: Component) -> list[tuple[str, str]]:
-    """Lines that use a method: what each is for, and the line."""
-    kind, name = item.meta["kind"], item.name
-    run = f"fedrepro run {name} --data mnist --clients 10 --partition dirichlet:0.1 --model mlp"
-    python = f'fedrepro.run(methods="{name}", data="mnist")'
-    lines = []
-    if METHOD_KINDS[kind].with_data and kind not in ("peer", "control"):
-        more = " --rounds 100" if METHOD_KINDS[kind].in_rounds else ""
-        lines += [
-            ("On data of your choice", run + more),
-            ("The same in Python, as a frame", python),
-        ]
-    if METHOD_KINDS[kind].stage == "aggregate" and kind != "control":
-        own = f"fedrepro combine {name} client*.pt --labels counts.csv --out global.pt"
-        combine = f'made = fedrepro.combine(LocalModels.from_state_dicts(states), "{name}")'
-        lines += [("On models of your own", own), ("The same in Python", combine)]
-    return lines
-
-
 def docstring(text: str) -> str:
-    """A docstring as markdown: paragraphs stay, what is indented is code."""
+    """Write a docstring as markdown: paragraphs stay, indented blocks are code."""
     parts = []
     for block in text.split("\n\n"):
         if block.startswith("    "):
@@ -172,14 +193,8 @@ def docstring(text: str) -> str:
     return "\n\n".join(parts)
 
 
-def _option(param: Param) -> Sequence[str]:
-    default = "required" if param.required else render(param.default)
-    among = f": one of {', '.join(param.choices)}" if param.choices else ""
-    return param.name, default, param.arg.unit, param.arg.doc + among
-
-
 def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
-    """Label -> a row for each scenario of a leaderboard: where, accuracy in percent, score."""
+    """Return a row for each scenario of a leaderboard by label: place, accuracy in %, score."""
     rows: dict[str, list[Sequence[str]]] = {}
     for board in (board for paper in reports.papers for board in paper.boards):
         place = ["starts", "data", "case", "clients", "method"]
@@ -187,36 +202,11 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
         for row in board.scenarios.to_dict("records"):
             if row["case"] != ALL and row["metric"] in ("accuracy", "score"):
                 found.setdefault(tuple(row[key] for key in place), {})[row["metric"]] = row["mean"]
-        for (starts, data, case, clients, label), told in found.items():
+        for (starts, data, case, clients, label), means in found.items():
             where = f"{data}, {case}, {clients:g} clients"
-            accuracy, score = (told.get(name, float("nan")) for name in ("accuracy", "score"))
-            # adding zero leaves no minus before it
+            accuracy, score = (means.get(name, float("nan")) for name in ("accuracy", "score"))
+            # adding zero removes the sign of a zero
             texts = (f"{100 * accuracy:.1f}", f"{round(score, 2) + 0.0:.2f}".replace("-", "−"))
             known = ("–" if "nan" in text else text for text in texts)
             rows.setdefault(label, []).append((where, starts, *known))
     return rows
-
-
-def _of(
-    item: Component, labels: Mapping[str, str], scores: Mapping[str, list[Sequence[str]]]
-) -> list[Sequence[str]]:
-    """The rows of all labels under which a leaderboard has a method."""
-    own = [label for label, name in labels.items() if name == item.name and label in scores]
-    return [(*row, label) if len(own) > 1 else row for label in own for row in scores[label]]
-
-
-def _used(reports: Reports) -> dict[str, list[tuple[str, str]]]:
-    """Method -> the exhibits that show it: paper and name."""
-    by_method: dict[str, dict[tuple[str, str], None]] = {}
-    for paper in reports.papers:
-        for shown in paper.exhibits.values():
-            for method in shown.about["methods"]:
-                by_method.setdefault(method["name"], {})[paper.name, shown.name] = None
-    return {name: list(links) for name, links in by_method.items()}
-
-
-def _file(item: Component) -> str:
-    file = Path(item.file)
-    parts = file.parts
-    at = len(parts) - 1 - parts[::-1].index("fedrepro") if "fedrepro" in parts else 0
-    return Path("src", *parts[at:]).as_posix()

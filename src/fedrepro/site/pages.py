@@ -12,7 +12,7 @@ from fedrepro.numbers.about import same_bytes
 from fedrepro.site import boards
 from fedrepro.site.cells import judged, value
 from fedrepro.site.chooser import by_place, choices
-from fedrepro.site.claims import decided, interval, remarks
+from fedrepro.site.claims import drawing, interval, of_readings, remarks
 from fedrepro.site.costs import cost_table, costs_of, with_sent
 from fedrepro.site.reading import Paper, Reports, Shown, ShownBoard
 from fedrepro.site.verdicts import (
@@ -28,24 +28,11 @@ from fedrepro.site.verdicts import (
 from fedrepro.site.writing import marked, page
 from fedrepro.verdicts.counted import claim_counts, printed_counts, settled_counts
 
-SCALES = {
-    "tiny": "This is a check that everything runs, on two trials of small data; it is no result.",
-    "quick": "These are small data that ship with the software and few trials: what the pages look "
-    "like, not a judgement of the papers.",
-    "paper": "Figures and tables of papers on federated learning, computed again at the papers' "
-    "sizes. What is not run yet says so, and what comes out stands beside what they print.",
-}
-QUESTIONS = {  # of a leaderboard's classes
-    "one model": "One network shall predict, after one exchange",
-    "extra exchanges": "Clients can answer again",
-    "public data": "The server has images of others",
-    "several models": "All clients' networks may predict",
-}
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 
 
 def name_of(paper: str) -> str:
-    """What a paper is called on pages."""
+    """Return the name of a paper on pages."""
     return said_of(paper, "NAME") or paper
 
 
@@ -53,14 +40,20 @@ def name_of(paper: str) -> str:
 
 
 def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str, Any]]) -> str:
-    """The first page. answers: paper -> its finding; trees: captions of the menu with pages."""
+    """Write the first page.
+
+    Args:
+        reports: papers with their exhibits.
+        answers: paper -> its finding.
+        trees: captions of the menu with pages.
+    """
     shown = [
         (paper, board)
         for paper in reports.papers
         for board in paper.boards
         if not boards.superseded_by(board, paper.boards)
     ]
-    found = boards.answer(shown[0][1]) if shown else None
+    found = boards.answer(shown[0][1]) if shown else {}
     chosen = choices(shown[0][1]) if found else {}
     cards = [_card(paper, answers.get(paper.name, "")) for paper in reports.papers]
     papers = [card for card in cards if not card["paper"].boards]
@@ -69,10 +62,8 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
         "home.md",
         board=found,
         paper=shown[0][0].name if shown else "",
-        best=[[kind, *names] for kind, names in found.best] if found else [],
-        questions=QUESTIONS,
         listed=boards.listed,
-        papers_said=SCALES[reports.scale],
+        scale=reports.scale,
         notes=reports.stand_ins if reports.scale != "paper" else (),
         choices=chosen,
         by_place=by_place(chosen) if chosen else [],
@@ -101,7 +92,7 @@ def _card(paper: Paper, answer: str) -> dict[str, Any]:
 
 
 def _counts(card: Mapping[str, Any]) -> list[str]:
-    """A paper's row of the one table of counts."""
+    """Return a paper's row in the table of counts."""
     paper, counts = card["paper"], card["counts"]
     values, claims = of_values(paper.printed), of_claims(paper.claims)
     decided_so = [claims.get(word, 0) for word in ("holds", "refuted", "depends", "undecided")]
@@ -112,31 +103,31 @@ def _counts(card: Mapping[str, Any]) -> list[str]:
 
 
 def picture(paper: Paper) -> Shown | None:
-    """The figure that stands for a paper: the one chosen for it, or its first."""
+    """Return the figure that stands for a paper: the one chosen for it, or its first."""
     figures = [shown for shown in paper.exhibits.values() if not shown.is_table]
     chosen = paper.exhibits.get(said_of(paper.name, "PICTURE"))
     return chosen or (figures[0] if figures else None)
 
 
 def told_of(paper: Paper) -> list[str]:
-    """What the verdicts of a paper come to, in sentences of plain text."""
+    """Summarise the verdicts of a paper, in sentences of plain text."""
     return [*claim_counts(paper.claims)[:1], *printed_counts(list(paper.printed))[:2]]
 
 
 def sentences(text: str) -> list[str]:
-    """Its sentences: up to a full stop that a capital letter or the end follows."""
+    """Split a text at full stops that a capital letter or the end follows."""
     ends = r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?=(?:\*\*)?[A-Z0-9])"
     return re.split(ends, text.strip())
 
 
 def telling(text: str) -> str:
-    """The first sentence that has a number of the record, or the first."""
+    """Return the first sentence that has a number of the record, or the first."""
     found = sentences(text)
     return next((one for one in found if 'class="number"' in one), found[0])
 
 
 def inline(text: str) -> str:
-    """Markdown of a sentence as html: bold and code; links to numbers are html already."""
+    """Write the bold and code of a sentence as html; links to numbers are html already."""
     text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", text)
     return " ".join(re.sub(r"`([^`]+)`", r"<code>\1</code>", text).split())
 
@@ -152,11 +143,15 @@ def paper_page(
     links: Mapping[str, str] | None = None,
     guide: str = "",
 ) -> str:
-    """The page of a paper.
+    """Write the page of a paper.
 
-    answer: its finding. details: titles and paths of pages of findings. charts: keys of figures
-    that have one. links: of a leaderboard's methods -> where these are. guide: how a leaderboard
-    is decided.
+    Args:
+        paper: its exhibits, printed values and claims.
+        answer: its finding.
+        details: titles and paths of pages of findings.
+        charts: keys of figures that have a chart.
+        links: places of a leaderboard's methods by label.
+        guide: the page that says how a leaderboard is decided.
     """
     shown = picture(paper)
     return page(
@@ -188,40 +183,38 @@ def paper_page(
 
 
 def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
-    """A table of claims, each given as the rows of its checks; empty without any."""
+    """Write a table of claims, each given as the rows of its checks; empty without any."""
     shown = [
-        {"checks": checks, "decided": decided(checks), "remarks": remarks(checks[0])}
+        {
+            "checks": checks,
+            "decided": of_readings(checks) if checks[0]["check"] else {},
+            "remarks": remarks(checks[0]),
+        }
         for checks in sorted(claims, key=lambda checks: _natural(checks[0]["claim"]))
     ]
-    return page("claims.html", up="../", claims=shown, interval_text=interval) if shown else ""
+    given = {"interval_text": interval, "drawing": drawing, "known": CLAIMS}
+    return page("claims.html", up="../", claims=shown, **given) if shown else ""
 
 
 def board_part(
     shown: ShownBoard, links: Mapping[str, str], guide: str = "", later: str = ""
 ) -> str:
-    """The part of a page that has a leaderboard.
+    """Write the part of a page that has a leaderboard.
 
-    links, guide: as `paper_page` has them. later: what supersedes it, if there is such.
+    Args:
+        shown: the leaderboard.
+        links: places of its methods by label.
+        guide: the page that says how it is decided.
+        later: key of the leaderboard that supersedes it, or "".
     """
-    about, families = shown.about["board"], boards.families(shown)
-    lines = {
-        (family.starts, table.name): line.at
-        for family in families
-        for table in family.tables
-        for _, members in table.classes
-        for line in members
-        if line.method == about["line"]
-    }
     return page(
         "board.md",
         up="../",
         shown=shown,
-        about=about,
-        families=families,
-        line_at=lines,
+        about=shown.about["board"],
+        families=boards.families(shown),
         made_from=boards.made_from(shown.about),
         by_others="computed" in shown.table,
-        pictures=boards.PICTURES,
         computed=boards.COMPUTED,
         words=BOARD,
         methods=links,
@@ -231,7 +224,7 @@ def board_part(
 
 
 def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[Shown]]]]]:
-    """Figures and tables by the paper's sections, then what was added here."""
+    """Group figures and tables by the paper's sections, followed by our own."""
     of_paper: dict[str, list[Shown]] = {}
     ours: list[Shown] = []
     for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
@@ -250,12 +243,11 @@ def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[Shown]]]]]:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Names in the order of their numbers: table-2 before table-11."""
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
 
 
 def in_words(name: str) -> str:
-    """An exhibit's name as people write it: Figure 2a; Table 1, iid 10; Equal size."""
+    """Write an exhibit's name as people do: Figure 2a; Table 1, iid 10; Equal size."""
     found = NUMBERED.fullmatch(name)
     if not found:
         return name.replace("-", " ").capitalize()
@@ -264,27 +256,19 @@ def in_words(name: str) -> str:
 
 
 def _exhibit(paper: Paper, shown: Shown, charts: frozenset[str]) -> Any:
-    costs = costs_of(shown.about, shown.numbers, shown.seconds)
-    numbers = None
+    costs, numbers = costs_of(shown.about, shown.numbers, shown.seconds), None
     if shown.is_table:
         numbers = with_sent(shown.table(paper.printed_of(shown.name)), shown.about, costs[1])
     text = page(
-        "exhibit.html",
-        up="../",
-        paper=paper,
-        shown=shown,
-        in_words=in_words(shown.name),
-        numbers=numbers,
-        judged=judged,
-        costs=cost_table(*costs),
-        with_chart=shown.key in charts,
+        "exhibit.html", up="../", paper=paper, shown=shown, in_words=in_words(shown.name),
+        numbers=numbers, judged=judged, costs=cost_table(*costs), with_chart=shown.key in charts,
         parts=paper.parts.get(shown.name, ()),
-    )
+    )  # fmt: skip
     return marked(text)
 
 
 def numbers_page(paper: Paper) -> str:
-    """Every printed value of a paper in one table, and how each exhibit was made."""
+    """Write the page with every printed value of a paper, and the making of each exhibit."""
     exhibits = sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name))
     values = []
     for row in paper.printed:
@@ -301,7 +285,7 @@ def numbers_page(paper: Paper) -> str:
 
 
 def _origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """With which versions and on which machines an exhibit was computed and drawn."""
+    """List the versions and machines with which an exhibit was computed and drawn."""
     drawn = ("Drawn", about.get("drawn", about))
     rows = []
     for what, made in (*(("Computed", made) for made in about["computed"]), drawn):
@@ -316,7 +300,7 @@ def _origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def reproduce_page(reports: Reports, origin: str = "") -> str:
-    """Commands, core-hours and machines of every exhibit. origin: the page on origins."""
+    """Write the page of commands, core-hours and machines; `origin` is the page on origins."""
     rows, whole = [], 0.0
     for paper in reports.papers:
         for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
@@ -341,10 +325,10 @@ def _machines(shown: Shown) -> str:
 
 
 def drawings_page(reports: Reports) -> str:
-    """Who holds what and who hears whom, as the exhibits of this scale have it in trial one."""
+    """Write the page of partitions and graphs that the exhibits of this scale use in trial one."""
     return page("drawings.md", drawn=[*reports.maps, *reports.graphs])
 
 
 def glossary_page(guide: str = "", others: str = "") -> str:
-    """What every word of a verdict means. guide: on how claims are judged; others: other words."""
+    """Write the page of all verdicts, with links to the guides on claims and on other words."""
     return page("verdicts.md", words=glossary(), guide=guide, glossary=others)

@@ -1,7 +1,7 @@
-"""What the pages show, read from a folder of reports: exhibits, printed values, claims.
+"""Exhibits, printed values and claims, read from a folder of reports for the pages.
 
 A folder of reports is reports/<scale> or reports/record/<scale>; nothing else is needed, so that
-the pages of the record and those of a scale that was just drawn are made alike.
+the record and a scale that was just drawn become pages in the same way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from fedrepro.core.packs import published_file
 from fedrepro.drawings.layout import (
     arrangement_of,
     cell_text,
-    drawing_of,
     held,
     meaning_of,
-    sizes_below,
     table_of,
 )
 from fedrepro.drawings.tables import TextTable
@@ -59,7 +57,7 @@ JUDGED_HERE = ("reproduced", *DIFFERENT, ONE, FEW, UNDECIDED, OPEN)
 
 @dataclass(frozen=True)
 class Shown:
-    """An exhibit: its json, its numbers, and what was printed beside it, as rows of text."""
+    """An exhibit: its json, its numbers, and the rows of its printed values as text."""
 
     key: str
     files: ExhibitFiles
@@ -76,7 +74,7 @@ class Shown:
 
     @property
     def csv(self) -> str:
-        """The ending of its numbers on the site: large ones are compressed."""
+        """Return the ending of its numbers on the site: large ones are compressed."""
         large = Path(f"{self.files.base}.csv").stat().st_size > LARGE
         return ".csv.gz" if large else ".csv"
 
@@ -86,13 +84,13 @@ class Shown:
 
     @property
     def alt(self) -> str:
-        """What the picture shows, for those who do not see it."""
+        """Describe the picture for those who do not see it."""
         labels = ", ".join(method["label"] for method in self.about["methods"])
         return f"{self.about['title']}. Lines for {labels}. The numbers are in the csv."
 
     @property
     def hours(self) -> float:
-        """Core-hours of all that it was computed from; not-a-number if they are not recorded."""
+        """Return the core-hours of all that it was computed from; nan if they are not recorded."""
         spent = self.files.run.get("cpu_seconds") or self.files.run.get("seconds")
         if not self.files.run:
             timings = timings_of(self.about)
@@ -102,28 +100,24 @@ class Shown:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Measured seconds of a trial, by setting; none of a record, which does not keep them."""
+        """Return measured seconds of a trial by setting; empty for a record, which lacks them."""
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
 
     def table(self, printed: Sequence[Row]) -> TextTable:
-        """The exhibit's own table, with these verdicts on what was printed."""
-        drawing = drawing_of(self.about)
-        size = self.about["settings"]["size"]
-        below = sizes_below(self.numbers, size) if drawing.get("sizes") else None
-        beside = _frame(printed) if printed else None
-        arranged = arrangement_of(self.about)
-        return table_of(self.about, self.numbers, arranged, below, beside, "")
+        """Return the exhibit's own table, with these verdicts on printed values."""
+        frame = _frame(printed) if printed else None
+        return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
 
     @property
     def held(self) -> str:
-        """Data and trials, each data set once."""
+        """Return data and trials, each data set once."""
         titles, dot, rest = held(self.about, self.numbers).partition(" · ")
         return ", ".join(dict.fromkeys(titles.split(", "))) + dot + rest
 
     @property
     def measured(self) -> str:
-        """What the numbers of a table are, with their unit."""
+        """Name the numbers of a table, with their unit."""
         meant = meaning_of(arrangement_of(self.about).metric)
         unit = ", in percent" if meant.unit.startswith("share") else ""
         spread = ", mean ± standard deviation over trials" if self.about["trials"] > 1 else ""
@@ -132,8 +126,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class ShownBoard:
-    """A leaderboard: its json, its table, measured seconds by how clients start and method, and
-    the numbers of each scenario."""
+    """A leaderboard: its json, table, measured seconds by start and method, and scenarios."""
 
     about: Mapping[str, Any]
     table: pd.DataFrame
@@ -149,8 +142,8 @@ class ShownBoard:
 class Paper:
     """A paper: its exhibits by name, every value that it printed, and its claims.
 
-    printed: rows of the exhibits that are there, and of those that are not run. boards: of what is
-    no paper and has leaderboards.
+    printed: rows of the exhibits that are there, and of those that are not run. boards: of our own
+    comparison, which has the form of a paper.
     """
 
     name: str
@@ -163,7 +156,7 @@ class Paper:
 
     @cached_property
     def notes(self) -> dict[str, list[str]]:
-        """What the paper leaves open, each sentence once, with the exhibits that it is of."""
+        """Return what the paper leaves open: each sentence once, with its exhibits."""
         notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):
@@ -172,7 +165,7 @@ class Paper:
 
     @property
     def stand_ins(self) -> list[str]:
-        """Sentences on data that stand in for the paper's."""
+        """Return sentences on data that stand in for the paper's."""
         sentences = (
             data["stand_in"] for shown in self.exhibits.values() for data in shown.about["data"]
         )
@@ -180,7 +173,7 @@ class Paper:
 
     @cached_property
     def parts(self) -> dict[str, list[str]]:
-        """Figure -> others that hold all of its numbers between them."""
+        """Map each figure to others that hold all of its numbers between them."""
         rows = {name: _rows(shown.numbers) for name, shown in self.exhibits.items()}
         parts: dict[str, list[str]] = {}
         for name, whole in rows.items():
@@ -196,7 +189,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """All papers of a folder. maps, graphs: drawings of partitions and graphs, if there are any."""
+    """All papers of a folder, with any drawings of partitions (`maps`) and of graphs."""
 
     scale: str
     papers: Sequence[Paper]
@@ -205,40 +198,38 @@ class Reports:
 
     @property
     def stand_ins(self) -> list[str]:
-        """Sentences on data that stand in for those of the papers."""
+        """Return sentences on data that stand in for those of the papers."""
         return list(dict.fromkeys(note for paper in self.papers for note in paper.stand_ins))
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
-    """The exhibits `keys` (paper/name) that lie in a folder, by paper.
+    """Read the exhibits `keys` (paper/name) of a folder, by paper.
 
-    Errors: FedreproError for files that are missing, damaged or of another scale.
+    Raises:
+        FedreproError: if files are missing, damaged or of another scale.
     """
     papers: dict[str, dict[str, Shown]] = {}
     for key in keys:
         shown = _shown(folder, key, scale)
         papers.setdefault(shown.about["paper"]["name"], {})[shown.name] = shown
     if not papers:
-        raise FedreproError(f"there is no exhibit in {folder}; make them first, or record them")
+        raise FedreproError(f"{folder} holds no exhibit; make some first, or record them")
     return Reports(scale, [_paper(folder, name, exhibits) for name, exhibits in papers.items()])
 
 
 def _shown(folder: Path, key: str, scale: str) -> Shown:
     files = open_exhibit(folder, key, scale)
-    files.read(".choice.csv")  # it is copied: here it is seen whether it is as it was written
-    shown = Shown(key, files, files.numbers)
-    if not shown.is_table:
-        return shown
-    text = files.read(".printed.csv").decode()
+    files.read(".choice.csv")  # it is copied, so its checksum is checked here
+    text, numbers = files.read(".printed.csv").decode() if files.is_table else "", files.numbers
     rows = [
-        {"exhibit": shown.name, **judged_again(row, shown.numbers)}
+        {"exhibit": key.partition("/")[2], **judged_again(row, numbers)}
         for row in csv.DictReader(io.StringIO(text, newline=""))
     ]
-    return Shown(key, files, shown.numbers, rows)
+    return Shown(key, files, numbers, rows)
 
 
 def _rows(numbers: pd.DataFrame) -> set[tuple[tuple[str, Any], ...]]:
-    """Each row as its columns that hold something, whatever case it is of."""
+    """Return each row as its columns that hold something, whatever its case."""
     columns = [name for name in numbers.columns if name != "case"]
     values = numbers[columns].itertuples(index=False, name=None)
     return {
@@ -264,7 +255,7 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, Shown]) -> Paper:
 
 
 def _board(drawn: Path) -> ShownBoard:
-    """The leaderboard of which this is a picture. Errors: FedreproError for a damaged file."""
+    """Read the leaderboard of this picture."""
     base = drawn.with_name(drawn.name.removesuffix(".groups.svg"))
     beside = f"{base}.json"
     about = read_json_of(beside, {"key": str, "files": dict, "board": dict})
@@ -276,12 +267,12 @@ def _board(drawn: Path) -> ShownBoard:
 
 
 def maps_of(folder: Path) -> list[dict[str, Any]]:
-    """What the drawings of partitions in `folder`, beside the exhibits, show."""
+    """Read the list of the drawings of partitions in `folder`."""
     return _drawings(folder, "maps.json", "partitions")
 
 
 def graphs_of(folder: Path) -> list[dict[str, Any]]:
-    """What the drawings of graphs in `folder`, beside the exhibits, show."""
+    """Read the list of the drawings of graphs in `folder`."""
     return _drawings(folder, "graphs.json", "graphs")
 
 
@@ -292,24 +283,16 @@ def _drawings(folder: Path, name: str, what: str) -> list[dict[str, Any]]:
 
 def _not_run(value: PrintedValue) -> dict[str, str]:
     absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "noise"), "")
-    notes = {"apart": value.apart, "set_up": value.set_up, "source": value.source}
-    return {
-        "exhibit": value.exhibit,
-        **value.cell,
-        "method": value.method,
-        "metric": value.metric,
-        "split": value.split,
-        "printed": f"{value.value:g}",
-        "printed_sd": "" if value.sd is None else f"{value.sd:g}",
-        **absent,
-        "verdict": "not run",
-        **notes,
-        "note": value.note,
-    }
+    sd = "" if value.sd is None else f"{value.sd:g}"
+    cell = {"exhibit": value.exhibit, **value.cell}
+    cell |= {key: getattr(value, key) for key in ("method", "metric", "split")}
+    notes = {key: getattr(value, key) for key in ("apart", "set_up", "source", "note")}
+    numbers = {"printed": f"{value.value:g}", "printed_sd": sd, **absent}
+    return {**cell, **numbers, "verdict": "not run", **notes}
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
-    """The claims of a claims.csv, each as the rows of its checks."""
+    """Group the rows of a claims.csv, one for each check, by claim."""
     by_claim: dict[str, list[dict[str, str]]] = {}
     for row in csv.DictReader(io.StringIO(text, newline="")):
         # records of an earlier form lack some columns
@@ -318,7 +301,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
-    """A row of a printed.csv with the mean and the verdict that the exhibit's numbers give.
+    """Return a row of a printed.csv with the mean and the verdict from the exhibit's numbers.
 
     The tolerance stays as it is written: it holds the errors of both means.
     """
@@ -326,7 +309,7 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
     if row["verdict"] not in JUDGED_HERE or not row["tolerance"]:
         return again
     matching = select(final(numbers), row["metric"], row["split"])
-    for key in (*list(row)[: list(row).index("mean")],):
+    for key in list(row)[: list(row).index("mean")]:
         if key in matching and key not in ("metric", "split"):
             text = matching[key].map(cell_text)
             matching = matching[text == cell_text(_number(row[key]))]
@@ -342,7 +325,7 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows of text as the table of a printed.csv, of which none is from elsewhere."""
+    """Return rows of text as the table of a printed.csv, without their exhibit."""
     out = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row if name != "exhibit"))
     writer = csv.DictWriter(out, names, extrasaction="ignore", restval="")

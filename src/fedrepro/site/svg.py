@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-# where places stand; the scale of a letter is none of them
+# attributes with places; the scale of a letter is not one
 PLACES = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)')
 LONG = re.compile(r"\d+\.\d{3,}")
 SPARE = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|<!DOCTYPE[^>]*>|<\?xml[^>]*>", re.DOTALL)
@@ -19,10 +19,10 @@ LETTER = re.compile(r'(<use href="[^"]*") transform="translate\(([-\d.]+) ([-\d.
 
 
 def lighter(svg: str) -> str:
-    """The same picture with a third of its bytes, to a hundredth of a point.
+    """Write the picture in a third of its bytes, to a hundredth of a point.
 
-    Left out are metadata, comments, names that nothing refers to, and spaces that say nothing;
-    other names are a letter and a number. A style that several elements have is a class.
+    It leaves out metadata, comments, names without a reference, and spaces that say nothing; other
+    names are a letter and a number. A style that several elements have is a class.
     """
     short = LINK.sub("href=", SPARE.sub("", svg))
     short = short if "xlink:" in short.replace(SPACE, "") else short.replace(SPACE, "")
@@ -39,7 +39,7 @@ def lighter(svg: str) -> str:
 
 
 def _classed(svg: str) -> str:
-    """Styles that stand twice or more, in the drawing's own sheet, if it has one."""
+    """Turn styles that occur twice or more into classes of the drawing's own sheet."""
     counts = Counter(STYLE.findall(svg))
     names = {style: f"s{n}" for n, style in enumerate(s for s in counts if counts[s] > 1)}
     before, sheet, after = svg.partition(SHEET)
@@ -57,6 +57,6 @@ def _rounded(match: re.Match[str]) -> str:
 
 
 def _placed(match: re.Match[str]) -> str:
-    """A letter by its place: what `translate` does in three times the bytes."""
+    """Place a letter by x and y, a third of the bytes of `translate`."""
     x, y = (f' {axis}="{value}"' for axis, value in zip("xy", match.groups()[1:], strict=True))
     return match[1] + x + (y if float(match[3]) else "")

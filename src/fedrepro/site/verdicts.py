@@ -1,7 +1,6 @@
 """Words on printed values, claims and methods, each with a sign and a colour, and counted.
 
-Colours are those of Okabe and Ito, which people of any colour vision tell apart; the sign says the
-same without colour.
+The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedrepro.verdicts.counted import standing
 from fedrepro.verdicts.published import AGAIN, ELSEWHERE
@@ -17,7 +17,7 @@ from fedrepro.verdicts.published import AGAIN, ELSEWHERE
 
 @dataclass(frozen=True)
 class Word:
-    """A verdict. colour: a class of site.css. told: what it means, in a sentence."""
+    """A verdict: its sign, a class of site.css, and its meaning in a sentence."""
 
     sign: str
     colour: str
@@ -70,16 +70,8 @@ BOARD = {
 UNKNOWN = Word("·", "grey", "")
 
 
-def word_of_claim(verdict: str) -> Word:
-    return CLAIMS.get(verdict, UNKNOWN)
-
-
-def word_of_value(verdict: str) -> Word:
-    return PRINTED.get(verdict, UNKNOWN)
-
-
 def counted(verdicts: Sequence[str], known: Mapping[str, Word]) -> dict[str, int]:
-    """Verdict -> how many, in the order of `known`."""
+    """Return the count of each verdict, in the order of `known`."""
     counts = Counter(verdicts)
     return {
         word: counts[word] for word in (*known, *sorted(set(counts) - set(known))) if counts[word]
@@ -87,16 +79,16 @@ def counted(verdicts: Sequence[str], known: Mapping[str, Word]) -> dict[str, int
 
 
 def of_values(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """How many printed quantities have each verdict.
+    """Count the printed quantities by verdict.
 
-    What is printed again counts once, and what is judged in another exhibit there.
+    A value that is printed twice counts once; one that another exhibit judges counts there.
     """
     once = [row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE))]
     return counted([verdict_of(row) for row in once], PRINTED)
 
 
 def verdict_of(row: Mapping[str, str]) -> str:
-    """Give the word of a printed value: why it is shown and not judged, or its verdict."""
+    """Return the word of a printed value: its verdict, or why it is shown and not judged."""
     apart = row.get("apart", "").partition(": ")[0]
     shown = standing(row)[1] or row["verdict"]
     return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
@@ -107,12 +99,12 @@ def of_claims(claims: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, int]:
 
 
 def slug(name: str) -> str:
-    """The anchor of a word in the glossary."""
+    """Return the anchor of a word in the glossary."""
     return name.replace(" ", "-")
 
 
 def glossary() -> list[tuple[str, Word, list[tuple[str, str]]]]:
-    """Every word with its sign, and what it means of numbers, of claims and of methods."""
+    """Return every word with its sign and its meaning for numbers, claims and methods."""
     kinds = {"a printed number": PRINTED, "a claim": CLAIMS, "a method on the leaderboard": BOARD}
     words = dict.fromkeys(word for known in kinds.values() for word in known)
     return [
@@ -122,19 +114,14 @@ def glossary() -> list[tuple[str, Word, list[tuple[str, str]]]]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Dots:
-    """Ours over print of each value, a row an exhibit: (name, height, [(x, text, colour)])."""
+def beside(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Place the ratio of ours to print of every value that has both, for papers without a figure.
 
-    high: float
-    ticks: list[tuple[float, str]]
-    rows: list[tuple[str, float, list[tuple[float, str, str]]]]
+    The axis is logarithmic from a quarter to four times; unreached values stand at its end.
 
-
-def beside(rows: Sequence[Mapping[str, str]]) -> Dots | None:
-    """Ours over print of every value that has both: for papers without a figure.
-
-    The axis is a logarithm from a quarter to four times; what was not reached stands at its end.
+    Returns:
+        `high`, `ticks` and `rows` of the drawing, a row an exhibit: (name, height, [(x, text,
+        colour)]); {} without a value.
     """
     left, reach, step = 142.0, 268.0, 26.0
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
@@ -147,10 +134,10 @@ def beside(rows: Sequence[Mapping[str, str]]) -> Dots | None:
         if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
             share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
             text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
-            dot = (x(share), f"{row['exhibit']}: {text}, {word}", word_of_value(word).colour)
+            colour = PRINTED.get(word, UNKNOWN).colour
+            dot = (x(share), f"{row['exhibit']}: {text}, {word}", colour)
             by_exhibit.setdefault(row["exhibit"], []).append(dot)
-    if not by_exhibit:
-        return None
     ticks = ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
     lines = [(name, 14 + step * at, dots) for at, (name, dots) in enumerate(by_exhibit.items())]
-    return Dots(step * len(lines) + 40, [(x(share), label) for share, label in ticks], lines)
+    drawn = {"ticks": [(x(share), label) for share, label in ticks], "rows": lines}
+    return {"high": step * len(lines) + 40, **drawn} if lines else {}

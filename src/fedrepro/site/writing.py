@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.drawings.tables import environment, html_text
-from fedrepro.site.verdicts import UNKNOWN, slug, word_of_claim
+from fedrepro.site.verdicts import UNKNOWN, slug
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 @cache
 def _templates() -> Environment:
     made = environment(html_text, "fedrepro.site", "fedrepro.drawings")
-    made.globals |= {"slug": slug, "unknown": UNKNOWN, "word_of_claim": word_of_claim}
+    made.globals |= {"slug": slug, "unknown": UNKNOWN}
     return made
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """A page, or a part of one. up: from its folder to the site's first one; given: its data."""
+    """Render a page, or a part of one; `up` leads from its folder to the root of the site."""
     return _templates().get_template(template).render(up=up, **given)
 
 
 def marked(text: str) -> Markup:
-    """Text that is markdown, or html, already."""
+    """Mark text as markdown, or html, that needs no escape."""
     from markupsafe import Markup
 
     return Markup(text)

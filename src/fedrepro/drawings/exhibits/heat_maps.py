@@ -49,7 +49,7 @@ TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
 
 
 def shades_of(size: Size) -> tuple[Shade, Shade]:
-    """Training accuracy, and a size."""
+    """Return training accuracy and the size as shades."""
     form = "{:.0f}" if size.factor == 1 else "{:.2g}"
     return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
 
@@ -115,7 +115,11 @@ class HeatMaps(Figured):
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[Measure, pd.DataFrame]:
-    """The method whose settings are shown, and its rows."""
+    """Return the method whose settings are shown, and its rows.
+
+    Raises:
+        FedreproError: if several methods, or none, show their settings.
+    """
     measures = [measure for measure in exhibit.measures if measure.show]
     if len(measures) != 1:
         raise FedreproError(
@@ -127,7 +131,11 @@ def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[Measure, pd.DataFra
 
 
 def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]:
-    """A map for each pair of columns with several values."""
+    """Return a map for each pair of columns with several values.
+
+    Raises:
+        FedreproError: if fewer than two columns vary.
+    """
     several = [key for key in (*exhibit.swept, *measure.show) if rows[key].nunique() > 1]
     if len(several) < 2:
         raise FedreproError(f"{exhibit.key} is drawn as maps, but fewer than two parameters vary")
@@ -144,7 +152,11 @@ def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]
 
 
 def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean") -> pd.DataFrame:
-    """The means of a map, or what else: a row per value upwards, a column per value across."""
+    """Return the values of a map, a row per value upwards, a column per value across.
+
+    Raises:
+        FedreproError: if the metric was not measured.
+    """
     cells = select(rows, shade.metric, shade.split)
     if cells.empty:
         raise FedreproError(
@@ -157,7 +169,7 @@ def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean"
 
 
 def _range(rows: pd.DataFrame, shade: Shade, maps: Sequence[Map]) -> tuple[float, float]:
-    """One colour scale for all maps of a metric; at least a point wide, or noise looks strong."""
+    """Choose one colour scale for all maps of a metric, a point wide at least against noise."""
     tables = [table_of(rows, shade, panel).to_numpy(float) for panel in maps]
     low = min(float(table.min()) for table in tables)
     high = max(float(table.max()) for table in tables)
@@ -193,7 +205,7 @@ def _draw(
 
 
 def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
-    """A value at each row and column, and what they are of."""
+    """Write the value of each row and column, and the names of both parameters."""
     axes.grid(False)
     axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
     axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
@@ -203,7 +215,7 @@ def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
 
 
 def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
-    """The numbers of a table by row and column."""
+    """List the numbers of a table with their row and column."""
     values = table.to_numpy(float)
     return [
         ((r, c), float(values[r, c]))

@@ -7,9 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
     SOFT,
     Line,
     along,
@@ -18,16 +16,15 @@ from fedrepro.drawings.canvas import (
     draw_lines,
     grid_of,
     halo,
-    handles_of,
     headings,
     legend,
-    legend_rows,
     line_of,
     new_figure,
     of_case,
     percent,
     rounded,
     select,
+    sheet,
     size_lines,
 )
 from fedrepro.drawings.draw import Along, Figured
@@ -75,10 +72,11 @@ class Sizes(Along):
         drawn = new_figure(SIZE_HEIGHT)
         margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
         ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
-        stack = exhibit.measures[-1].label
+        stack, size = exhibit.measures[-1].label, exhibit.size  # all models side by side
         look: dict[str, Look] = {}
         spare = iter(CASES)
-        for case, lines in lines_of_cases(exhibit, numbers).items():
+        for case in cases(numbers) or [""]:
+            lines = size_lines(exhibit, of_case(numbers, case) if case else numbers)
             whole = lines.pop(stack)
             for label, line in lines.items():
                 name = ", ".join(filter(None, (label, case)))
@@ -87,28 +85,19 @@ class Sizes(Along):
                 draw_lines(share, {name: _share(line, whole)}, look, banded=[name])
             look[stack] = look.pop(stack, REFERENCES["concatenation"])
             draw_lines(units, {stack: whole}, look, banded=[])
-        _finish(units, share, look[stack], exhibit.size)
+        units.set_title(f"a  {size.title}, global model", loc="left")
+        share.set_title(f"b  Share of all clients' {size.words} (%)", loc="left")
+        units.set_ylim(bottom=0)
+        share.set_ylim(0, 1.04)
+        plain = look[stack]
+        share.axhline(1.0, color=plain.colour, linestyle=plain.dash, linewidth=plain.width)
+        percent(share)
         for axes in (units, share):
             along(axes, exhibit, numbers, self.x_label)
         handles = [Line2D([], [], label=name, **style.line) for name, style in look.items()]
         legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
         headings(drawn, exhibit)
         return drawn
-
-
-def _finish(units: Axes, share: Axes, stacked: Look, size: Size) -> None:
-    units.set_title(f"a  {size.title}, global model", loc="left")
-    share.set_title(f"b  Share of all clients' {size.words} (%)", loc="left")
-    units.set_ylim(bottom=0)
-    share.set_ylim(0, 1.04)
-    share.axhline(1.0, color=stacked.colour, linestyle=stacked.dash, linewidth=stacked.width)
-    percent(share)
-
-
-def lines_of_cases(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
-    """case -> label -> size. The last method of the exhibit is all models side by side."""
-    parts = {case: of_case(numbers, case) for case in cases(numbers)} or {"": numbers}
-    return {case: size_lines(exhibit, rows) for case, rows in parts.items()}
 
 
 def _share(line: Line, whole: Line) -> Line:
@@ -134,13 +123,11 @@ class AccuracyAgainstSize(Figured):
             yield from numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look = looks(exhibit.measures)
+        look, axis = looks(exhibit.measures), axis_of(exhibit)
         shown = cases(numbers) or [""]
-        axis = axis_of(exhibit)
         values = list(dict.fromkeys(numbers[axis.key]))
-        rows = legend_rows([measure.label for measure in exhibit.measures])
-        drawn = new_figure(0.72 + len(shown) * (PANEL + 0.45) + 0.5 + LEGEND_ROW * rows)
-        margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.62 + LEGEND_ROW * rows}
+        drawn, added = sheet(exhibit, look, 1.52 + len(shown) * (PANEL + 0.45), 0.06)
+        margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92 + added}
         grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
         for row, case in zip(grid, shown, strict=True):
             selected = of_case(numbers, case) if case else numbers
@@ -157,8 +144,6 @@ class AccuracyAgainstSize(Figured):
         whose = " of the global model" if len(values) <= WIDE_PANELS else ""
         for axes in grid[-1]:
             axes.set_xlabel(exhibit.size.title.lower() + whose)
-        legend(drawn, handles_of(exhibit.measures, look), 0.06, rows)
-        headings(drawn, exhibit)
         return drawn
 
 
@@ -166,7 +151,7 @@ CORNERS = ((1, 0), (0, 0), (0, 1))  # lower right, lower left, upper left
 
 
 def _crossings(axes: Axes, corner: tuple[int, int], drawn: Sequence[Line], rows: int) -> int:
-    """How many places of the lines lie where so many rows of text would stand in a corner."""
+    """Count the points of lines that lie where `rows` rows of text would stand in a corner."""
     width, height = 0.5, 0.08 * rows + 0.02
     places = [
         (line.x[at] ** (1 - part) * line.x[at + 1] ** part, low + part * (high - low))
@@ -187,7 +172,7 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """label -> settings in order, with size and test accuracy of each that was not left out."""
+    """Return, by label, settings in order with the size and test accuracy of each."""
     rows = final(numbers)
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:
@@ -241,7 +226,7 @@ def _draw_paths(
 
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
-    """A line with a gap at each size that it lacks, so that nothing seems to be known there."""
+    """Insert a gap at each size that a line lacks, so that nothing seems to be known there."""
     at = {x: place for place, x in enumerate(line.x)}
     mean, sd = (
         [values[at[size]] if size in at else math.nan for size in sizes]
@@ -251,7 +236,7 @@ def broken(line: Line, sizes: Sequence[float]) -> Line:
 
 
 def _beside(axes: Axes, place: int) -> Transform:
-    """To the left of where a point lies: several that have one size would hide each other."""
+    """Shift marks to the left of their points: several of one size would hide each other."""
     from matplotlib.transforms import ScaledTranslation
 
     inches = -BESIDE * place / 72
@@ -259,7 +244,7 @@ def _beside(axes: Axes, place: int) -> Transform:
 
 
 def _name_sizes(axes: Axes, sizes: Sequence[float]) -> None:
-    """Ticks at the sizes that were asked for, or else at round numbers."""
+    """Set ticks at the sizes that were asked for, or else at round numbers."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     low, high = axes.get_xlim()
@@ -271,7 +256,7 @@ def _name_sizes(axes: Axes, sizes: Sequence[float]) -> None:
 
 
 def _name_values(axes: Axes, values: list[float], line: Line) -> None:
-    """Settings written beside their points: both ends, and what lies well apart from others."""
+    """Write settings next to their points: both ends, and those well apart from others."""
     low, high = axes.get_ylim()
     named: list[float] = []
     for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
@@ -294,7 +279,7 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Sequence[Line]) -> None:
-    """Methods below the frame, with their accuracy in percent, in the corner with fewest lines."""
+    """Write methods below the frame, with their accuracy, in the corner with the fewest lines."""
     across, up = min(CORNERS, key=lambda corner: _crossings(axes, corner, drawn, len(lost)))
     for row, (label, mean) in enumerate(lost.items()):
         away = 3 + 8 * (len(lost) - 1 - row if up else row)

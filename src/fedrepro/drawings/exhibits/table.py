@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @drawing(TABLE)
 class TableDrawing(Drawing):
-    """Numbers in rows and columns, with what the paper printed beside them.
+    """Numbers in rows and columns, each with the value that the paper printed.
 
     `method`, `case`, swept and shown parameters go down or across, by their names.
     """
@@ -52,7 +52,7 @@ class TableDrawing(Drawing):
             yield from _timed(shown)
 
     def _arranged(self, shown: Planned) -> Iterator[str]:
-        """Everything that takes several values goes down or across, once."""
+        """Check that everything with several values goes down or across, once."""
         settings = [key for measure in shown.measures for key in measure.show]
         points = shown.points[0]
         known = dict.fromkeys(["method", *points, *settings])
@@ -76,8 +76,8 @@ class TableDrawing(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """The table, and a csv of what the paper printed beside ours."""
-        from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
+        """Write the table in all its forms, and a csv of the printed values with ours."""
+        from fedrepro.drawings.layout import arrangement_of, held, table_of
         from fedrepro.drawings.tables import html, latex, markdown
         from fedrepro.numbers.summary import csv_text, read_csv
         from fedrepro.verdicts.printed import printed_rows
@@ -86,17 +86,14 @@ class TableDrawing(Drawing):
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = read_published(published_file(exhibit.paper))
         printed = csv_text(printed_rows(exhibit, published, numbers, stand_ins))
-        below = sizes_below(numbers, exhibit.settings.size) if self.sizes else None
         caption = f"{exhibit.caption} {held(about, numbers)}."
-        arranged = arrangement_of(about)
-        table = table_of(about, numbers, arranged, below, read_csv(printed), caption)
+        table = table_of(about, numbers, arrangement_of(about), read_csv(printed), caption)
         texts = {".html": html(table), ".md": markdown(table), ".tex": latex(table)}
         texts[".printed.csv"] = printed
         return {suffix: text.encode() for suffix, text in texts.items()}
 
 
 def _timed(shown: Planned) -> Iterator[str]:
-    """Times are of single rounds, and of one setting each."""
     for measure in shown.measures:
         in_rounds = METHOD_KINDS[measure.spec.component.meta["kind"]].in_rounds
         if not in_rounds or len(measure.settings) > 1:

@@ -1,0 +1,396 @@
+"""Test accuracy, with close-ups: against a sweep, with sizes, against rounds and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fedrepro.drawings.canvas import (
+    LETTERS,
+    SOFT,
+    WIDTH,
+    Axis,
+    Line,
+    along,
+    axis_of,
+    cases,
+    close_up,
+    draw_lines,
+    grid_of,
+    line_of,
+    lines,
+    mark,
+    of_case,
+    percent,
+    rounded,
+    select,
+    sheet,
+    size_lines,
+)
+from fedrepro.drawings.draw import Along
+from fedrepro.drawings.style import Look, looks
+from fedrepro.drawings.words import wrapped
+from fedrepro.planning.drawing import (
+    PANELS,
+    ROUND,
+    Planned,
+    a_rival,
+    drawing,
+    final,
+    nothing_shown,
+    one_line_each,
+    one_scenario,
+)
+from fedrepro.planning.plan import Exhibit, Measure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS_HEIGHT = 4.7  # inches, with a legend of two rows
+COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 0.42}
+
+
+class WithCloseUp(Along):
+    """A whole range and a close-up: side by side for one scenario, one above the other for cases.
+
+    `height` is that of a figure of one scenario, in inches, with a legend of two rows.
+    """
+
+    height: ClassVar[float]
+    sides: ClassVar[Mapping[str, float]]
+
+    def draw_pair(
+        self,
+        exhibit: Exhibit,
+        numbers: pd.DataFrame,
+        look: Mapping[str, Look],
+        whole: Axes,
+        close: Axes,
+    ) -> None:
+        """Draw the whole range and the close-up of one scenario."""
+        raise NotImplementedError
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        look, shown = looks(exhibit.measures), cases(numbers)
+        drawn, added = sheet(exhibit, look, COLUMNS_HEIGHT if shown else self.height)
+        if not shown:
+            ((whole, close),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **self.sides)
+            self.draw_pair(exhibit, numbers, look, whole, close)
+            title_pair(whole, close)
+            return drawn
+        upper, lower = grid_of(drawn, 2, len(shown), bottom=0.95 + added, **COLUMNS)
+        for letter, case, whole, close in zip(LETTERS, shown, upper, lower, strict=False):
+            self.draw_pair(exhibit, of_case(numbers, case), look, whole, close)
+            whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
+            whole.set_xlabel("")
+            close.set_title("close-up", loc="left", fontsize=7)
+        for axes in (upper[0], lower[0]):
+            axes.set_ylabel("test accuracy (%)", labelpad=2)
+        return drawn
+
+
+def title_pair(whole: Axes, close: Axes) -> None:
+    """Write the titles of the pair of axes of a single scenario."""
+    whole.set_title("a  Test accuracy (%)", loc="left")
+    close.set_title("b  Test accuracy (%), close-up", loc="left")
+
+
+def draw_accuracies(
+    whole: Axes,
+    close: Axes,
+    exhibit: Exhibit,
+    accuracy: Mapping[str, Line],
+    look: Mapping[str, Look],
+    name: str = "b",
+) -> None:
+    """Draw lines along a sweep on both axes; `name` marks the close-up's range in the whole."""
+    low, high = close_up(exhibit, accuracy)
+    draw_lines(whole, accuracy, look, banded=set(accuracy))
+    # in the close-up a band whose line is mostly outside would only be in the way
+    inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
+    draw_lines(close, accuracy, look, banded=inside)
+    limit_pair(whole, close, (low, high), name)
+
+
+def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
+    """Set the ranges of both axes, in percent, and mark the close-up in the whole."""
+    for axes in (whole, close):
+        percent(axes)
+    whole.set_ylim(0, 1)
+    close.set_ylim(*limits)
+    mark(whole, *limits, name)
+
+
+@drawing("accuracy-close-up")
+class AccuracyCloseUp(WithCloseUp):
+    """Test accuracy against the sweep on the left, a close-up of the best on the right."""
+
+    height: ClassVar[float] = 3.1
+    sides: ClassVar[Mapping[str, float]] = {"left": 0.48, "right": 0.12, "top": 0.66, "across": 0.5}
+    marked: ClassVar[str] = "b"
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        yield from one_scenario(shown)
+
+    def draw_pair(
+        self,
+        exhibit: Exhibit,
+        numbers: pd.DataFrame,
+        look: Mapping[str, Look],
+        whole: Axes,
+        close: Axes,
+    ) -> None:
+        accuracy = lines(exhibit, numbers, "accuracy", "test")
+        draw_accuracies(whole, close, exhibit, accuracy, look, self.marked)
+        for axes in (whole, close):
+            along(axes, exhibit, numbers, self.x_label)
+
+
+@drawing("accuracy-panels")
+class AccuracyPanels(AccuracyCloseUp):
+    """Test accuracy against the sweep, and below it a close-up; a column of both for each case."""
+
+    shows_pairs: ClassVar[bool] = True
+    marked: ClassVar[str] = ""
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if not 1 <= shown.cases <= PANELS:
+            yield f"it has a panel for each of its cases, 1 to {PANELS} of them, not {shown.cases}"
+        yield from one_line_each(shown)
+
+
+HEIGHT = 3.5  # inches, with a legend of two rows
+SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
+NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
+NOTE = 7  # points
+Group = tuple[list[Measure], Line]
+
+
+@drawing("accuracy-and-size")
+class AccuracyAndSize(Along):
+    """Test accuracy (whole range, and a close-up of the best) and size against the sweep."""
+
+    shows_pairs: ClassVar[bool] = True
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        yield from one_scenario(shown)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        look, axis = looks(exhibit.measures), axis_of(exhibit)
+        groups = groups_of(exhibit, numbers)
+        note = wrapped(shared_lines(groups, axis), NOTE, WIDTH - 0.2)
+        more = NOTE_ROW * max(0, len(note) - 1)
+        drawn, added = sheet(exhibit, look, HEIGHT + more, 0.175 + more)
+        ((whole, close, size),) = grid_of(drawn, 1, 3, bottom=1.0675 + added + more, **SIDES)
+        draw_accuracies(whole, close, exhibit, lines(exhibit, numbers, "accuracy", "test"), look)
+        title_pair(whole, close)
+        _draw_sizes(size, groups, axis, look)
+        size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
+        for axes in (whole, close, size):
+            along(axes, exhibit, numbers, self.x_label)
+        foot = (0.105 + more / 2) / drawn.get_figheight()
+        middle: dict[str, Any] = {"ha": "center", "va": "center"}
+        drawn.text(0.5, foot, "\n".join(note), fontsize=NOTE, color=SOFT, **middle)
+        return drawn
+
+
+def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
+    """Group methods that are equally large everywhere, with the line of their size.
+
+    A method that matches units keeps its own line: that its size equals another's is a result.
+    References come first in their group, since they are bounds. A size of zero has no line.
+    """
+    matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
+    sizes = size_lines(exhibit, numbers)
+    groups: list[Group] = []
+    for measure in sorted(exhibit.measures, key=lambda m: not m.reference):
+        line = sizes.get(measure.label)
+        if line is None or not any(line.mean):
+            continue
+        same = [g for g in groups if g[1] == line and g[0][0].label not in matching]
+        if same and measure.label not in matching:
+            same[0][0].append(measure)
+        else:
+            groups.append(([measure], line))
+    return groups
+
+
+def shared_lines(groups: Sequence[Group], axis: Axis) -> str:
+    """Write the sentence that says which methods share a line; empty if none do."""
+    parts = [
+        f"{size_name(line, axis)}: {', '.join(m.label for m in members)}"
+        for members, line in groups
+        if len(members) > 1
+    ]
+    return f"Shared lines in c. {'; '.join(parts)}." if parts else ""
+
+
+def _draw_sizes(axes: Axes, groups: Sequence[Group], axis: Axis, look: Mapping[str, Look]) -> None:
+    for members, line in groups:
+        draw_lines(axes, {members[0].label: line}, look, banded=[members[0].label])
+        if len(members) > 1:
+            axes.annotate(
+                size_name(line, axis),
+                (1.0, line.mean[-1]),
+                (3, 0),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+            )
+    axes.set_ylim(bottom=0)
+
+
+def size_name(line: Line, axis: Axis) -> str:
+    """Write a shared size: `500`, or `50·J` where it grows with the clients."""
+    if len(set(line.mean)) == 1:
+        return f"{line.mean[0]:g}"
+    if not all(line.x):
+        return "same"
+    ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)}
+    return f"{ratios.pop():g}·{axis.symbol}" if len(ratios) == 1 else "same"
+
+
+MARKERS = 10
+MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
+EARLY, SEEN = 0.05, 5  # measured rounds in the first part of a run that make the axis logarithmic
+NEAR = 0.2  # a method that ends further below the best is left out of the close-up
+SENT = ("bytes_up", "bytes_down")
+FAR = 30  # times as many bytes from which on their axis is logarithmic
+
+
+@drawing("accuracy-against-rounds")
+class AccuracyAgainstRounds(WithCloseUp):
+    """Test accuracy as rounds, or steps of a stream, go by, and a close-up of it.
+
+    A method without rounds is a level line across both. Side by side for one scenario, for cases
+    one above the other in a column each. The axis of thousands of rounds is logarithmic, because
+    all that happens early would be one stroke; it is linear where few early rounds were measured.
+    """
+
+    height: ClassVar[float] = 3.3
+    sides: ClassVar[Mapping[str, float]] = {"left": 0.45, "right": 0.3, "top": 0.72, "across": 0.55}
+    by_rounds: ClassVar[bool] = True
+    shows_pairs: ClassVar[bool] = True
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if shown.cases > PANELS:
+            yield f"it has a panel for each of its cases, at most {PANELS}, not {shown.cases}"
+        if len(shown.points) > max(1, shown.cases):
+            yield "it is drawn against rounds, so its sweep has one value"
+        yield from nothing_shown(shown)
+        yield from a_rival(shown)
+
+    def draw_pair(
+        self,
+        exhibit: Exhibit,
+        numbers: pd.DataFrame,
+        look: Mapping[str, Look],
+        whole: Axes,
+        close: Axes,
+    ) -> None:
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        accuracy = round_lines(exhibit, numbers)
+        first = min(min(line.x) for line in accuracy.values())
+        last = max(max(line.x) for line in accuracy.values())
+        measured = max((line.x for line in accuracy.values()), key=len)
+        early = last >= MANY and sum(x <= EARLY * last for x in measured) >= SEEN
+        for axes in (whole, close):
+            draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
+            axes.set_xlabel(self.x_label or "communication rounds")
+            if early:
+                axes.set_xscale("log")
+                axes.set_xlim(first / 1.15, last * 1.15)
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            else:
+                axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
+                axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
+        limit_pair(whole, close, ends(exhibit, accuracy))
+
+
+@drawing("accuracy-and-bytes")
+class AccuracyAndBytes(Along):
+    """Test accuracy as rounds go by, and against the bytes that clients and server sent until then.
+
+    A method without rounds is a level line on the left and a point on the right.
+    """
+
+    by_rounds: ClassVar[bool] = True
+    of_rounds: ClassVar[tuple[str, ...]] = SENT
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if shown.cases or len(shown.points) > 1:
+            yield "it shows one scenario: draw cases as accuracy-against-rounds, a sweep otherwise"
+        yield from nothing_shown(shown)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.ticker import FuncFormatter
+
+        look = looks(exhibit.measures)
+        drawn, added = sheet(exhibit, look, AccuracyAgainstRounds.height)
+        sides = AccuracyAgainstRounds.sides
+        ((left, right),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **sides)
+        by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
+        ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
+        values = [value for value in ends if value == value]
+        for axes, curves in ((left, by_rounds), (right, by_bytes)):
+            draw_lines(axes, curves, look, banded=set(curves), markers=MARKERS)
+            percent(axes)
+            axes.set_ylim(*rounded(min(values, default=0.0), max(values, default=1.0)))
+        left.set_xlabel(self.x_label or "communication rounds")
+        left.set_title("a  Test accuracy (%)", loc="left")
+        right.set_xlabel("megabytes that clients and server sent")
+        right.set_title("b  Test accuracy (%) against bytes", loc="left")
+        most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
+        if most and max(most) >= FAR * min(most):
+            right.set_xscale("log")
+        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        return drawn
+
+
+def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """Return accuracy against the megabytes sent so far; a method without rounds is a point."""
+    lines: dict[str, Line] = {}
+    for measure in exhibit.measures:
+        rows = numbers[numbers["method"] == measure.label]
+        done = rows[rows[ROUND].notna()]
+        done = done if len(done) else rows
+        accuracy = select(done, "accuracy", "test")
+        sent = [select(done, metric, "")["mean"].tolist() for metric in SENT]
+        if len(accuracy) and all(len(one) == len(accuracy) for one in sent):
+            megabytes = [sum(both) / 1e6 for both in zip(*sent, strict=True)]
+            lines[measure.label] = line_of(accuracy, megabytes)
+    return lines
+
+
+def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """Return accuracy after each measured round; a method without rounds has two equal ends."""
+    rows = select(numbers, "accuracy", "test")
+    done = rows[rows[ROUND].notna()]
+    last = float(done[ROUND].max()) if len(done) else 1.0
+    lines: dict[str, Line] = {}
+    for measure in exhibit.measures:
+        curve = done[done["method"] == measure.label]
+        if len(curve):
+            lines[measure.label] = line_of(curve, curve[ROUND].astype(float).tolist())
+            continue
+        level = final(rows)
+        level = level[level["method"] == measure.label]
+        if len(level):
+            mean = float(level["mean"].iloc[0])
+            start = 1.0 if last >= MANY else 0.0
+            lines[measure.label] = Line([start, last], [mean, mean], [0.0, 0.0])
+    return lines
+
+
+def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
+    """Choose the range in which rivals end, from a little below the worst near the best."""
+    bounds = {measure.label for measure in exhibit.measures if measure.reference}
+    last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
+    best = max(last)
+    low = min(value for value in last if best - value <= NEAR)
+    high = max(max(line.mean) for line in accuracy.values())
+    return rounded(low - max(0.01, 0.1 * (high - low)), high)
