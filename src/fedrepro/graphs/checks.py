@@ -1,4 +1,4 @@
-"""What a matrix of weights must be for beliefs to settle, and the sentence for what it is not.
+"""Conditions on a matrix of weights under which beliefs settle, and errors for those it violates.
 
 W_ij > 0 means that node i hears node j. Nodes count from 0, as clients do.
 """
@@ -16,9 +16,15 @@ TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 
 
 def checked(rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int) -> np.ndarray:
-    """W, float64 (N, N), its rows summing to one: stochastic, strongly connected, aperiodic.
+    """Check that W is stochastic, strongly connected and aperiodic; return it as float64 (N, N).
 
-    who: what errors call it. Errors: FedreproError with the first thing that it is not.
+    Args:
+        rows: W, (N, N); the rows that are returned sum to one exactly.
+        who: Name of the graph in errors.
+        clients: N, the number of nodes that is needed.
+
+    Raises:
+        FedreproError: For the first condition that W violates.
     """
     weights = _square(rows, who)
     if len(weights) != clients:
@@ -59,7 +65,7 @@ def _require_stochastic(weights: np.ndarray, who: str) -> None:
 
 
 def _require_connected(weights: np.ndarray, who: str) -> None:
-    """From node 0 to every other one, and back."""
+    """Require paths from node 0 to every other node, and back."""
     hears = weights > 0
     for reached, phrase in (
         (steps_from(hears.T, 0) >= 0, "nothing of node 0 reaches node {}"),
@@ -82,9 +88,9 @@ def _require_aperiodic(weights: np.ndarray, who: str) -> None:
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
-    """The least number of steps to each node, int64 (N,), -1 if there is no way.
+    """Count the fewest steps from `start` to each node: int64 (N,), -1 for unreachable nodes.
 
-    edges[i, j]: whether a step leads from i to j, bool (N, N).
+    edges[i, j], bool (N, N), says whether a step leads from i to j.
     """
     distances = np.full(len(edges), -1, np.int64)
     front, steps = np.zeros(len(edges), bool), 0
@@ -97,10 +103,10 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 
 def period(weights: np.ndarray) -> int:
-    """The greatest common divisor of the lengths of all cycles of a strongly connected W.
+    """Return the greatest common divisor of the lengths of all cycles of a strongly connected W.
 
-    By steps from node 0: gcd over edges of (steps to i) + 1 - (steps to j). Source: Denardo,
-    Periods of connected networks and powers of nonnegative matrices, 1977.
+    It is the gcd over edges of (steps to i) + 1 - (steps to j), by steps from node 0. Source:
+    Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)

@@ -2,7 +2,7 @@
 
 Each client's assignment is a linear assignment problem over the rewards of equation (9), solved
 exactly given all other clients. A client is removed, assigned again and put back, client after
-client, for a number of passes. What each step maximises is the sum of its own rewards; the joint
+client, for a number of passes. Each step maximises the sum of its own rewards; the joint
 objective of the paper need not rise, because "with this client as the last customer" is not a
 conditional of one joint law over labelled atoms.
 """
@@ -21,10 +21,13 @@ from fedrepro.matching.sums import Atoms, MatchedLayer, Past, RunningSums, atoms
 
 @dataclass(frozen=True)
 class Rule:
-    """How readily atoms are joined and made.
+    """Parameters of joining and making atoms.
 
-    gamma0: mass of the Beta process. popularity: factor on log(m / (J - m)). count_cap: the
-    largest m used there. width_cap: atoms beyond which a client may add only one at a time.
+    Attributes:
+        gamma0: Mass of the Beta process.
+        popularity: Factor on log(m / (J - m)).
+        count_cap: The largest m used there.
+        width_cap: Atoms beyond which a client may add only one at a time.
     """
 
     gamma0: float = 1.0
@@ -35,9 +38,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """assignments[j]: int64 (L_j,), the atom of each unit; counts: int64 (atoms,), members.
+    """A matching of one layer: assignments[j], int64 (L_j,), is the atom of each unit.
 
-    In a stream the counts are of all steps so far.
+    `counts` are int64 (atoms,), members, in a stream those of all steps.
     """
 
     assignments: tuple[Ints, ...]
@@ -46,16 +49,17 @@ class Matching:
 
 
 def match(layer: MatchedLayer, rule: Rule, visits: Ints) -> Matching:
-    """Match the units of one layer. visits: (passes, J), the order of the clients in each pass.
+    """Match the units of one layer; `visits`, (passes, J), are the clients' order in each pass.
 
-    Raises FedreproError for values that are not finite, for rows of `visits` that are not
-    permutations, and where the width cap leaves a client without room.
+    Raises:
+        FedreproError: For values that are not finite, for rows of `visits` that are not
+            permutations, and where the width cap leaves a client without room.
     """
     return _matched(layer, _Crowd(rule, layer.clients), no_past(layer), rule.width_cap, visits)
 
 
 def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
-    """Match the units that one step of a stream brought, 1 being the first step.
+    """Match the units of one step of a stream, 1 being the first step.
 
     The atoms of the past stay the first ones, in their order. Popularity is by a client's own
     past (supplement equation (11)), so the cap on counts does not apply. Raises as `match` does.
@@ -83,7 +87,7 @@ def _matched(
 
 
 def worth_a_look(rewards: Array, new: int) -> Ints:
-    """The columns that can be part of a best assignment, in order; the last `new` are new atoms.
+    """Return the columns that can be part of a best assignment; the last `new` are new atoms.
 
     Where there are as many new atoms as units, one of them is left for any unit, at no less than
     the last one's reward. So an atom that is worth less than that to every unit stays empty.
@@ -97,13 +101,13 @@ def worth_a_look(rewards: Array, new: int) -> Ints:
 
 
 class _Terms(Protocol):
-    """The part of the rewards that does not depend on the weights."""
+    """Terms of the rewards that do not depend on the weights."""
 
     def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """What joining each of these slots is worth: (slots,)."""
+        """Return the reward of joining each of these slots: (slots,)."""
 
     def new(self, columns: int) -> Array:
-        """What the first, second, ... new atom is worth: (columns,)."""
+        """Return the reward of the first, second, ... new atom: (columns,)."""
 
 
 class _Crowd:
@@ -135,7 +139,7 @@ class _Habits:
 
 
 def best_columns(rewards: Array) -> Ints:
-    """The column of each row in an assignment with the largest sum of rewards.
+    """Return the column of each row in an assignment with the largest sum of rewards.
 
     Equal units must tie exactly for the choice between them to depend on their position alone;
     but a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a
@@ -157,7 +161,7 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """Who sits where: slots of all units, members per slot, and the order of the atoms."""
+    """Seating of the units: slots of all units, members per slot, and the order of the atoms."""
 
     def __init__(self, layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int) -> None:
         self.layer = layer
@@ -172,7 +176,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat_first(self, client: int) -> None:
-        """Every unit of the first client becomes an atom."""
+        """Make every unit of the first client an atom."""
         new = np.ones(self.layer.widths[client], bool)
         slots = np.arange(len(new))
         self._join(client, slots, new)
@@ -193,8 +197,8 @@ class _Table:
     def visit(self, client: int) -> None:
         """Remove the client, delete the atoms it leaves empty, and assign it again.
 
-        Where no other client has moved since its last visit its rewards are what they were, so
-        it returns to where it sat; only the order of the atoms changes.
+        If no other client has moved since its last visit its rewards are unchanged, so
+        it returns to its slots; only the order of the atoms changes.
         """
         old_slots = self.slots[client]
         alone = self._leave(client)
@@ -213,7 +217,7 @@ class _Table:
         self.settled[client] = True
 
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Assignments by client and members per atom, slots renumbered to the order of atoms."""
+        """Return assignments by client and members per atom, slots renumbered in atoms' order."""
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
@@ -225,7 +229,7 @@ class _Table:
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Take the client's units out; says which of them leave an empty atom behind.
+        """Take the client's units out; return which of them leave an empty atom.
 
         Empty atoms are known by their integer count, never by what subtraction leaves.
         """
@@ -236,7 +240,7 @@ class _Table:
         return alone
 
     def _rewards(self, client: int) -> Array:
-        """Equation (9) for one client, given the atoms of all others."""
+        """Compute equation (9) for one client, given the atoms of all others."""
         counts = self.counts[self.order]
         return reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -253,7 +257,7 @@ class _Table:
         return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
-        """Columns for new atoms: as many as units, but past the width cap only one."""
+        """Count columns for new atoms: as many as units, but past the width cap only one."""
         width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:

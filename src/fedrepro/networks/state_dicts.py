@@ -1,9 +1,9 @@
 """State dicts of plain PyTorch modules, read as networks of this package and written from them.
 
-What PyTorch lays down is taken as given: a fully connected layer keeps its weight as (out, in), a
-convolution as (channels, channels of the input, height, width), and a module lists its layers in
-the order in which they were made. ReLU between layers is assumed; a weight the other way round, or
-a layer without bias beside others with one, is refused.
+PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution
+as (channels, channels of the input, height, width), a module lists its layers in the order in
+which they were made, and ReLU stands between. A weight the other way round, or a layer without bias
+among others with one, is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StoredLayer(NamedTuple):
 class StackedModels:
     """The state dicts of J clients as one: tensors[name] is float32 (J, *shape).
 
-    layers: what the state dicts call their layers, in order. widths: hidden units of each where
+    `layers` are the state dicts' names of layers, in order; `widths` hidden units of each client if
     these differ; see `LocalModels`.
     """
 
@@ -74,15 +74,20 @@ def stack(
 ) -> StackedModels:
     """Read the state dicts of clients.
 
-    models: which network they are, one for all or one of each; without it, fully connected with
-    ReLU. shape: of one example, which other models need. layers: their order, where that of the
-    state dicts is another. names: of the state dicts, for sentences. Errors: FedreproError for what
-    is described at the top, and for shapes that differ from the model's, or between clients in more
-    than the widths of fully connected layers.
+    Args:
+        state_dicts: One for each client.
+        models: Their network, one for all or one for each; by default fully connected with ReLU.
+        shape: Shape of one example, which other models need.
+        layers: Order of the layers, if that of the state dicts is another.
+        names: Names of the state dicts in errors.
+
+    Raises:
+        FedreproError: For other forms than those at the top, and shapes that differ from the
+            model's, or between clients in more than the widths of fully connected layers.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
-        raise FedreproError("there is no state dict to combine; give one of each client")
+        raise FedreproError("no state dicts are given: give one for each client")
     state_dicts = unwrapped(state_dicts)
     if len(models) > 1:
         return _mixed(state_dicts, models, shape, named)
@@ -131,7 +136,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Read the state dicts of clients with a network each. Errors: as of `stack`."""
+    """Read the state dicts of clients with a network each, as `stack` does."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one for all, or one "
@@ -175,9 +180,9 @@ def _without_shape(where: str, model: Spec) -> FedreproError:
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """The layers of a state dict from inputs to outputs: in its order, or in that which is told."""
+    """List the layers of a state dict from inputs to outputs: in its order, or in `order`."""
     if not isinstance(state, Mapping) or not state:
-        raise FedreproError(f"{where} is no state dict: it holds {shown(type(state).__name__)}")
+        raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
     if inner is not None:
         raise FedreproError(
@@ -190,8 +195,8 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
         array = array_of(value, str(key), where)
         if part not in PARTS or array.ndim not in ((2, 4) if part == "weight" else (1,)):
             raise FedreproError(
-                f"{where}: '{key}', of shape {array.shape}, is no weight or bias of a fully "
-                "connected layer or a convolution: name the network that it is of, as in --model "
+                f"{where}: '{key}', of shape {array.shape}, is not a weight or bias of a "
+                "fully connected layer or a convolution: name its network, as in --model "
                 "nets.py:Net --shape 1,28,28"
             )
         parts.setdefault(name, {})[part] = array
@@ -213,7 +218,7 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
         outputs, inputs = found[-1].weight.shape[:2]
         biases = len(parts[name].get("bias", found[-1].weight))
         if biases != outputs:
-            turned = "it is stored as (in, out): transpose it" if biases == inputs else "mend it"
+            turned = "it is stored as (in, out): transpose it" if biases == inputs else "fix it"
             raise FedreproError(
                 f"{where}: layer '{name}' has a weight of shape {found[-1].weight.shape}, which as "
                 f"(out, in) has {outputs} outputs, and {biases} biases; {turned}"
@@ -234,7 +239,7 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _alike(one: Sequence[StoredLayer], other: Sequence[StoredLayer]) -> bool:
-    """Whether two networks are of one architecture but for the widths of fully connected layers."""
+    """Return whether two networks differ at most in the widths of fully connected layers."""
 
     def form(layers: Sequence[StoredLayer]) -> Any:
         dense = all(layer.weight.ndim == 2 for layer in layers)
@@ -246,7 +251,7 @@ def _alike(one: Sequence[StoredLayer], other: Sequence[StoredLayer]) -> bool:
 
 
 def _padded(layers: Sequence[StoredLayer], most: Sequence[int]) -> list[StoredLayer]:
-    """The layers with hidden units of zeros up to these widths; predictions stay as they are."""
+    """Add hidden units of zeros up to these widths; predictions stay as they are."""
     shapes = pairwise((layers[0].weight.shape[1], *most, len(layers[-1].weight)))
     padded = []
     for (name, weight, bias), (into, out) in zip(layers, shapes, strict=True):
@@ -257,7 +262,7 @@ def _padded(layers: Sequence[StoredLayer], most: Sequence[int]) -> list[StoredLa
 
 
 def _dense_model(layers: Sequence[StoredLayer], where: str) -> Spec:
-    """The fully connected ReLU network with these layers."""
+    """Return the fully connected ReLU network with these layers."""
     if any(layer.weight.ndim == 4 for layer in layers):
         raise FedreproError(
             f"{where} has convolutions, whose padding and pooling it does not hold; say which "
@@ -294,9 +299,10 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Examples of each client and class, int64 (clients, classes), or None if they are not known.
+    """Check examples of each client and class, int64 (clients, classes); None if not known.
 
-    Errors: FedreproError for another shape, or what are no counts.
+    Raises:
+        FedreproError: For another shape, or numbers that are not counts.
     """
     if counts is None:
         return None
@@ -325,12 +331,17 @@ def unstack(
     layers: Sequence[str] | None = None,
     widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The m networks of tensors (m, *shape) as state dicts of torch tensors, float32.
+    """Convert the m networks of tensors (m, *shape) to state dicts of torch tensors, float32.
 
-    layers: what each layer is called; without it as in an `nn.Sequential` of the model's layers, or
-    of a `torch.nn.Module` of one's own by its names. widths: hidden units of each network, where
-    these differ. Errors: FedreproError for layers that PyTorch keeps in another form, or another
-    number of names.
+    Args:
+        model: Their model.
+        tensors: Tensors (m, *shape) by name.
+        layers: Names of the layers; by default those of an `nn.Sequential` of the model's layers,
+            or an own `torch.nn.Module`'s names.
+        widths: Hidden units of each network, if these differ.
+
+    Raises:
+        FedreproError: For layers that PyTorch keeps in another form, or another number of names.
     """
     import torch
 
@@ -379,13 +390,13 @@ def unstack(
 
 
 def _own(widths: Sequence[int], place: int) -> tuple[slice, slice]:
-    """Which rows and columns of a weight (in, out) join units that there are."""
+    """Return the rows and columns of a weight (in, out) that join existing units."""
     ends = (None, *widths, None)
     return slice(ends[place]), slice(ends[place + 1])
 
 
 def _sequential_names(model: Spec, tensors: Mapping[str, np.ndarray]) -> list[str]:
-    """The places of a fully connected model's layers in an `nn.Sequential` of them all."""
+    """Return the places of a fully connected model's layers in an `nn.Sequential` of them all."""
     if any(value.ndim == 5 for value in tensors.values()):
         raise FedreproError(
             f"model '{model.name}' has convolutions: say what its layers are called, as in "

@@ -1,6 +1,4 @@
-"""A method, held to what every method is held to, and what it sees, sends and costs: on digits, in
-seconds. For methods of others, and for one's own while they change.
-"""
+"""Checks of a method on digits, in seconds: its contract, and its accuracy, messages and costs."""
 
 from __future__ import annotations
 
@@ -46,10 +44,11 @@ WORKS = "runs on digits, to a model that predicts"
 
 @dataclass(frozen=True)
 class CheckedMethod:
-    """findings: what is asked, and why it does not hold, empty where it does. numbers: by metric,
-    with `alone`, the mean accuracy of the clients' own models, `models`, bytes of these, and
-    `chance`, up to which an accuracy may be that of one class for all examples.
-    rounds: that the numbers are of, 0 for what is not in rounds.
+    """Result of the checks: `findings` are pairs of a check and why it fails, empty if it passes.
+
+    `numbers` are by metric, with `alone`, the mean accuracy of the clients' own models, `models`,
+    their bytes, and `chance`, the most accuracy that one class for all examples may reach. They are
+    measured after `rounds`, 0 for methods that are not in rounds.
     """
 
     item: Component
@@ -64,17 +63,17 @@ class CheckedMethod:
 
     @property
     def at_chance(self) -> str:
-        """Say so where its accuracy is not above chance; empty elsewhere."""
+        """Say so if the accuracy is not above chance; empty otherwise."""
         if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
             return ""
         return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
 
 
 def methods_of(wanted: str) -> list[Component]:
-    """The methods in a file, or the one of this name, in the package or one that is installed.
+    """Load the methods of a file, or the installed method of this name.
 
-    Errors: FedreproError for a file without a method, or that cannot be loaded, and for a name that
-    nothing has.
+    Raises:
+        FedreproError: For a file without a method or that cannot be loaded, and an unknown name.
     """
     if not wanted.endswith(".py"):
         return [_with_defaults(wanted)]
@@ -89,7 +88,7 @@ def methods_of(wanted: str) -> list[Component]:
 
 
 def _with_defaults(name: str) -> Component:
-    """The method of a name; a name of the field is its component with other defaults."""
+    """Find a method by name; a name of the field is its component with other defaults."""
     known = components("method")
     found = require_called(name, known, "fedrepro (a file ends in .py)")
     item = known[found.method]
@@ -105,9 +104,9 @@ def _with_defaults(name: str) -> Component:
 
 
 def check_method(item: Component, model: str = "") -> CheckedMethod:
-    """Run every check that its kind is held to, and then the method, at its default parameters.
+    """Run every check of the method's kind, and then the method, at its default parameters.
 
-    model: the network, such as resnet8 or nets.py:Net, in place of a small one that it combines.
+    `model` names a network, such as resnet8 or nets.py:Net, in place of a small one.
     """
     missing = [name for name, param in item.params.items() if param.required]
     if missing:
@@ -135,10 +134,10 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
 
 
 def problem_for(item: Component, named: str = "") -> SmallProblem:
-    """Digits, with a network that it combines and clients that trained as it asks for.
+    """Make digits with a network that the method combines and clients that trained as it requires.
 
-    named: the network. Errors: FedreproError for a method that combines no such network, or none
-    of MODELS.
+    Raises:
+        FedreproError: For a method that combines neither the network `named` nor one of MODELS.
     """
     chosen = spec_called("model", named) if named else None
     if chosen and not takes(item, chosen):
@@ -163,7 +162,7 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Why it does not hold; empty where it does."""
+    """Run a check; return why it fails, empty if it passes."""
     try:
         run(item, problem)
     except (Broken, FedreproError) as error:
@@ -175,7 +174,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
 
 
 def _undeclared(item: Component, problem: SmallProblem | None) -> str:
-    """What the file reads of `info` and its method does not ask for, so that it is None."""
+    """Name a field of `info` that the file reads and its method does not declare: it is None."""
     if problem is None:
         return ""
     read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", Path(item.file).read_text(encoding="utf-8")))
@@ -185,7 +184,7 @@ def _undeclared(item: Component, problem: SmallProblem | None) -> str:
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Accuracy, sizes, messages and seconds of a one-shot method or a control."""
+    """Measure accuracy, sizes, messages and seconds of a one-shot method or a control."""
     info, rng = allowed(problem.info, item), Rng(0)
     spec = item.spec()
     done = worked(
@@ -205,7 +204,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """The same of some rounds, after which it is measured."""
+    """Measure accuracy, sizes, messages and seconds after some rounds of a method in rounds."""
     spec, clients = item.spec(), watched(item, problem.clients)
     judge = _judge(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
@@ -230,7 +229,7 @@ def _judge(spec: Spec, clients: Any) -> Judge:
 
 
 def _alone(problem: SmallProblem) -> float:
-    """The mean accuracy of the clients' own models."""
+    """Return the mean accuracy of the clients' own models."""
     tensors = problem.models.tensors
     models = [
         GlobalModel(problem.models.model, {name: value[[j]] for name, value in tensors.items()})

@@ -1,4 +1,4 @@
-"""Models of one's own, combined by a one-shot method: from files to a file, or in Python.
+"""Own models combined by a one-shot method: from files to a file, or in Python.
 
 Nothing of the workflow is needed: no data set, no partition, no exhibit.
 """
@@ -31,7 +31,7 @@ from fedrepro.stages.chosen import as_state
 
 @dataclass(frozen=True)
 class Combined:
-    """What was made, and what was assumed on the way, in words."""
+    """The model that was made, and assumptions made on the way, in words."""
 
     model: GlobalModel
     notes: tuple[str, ...]
@@ -40,12 +40,17 @@ class Combined:
 def combine(
     models: LocalModels, method: str | Spec, /, *, seed: int = 0, **values: Any
 ) -> GlobalModel:
-    """A one-shot method applied to models of one's own (`LocalModels.from_state_dicts`).
+    """Apply a one-shot method to own models (`LocalModels.from_state_dicts`).
 
-    method: a token, such as "pfnm" or "pfnm+sigma2~0.1"; values: its parameters by name, over
-    those of the token. Draws are those of trial 0 of the workflow with this seed. Errors:
-    FedreproError for a method that is not one-shot, that does not combine such models, or that
-    needs what only data could tell.
+    Args:
+        models: The clients' models.
+        method: A token, such as "pfnm" or "pfnm+sigma2~0.1".
+        seed: Seed of the draws, which are those of trial 0 of the workflow.
+        values: Parameters of the method by name, over those of the token.
+
+    Raises:
+        FedreproError: For a method that is not one-shot, that does not combine such models, or that
+            needs data.
     """
     ground, setting = OwnGround.of(models), _setting(method, values)
     for doubt in ground.doubts(setting.component):
@@ -54,7 +59,11 @@ def combine(
 
 
 def combined(ground: OwnGround, setting: Spec, seed: int) -> GlobalModel:
-    """The same where there may be more than models."""
+    """Apply a one-shot method to own models and data that are known of them.
+
+    Raises:
+        FedreproError: For a method that cannot be applied.
+    """
     name, lacking = setting.name, ground.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
@@ -66,9 +75,12 @@ def combined(ground: OwnGround, setting: Spec, seed: int) -> GlobalModel:
 
 
 def applied(ground: OwnGround, setting: Spec, seed: int, costly: Prepare | None = None) -> Worked:
-    """What a method that lacks nothing makes, and its price. costly: of `prepared_by`, if shared.
+    """Apply a method that lacks nothing; return its models with their costs.
 
-    Errors: FedreproError where there is no such model of these clients, or none that is finite.
+    `costly` is what `prepared_by` returns, if several settings share it.
+
+    Raises:
+        FedreproError: If the method has no model of these clients, or weights are not finite.
     """
     costly = costly or prepared_by(ground, setting, seed)
     done = worked(setting, costly.clients, costly.info, costly.rng, costly)
@@ -87,7 +99,7 @@ def applied(ground: OwnGround, setting: Spec, seed: int, costly: Prepare | None 
 
 
 def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:
-    """What a method is handed, with what it makes once for several settings."""
+    """Prepare a method's input, with what it computes once for several settings."""
     bare = replace(ground.models, label_counts=None, layers=None)
     item = method.component
     return Prepare(item.meta["prepare"], bare, ground.info(method), Rng(seed, 0))
@@ -99,9 +111,9 @@ def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
 
 
 def method_named(words: str) -> str:
-    """The token of a one-shot method that a leaderboard or its label calls so, such as RegMean++.
+    """Return the token of a one-shot method named by a leaderboard or a label, such as RegMean++.
 
-    A token stays as it is, and so does what is no method's name.
+    Tokens and unknown names are returned unchanged.
     """
     name, plus, rest = words.partition("+")
     known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
@@ -117,7 +129,7 @@ def method_named(words: str) -> str:
 
 
 def _of_boards() -> Iterator[Mapping[str, Any]]:
-    """All entries of leaderboards that have a name and a label."""
+    """Yield all entries of leaderboards that have a name and a label."""
     boards = (file for file in load_exhibits().values() if file.boards)
     nodes: list[Any] = [[board.defaults, board.also, board.exhibits] for board in boards]
     while nodes:
@@ -134,9 +146,9 @@ def _of_boards() -> Iterator[Mapping[str, Any]]:
 def run(
     method: str, files: OwnFiles, out: Path, settings: Sequence[str] = (), seed: int = 0
 ) -> Combined:
-    """Combine files of state dicts into one; several networks go in as a list with weights.
+    """Combine files of state dicts into one; several networks are written as a list with weights.
 
-    settings: key=value as in tokens.
+    `settings` are key=value as in tokens.
     """
     require_target(out, SUFFIXES, files.all)
     spec = _with_settings(method, settings).single()

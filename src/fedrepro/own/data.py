@@ -1,4 +1,4 @@
-"""Examples of one's own for models of one's own: csv and npz files, as the networks take them."""
+"""Own examples for own models: csv and npz files, as the networks take them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ MOST_PAIRS = 20  # that a sentence lists
 
 @dataclass(frozen=True)
 class DataForm:
-    """How files are read. shape, classes: what networks take and give. label: the column of a csv
-    with the class. divide: what inputs are divided by before networks see them. channels: where an
-    npz has those of images, as of `read_npz`.
+    """How files are read: `shape`, `classes` are what the networks take and give.
+
+    `label` is the column of a csv with the class, inputs are divided by `divide`, and `channels`
+    says where an npz has those of images, see `read_npz`.
     """
 
     shape: tuple[int, ...]
@@ -46,13 +47,15 @@ class DataForm:
 def read_files(
     files: Mapping[str, Sequence[Path]], form: DataForm
 ) -> tuple[dict[str, list[Examples]], tuple[str, ...]]:
-    """The examples of every file, by what the files are for, and what was assumed, in sentences.
+    """Read the examples of every file, by the purpose of the files, and say what was assumed.
 
     Inputs become float32 (N, D), labels int64 (N,), numbers of the networks' outputs: a class that
     is a whole number is that output, from 0 on; classes named by words are outputs in the order of
-    their names, over all files together, if they are as many as there are outputs. Errors:
-    FedreproError for a file that cannot be read, numbers that are not finite, inputs of another
-    shape, and classes that are no outputs.
+    their names, over all files together, if they are as many as there are outputs.
+
+    Raises:
+        FedreproError: For a file that cannot be read, numbers that are not finite, inputs of
+            another shape, and classes that are not outputs.
     """
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
@@ -70,16 +73,13 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """The inputs of a file, which needs no labels; they are not looked at.
-
-    Errors: as of `read_files`.
-    """
+    """Read the inputs of a file, with or without labels; raises as `read_files`."""
     data = _read(path, form, labelled=False)
     return _examples(path, data, dict.fromkeys(data.classes, 0), form)
 
 
 def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
-    """A file by its ending; of one client there may be examples of one class only."""
+    """Read a file by its ending; a client may have examples of one class only."""
     readers = {
         ".csv": lambda: read_csv(path, form.label, least=1, labelled=labelled),
         ".npz": lambda: read_npz(path, least=1, labelled=labelled, channels=form.channels),
@@ -94,7 +94,7 @@ def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
 
 
 def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[dict[str, int], str]:
-    """The output that each class is, by its name, and what is to be said of that."""
+    """Map the name of each class to an output; return a note on it as well."""
     where = {name: path for path, data in read.items() for name in data.classes}
     if all(WHOLE.fullmatch(name) for name in where):
         numbers = {name: int(name) for name in where}
@@ -156,8 +156,11 @@ def paired(
 ) -> tuple[list[Path], list[str]]:
     """Return the files in the order of the models that they are named like, and a note.
 
-    client0.npz is of client0.pt, and a/data.npz of a/model.pt. Files that are not one of each model
-    stay as they are. Errors: FedreproError for names that do not agree, unless all are `in_order`.
+    client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
+    each model, files stay as they are.
+
+    Raises:
+        FedreproError: For names that do not agree, unless all are `in_order`.
     """
     if not len(files) == len(models) > 1:
         return list(files), []
@@ -171,14 +174,14 @@ def paired(
     pairs = _listed(files, models)
     if not in_order:
         raise FedreproError(
-            f"the names of {option} do not say which file is of which model: name both alike, such "
-            f"as client0.npz and client0.pt, or say --in-order if this is right: {pairs}"
+            f"the names of {option} do not say which file belongs to which model: name both alike, "
+            f"such as client0.npz and client0.pt, or add --in-order if this is right: {pairs}"
         )
     return list(files), [f"{option}: {pairs}"]
 
 
 def _listed(parts: Sequence[object], models: Sequence[Path]) -> str:
-    """Name each part with its model, as far as people read on."""
+    """Name each part with its model, MOST_PAIRS at most."""
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
     return ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
@@ -231,7 +234,7 @@ def read_counts(
         if not in_order:
             raise FedreproError(
                 f"{path} does not say which client a row is of: name the models in a first column "
-                f"'{CLIENT}', or say --in-order if this is right: {pairs}"
+                f"'{CLIENT}', or add --in-order if this is right: {pairs}"
             )
         notes = (f"label counts: {pairs}",)
     return np.array([[int(cell) for cell in row] for row in body], np.int64), notes

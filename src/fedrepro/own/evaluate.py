@@ -1,4 +1,4 @@
-"""Models of one's own, measured on data of one's own: accuracy, loss, what is taken for what."""
+"""Own models measured on own data: accuracy, loss, confusion."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes o
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model on examples. loss: mean of -ln p of the right class, nats; None where scores are no
-    probabilities. confusion: int64 (K, K), rows are classes, columns predictions.
+    """A model on examples.
+
+    `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
+    `confusion` is int64 (K, K), rows are classes, columns predictions.
     """
 
     name: str
@@ -38,13 +40,13 @@ class Evaluation:
 
     @property
     def right(self) -> np.ndarray:
-        """The share of each class's examples that is right, float64 (K,); 0 of none."""
+        """Return each class's recall, float64 (K,); 0 for a class without examples."""
         shares: np.ndarray = self.confusion.diagonal() / np.maximum(self.confusion.sum(axis=1), 1)
         return shares
 
     @property
     def worst(self) -> int:
-        """The class of which least is right, of those that have examples."""
+        """Return the class with the lowest recall, among those with examples."""
         held = self.confusion.sum(axis=1) > 0
         return int(np.where(held, self.right, np.inf).argmin())
 
@@ -52,10 +54,12 @@ class Evaluation:
 def evaluations(
     models: Sequence[Path], files: OwnFiles
 ) -> tuple[list[Evaluation], tuple[str, ...]]:
-    """Each of the models on the examples of `files.evaluate`, and what was assumed.
+    """Measure each model on the examples of `files.evaluate`; return assumptions as well.
 
-    Models may have other widths than each other. Errors: FedreproError for files that cannot be
-    read or do not fit.
+    Models may differ in width.
+
+    Raises:
+        FedreproError: For files that cannot be read or do not fit.
     """
     assert files.evaluate is not None
     words = files.model.split(",") if files.model else [None]
@@ -78,7 +82,7 @@ def evaluations(
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """A model, which takes and gives what those of `local` do, on these examples."""
+    """Measure a model on these examples; `local` has its shape and classes."""
     labels, classes = examples.targets.numpy(), local.classes
     split = EvaluationSplit(examples, labels, local.shape, classes)
     network = network_of(model.model, local.shape, classes)
@@ -102,7 +106,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 def _model(
     path: Path, files: OwnFiles, words: Sequence[str | None]
 ) -> tuple[GlobalModel, LocalModels]:
-    """What a file holds: a state dict, or a mixture of several. words: which network each is."""
+    """Read a state dict, or a mixture of several; `words` name the network of each."""
     state = read_state(path)
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     several = list(state["state_dicts"]) if mixed else [state]

@@ -1,4 +1,4 @@
-"""Models of one's own and what there is beside them: which methods can be applied, and why not."""
+"""Own models with data that are known of them: which methods can be applied, and why not."""
 
 from __future__ import annotations
 
@@ -56,12 +56,16 @@ OF_ONE_START = (
 
 @dataclass(frozen=True)
 class OwnGround:
-    """Models of one's own, and what there is beside them.
+    """Own models, and what is known of them: input of every method.
 
-    training: the procedure of methods that train. sizes: training examples of each client, where
-    those of each class are not known. start: tensors (1, *shape) that all models started from.
-    one_start: whether somebody says that there is such a one. held: what clients hold, if that is
-    known. validation, public: examples at the server; of the latter the inputs alone are looked at.
+    Attributes:
+        training: The procedure of methods that train.
+        sizes: Training examples of each client, if their classes are not known.
+        start: Tensors (1, *shape) that all models started from.
+        one_start: Whether the user says that all started from one.
+        held: The clients' data, if known.
+        validation: Examples at the server.
+        public: Examples at the server, whose labels are ignored.
     """
 
     models: LocalModels
@@ -75,7 +79,7 @@ class OwnGround:
 
     @staticmethod
     def of(models: LocalModels) -> OwnGround:
-        """The models alone."""
+        """Make one of the models alone."""
         return OwnGround(models, components("training")["adam"].spec())
 
     @property
@@ -84,7 +88,7 @@ class OwnGround:
         return self.held is not None and any(len(rows) for rows in self.held.rows)
 
     def lacking(self, item: Component) -> str:
-        """Why a method cannot be applied, in words that follow its name; nothing if it can."""
+        """Say why a method cannot be applied, in words that follow its name; empty if it can."""
         meta, models = item.meta, self.models
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -109,7 +113,7 @@ class OwnGround:
         return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
-        """Say what speaks against a method that can be applied."""
+        """List reasons against a method that can be applied."""
         alike = "example_counts" in item.meta["needs"] and self._counts is None
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
         told = f"note: '{item.name}' {OF_ONE_START}"
@@ -132,7 +136,7 @@ class OwnGround:
         return extras[need] is not None if need in extras else need in WAYS and self.trained_on
 
     def info(self, method: Spec) -> ClientInfo:
-        """What a method that lacks nothing declared, and what its rule of BatchNorm reads."""
+        """Collect what a method declared, and what its rule of BatchNorm reads."""
         item, again = method.component, recalibrates(method)
         needs, counts = item.meta["needs"], self._counts
         equal = np.ones(self.models.clients, np.int64)
@@ -169,7 +173,7 @@ class OwnGround:
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Hidden units of some models, in words."""
+    """Name the hidden units of some models, in words."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
@@ -187,12 +191,18 @@ def _labels(examples: Examples | None) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """What a command names. models: a state dict of each client. model, shape, layers: how they are
-    read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
-    validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide,
-    channels: of `DataForm`. training: a token. one_start: whether
-    all trained from one. in_order: files and rows
-    whose names do not say whose they are, are taken in the order of the models.
+    """Files and options of a command.
+
+    Attributes:
+        models: A state dict of each client.
+        model, shape, layers: Of `LocalModels.from_state_dicts`, lists with commas between.
+        labels: Label counts.
+        data, validation, public: Examples, see `OwnGround`.
+        evaluate: Examples to measure on.
+        label, divide, channels: Of `DataForm`.
+        training: A token.
+        one_start: Whether all trained from one start.
+        in_order: Whether files and rows without a client's name have the order of the models.
     """
 
     models: Sequence[Path]
@@ -219,14 +229,15 @@ class OwnFiles:
         return [*self.models, *self.data, *self.validation, *filter(None, single)]
 
     def form(self, models: LocalModels) -> DataForm:
-        """How examples are read for these models."""
+        """Return how examples are read for these models."""
         return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
 
 def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str, ...]]:
-    """All of it as methods and measurements take it, and what was assumed, in sentences.
+    """Read all files; return them for methods, examples to measure on, and assumptions in words.
 
-    Errors: FedreproError for files that cannot be read, or do not fit each other.
+    Raises:
+        FedreproError: For files that cannot be read, or do not fit each other.
     """
     names = [str(path) for path in files.models]
     if len(set(names)) < len(names):
@@ -300,7 +311,7 @@ def _counted_too(
     data: Sequence[Examples],
     names: Sequence[str],
 ) -> LocalModels:
-    """The models with the label counts of the clients' data. Errors: for others that are told."""
+    """Add the label counts of the clients' data; refuse other ones in --labels."""
     found, stated = counted(data, models.classes), models.label_counts
     counts = found
     if sizes is not None:
@@ -322,7 +333,7 @@ ASSUMED = (
 
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
-    """What a state dict does not say."""
+    """Say how models were read, and what a state dict leaves open."""
     shape = "×".join(map(str, models.shape))
     read = (
         f"read as {models.model.token} on examples of shape {shape} with {models.classes} "
@@ -334,7 +345,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 
 
 def numbers_of(shape: str | None) -> tuple[int, ...] | None:
-    """The shape of an example as it is written on a command line: 28,28."""
+    """Read an example's shape as a command line has it: 28,28."""
     if not shape:
         return None
     parts = shape.split(",")
@@ -346,9 +357,10 @@ def numbers_of(shape: str | None) -> tuple[int, ...] | None:
 def client_data(
     own: Sequence[Examples], validation: Sequence[Examples], names: Sequence[str]
 ) -> ClientData | None:
-    """What clients hold: a file of each, or none; to validate with one for all, or one of each.
+    """Collect the clients' data: a file for each, or none; to validate one for all, or one each.
 
-    names: of the clients. Errors: FedreproError for another number of files.
+    Raises:
+        FedreproError: For another number of files.
     """
     count = len(names)
     for what, files, allowed in (
@@ -376,7 +388,7 @@ def client_data(
 
 
 def joined(parts: Sequence[Examples]) -> Examples:
-    """Examples of several files behind each other."""
+    """Concatenate examples of several files."""
     import torch
 
     return Examples(
@@ -385,11 +397,11 @@ def joined(parts: Sequence[Examples]) -> Examples:
 
 
 def rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
-    """Which rows of them are those of each file."""
+    """Return the rows of each file among the concatenated ones."""
     ends = np.cumsum([0, *(len(part.targets) for part in parts)])
     return [np.arange(a, b) for a, b in pairwise(ends)]
 
 
 def counted(parts: Sequence[Examples], classes: int) -> np.ndarray:
-    """Examples of each file and class, int64 (J, K)."""
+    """Count examples of each file and class, int64 (J, K)."""
     return np.stack([np.bincount(part.targets.numpy(), minlength=classes) for part in parts])

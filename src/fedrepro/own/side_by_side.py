@@ -1,4 +1,4 @@
-"""All one-shot methods and controls on models of one's own, beside each other, with their costs."""
+"""All one-shot methods and controls applied to own models, in one table with their costs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_pa
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """A method: what it came to and what it cost, or why it could not be applied.
+    """A method's accuracy and costs, or why it could not be applied.
 
-    setting: chosen among `tried`. numbers: by metric, those of COSTS and of the examples that are
-    measured on: accuracy, and accuracy_worst of clients alone. seconds: of all settings, those of
-    clients with them. sent: how many times all clients' models once.
+    `setting` was chosen among `tried`. `numbers` are by metric: COSTS, accuracy, and for clients
+    alone accuracy_worst. `seconds` are of all settings, `client_seconds` within them. `sent` is in
+    multiples of all clients' models.
     """
 
     item: Component
@@ -54,14 +54,14 @@ class AppliedMethod:
 
     @property
     def label(self) -> str:
-        """What figures call it; its name with that where others are called the same."""
+        """The label in figures, with the method's name if others have the same label."""
         label = str(self.item.meta["label"])
         named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
 
     @property
     def called(self) -> str:
-        """Its label, with whether it is a control."""
+        """The label, which says if it is a control."""
         return f"{self.label}, control" if self.item.meta["kind"] == "control" else self.label
 
     @property
@@ -79,30 +79,31 @@ class AppliedMethod:
 
 @dataclass(frozen=True)
 class AllOfThem:
-    """Every method that combines trained models; notes: what was assumed, in sentences."""
+    """Every method that combines trained models; `notes` say what was assumed."""
 
     entries: tuple[AppliedMethod, ...]
     notes: tuple[str, ...]
 
     @property
     def applied(self) -> list[AppliedMethod]:
-        """Those that could be, the most accurate first."""
+        """List methods that could be applied, the most accurate first."""
         usable = [entry for entry in self.entries if not entry.why]
         return sorted(usable, key=lambda entry: -entry.numbers["accuracy"])
 
     @property
     def left_out(self) -> list[AppliedMethod]:
-        """Those that could not be, in the order of their names."""
+        """List methods that could not be applied, by name."""
         return [entry for entry in self.entries if entry.why]
 
 
 def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThem:
-    """Apply every method to the models of a command, and measure what it makes.
+    """Apply every method to the models of a command, and measure the results.
 
-    Methods with a declared grid are tried at all its settings where there are validation examples,
-    and the best one on these is measured; elsewhere at their defaults. out: a new folder for what
-    they make and for the table. Errors: FedreproError for files that cannot be used; what a single
-    method cannot do is its entry.
+    A method with a grid is tried at all its settings if there are validation examples, and the best
+    one on these is measured; otherwise defaults are used. `out` is a new folder for the results.
+
+    Raises:
+        FedreproError: For files that cannot be used; a failure of one method is its entry.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -119,7 +120,7 @@ def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThe
 
 
 def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
-    """An entry for each one-shot method and control, in the order of their names."""
+    """Yield an entry for each one-shot method and control, by name."""
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
@@ -138,7 +139,7 @@ def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[Ap
 
 
 def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> AppliedMethod:
-    """The entry of a method at the setting that validation examples choose, the first of equals."""
+    """Apply a method at the setting that validation examples choose, the first of equals."""
     chosen = ground.validation is not None and bool(item.meta["grid"])
     method = item.spec({k: list(v) for k, v in item.meta["grid"].items()} if chosen else {})
     settings = list(method.expand())
@@ -169,7 +170,7 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
 
 
 def _measured(made: Made, ground: OwnGround, examples: Examples, draws: Draws) -> dict[str, float]:
-    """Accuracies and sizes on these examples, by metric."""
+    """Measure accuracies and sizes on these examples, by metric."""
     split = EvaluationSplit(
         examples, examples.targets.numpy(), ground.models.shape, ground.models.classes
     )
@@ -190,7 +191,7 @@ def _accuracy(made: Made, ground: OwnGround, examples: Examples | None, draws: D
 
 
 def as_frame(comparison: AllOfThem) -> pd.DataFrame:
-    """The table with every column; the methods that could not be applied at the end, with why."""
+    """Make the table with every column; methods that could not be applied are last, with why."""
     rows = []
     for entry in (*comparison.applied, *comparison.left_out):
         row = {
@@ -213,12 +214,12 @@ def as_frame(comparison: AllOfThem) -> pd.DataFrame:
 
 
 def as_csv_text(comparison: AllOfThem) -> str:
-    """`as_frame` as csv."""
+    """Write `as_frame` as csv."""
     return csv_text(as_frame(comparison))
 
 
 def _write(comparison: AllOfThem, ground: OwnGround, out: Path) -> None:
-    """The folder, whole or not at all: a model of each method that makes one, and the table."""
+    """Write the folder, whole or not at all: the table, and each method's model if it makes one."""
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -233,7 +234,7 @@ def _write(comparison: AllOfThem, ground: OwnGround, out: Path) -> None:
 
 
 def _state(made: Made, ground: OwnGround) -> Any:
-    """What a method made as `fedrepro combine` writes it; None for clients that stay alone."""
+    """Convert a method's model to a state, as `fedrepro combine` does; None for clients alone."""
     if not isinstance(made, GlobalModel):
         return None
     layers: Sequence[str] = ground.models.layers or ()

@@ -21,10 +21,10 @@ DIGITS = re.compile("([0-9]+)")
 
 
 def read_state(path: Path) -> Any:
-    """Read a state dict without running code from its file.
+    """Read a state dict without running code from its file; PyTorch's form by default.
 
-    A name that says no other form is read as PyTorch. Errors: FedreproError for a file that is
-    missing or cannot be read.
+    Raises:
+        FedreproError: For a file that is missing or cannot be read.
     """
     require_file(path)
     if not path.exists():
@@ -39,7 +39,7 @@ def read_state(path: Path) -> Any:
         code = re.search(r"GLOBAL (\S+)", str(error))
         why = f"it holds {code[1]}, and no code of a file is run" if code else one_line(error)
         raise FedreproError(
-            f"{path} is no state dict that can be read ({why}); save one with "
+            f"{path} cannot be read as a state dict ({why}); save one with "
             "torch.save(network.state_dict(), …)"
         ) from error
 
@@ -51,7 +51,7 @@ def _read_pytorch(path: Path) -> Any:
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
-    """The file sorts names as text; here numbers in them count by value: 0, 2, 10."""
+    """Sort names, which the file sorts as text, with numbers by value: 0, 2, 10."""
     from safetensors.torch import load_file
 
     def by_value(name: str) -> list[Any]:
@@ -72,7 +72,8 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write a state dict, or a mixture of several, in the form that the name of the file says.
 
-    Errors: FedreproError for a mixture in a form that holds named tensors alone.
+    Raises:
+        FedreproError: For a mixture in a form that holds named tensors alone.
     """
     if path.suffix in PYTORCH:
         save_state(path, state)

@@ -29,7 +29,7 @@ BY_MKL = frozenset(
 
 
 def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
-    """Whether torch's operator, with these arguments on the CPU, goes by MKL's vector functions."""
+    """Return whether torch's operator with these arguments uses MKL's vector functions."""
     of_half = operator in ("aten::pow", "aten::pow_") and any(
         exponent == 0.5 for exponent in arguments[1:2]
     )
@@ -37,19 +37,19 @@ def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
 
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
-    """e**x; its relative error grows to |x| roundings."""
+    """Compute e**x; its relative error grows to |x| roundings."""
     return (x * math.log2(math.e)).exp2()
 
 
 def logarithm(x: torch.Tensor) -> torch.Tensor:
-    """log x, of the C library."""
+    """Compute log x by the C library."""
     import torch
 
     return torch.xlogy(torch.ones_like(x), x)
 
 
 def root(x: torch.Tensor) -> torch.Tensor:
-    """The square root, rounded correctly on the CPU; without a gradient."""
+    """Compute the square root, rounded correctly on the CPU; without a gradient."""
     import torch
 
     detached = x.detach()
@@ -61,7 +61,7 @@ def root(x: torch.Tensor) -> torch.Tensor:
 
 
 def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
-    """log sum_k e**x_k over the last axis; not a number where any x is not finite."""
+    """Compute log sum_k e**x_k over the last axis; NaN where any x is not finite."""
     top = x.amax(-1, keepdim=True)
     terms = ((x - top) * math.log2(math.e)).exp2_()
     # the largest term is 1, so what is added to it is at least 0
