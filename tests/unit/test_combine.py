@@ -439,7 +439,7 @@ def quantised(tensor: torch.Tensor) -> torch.Tensor:
 TWO = layers((5, 6), (3, 5))
 REFUSED = {
     "turned around": ([without(TWO, "a.weight") | {"a.weight": torch.ones(6, 5)}],
-                      "stored as (in, out): transpose it"),
+                      "stored as (in, out), transpose it"),
     "no bias": ([without(TWO, "a.bias")], "'a' has no bias"),
     "other shape": ([TWO, layers((5, 7), (3, 5))], "state dict 1 has a (5, 7), b"),
     "other depth": ([TWO, layers((5, 6))], "state dict 1 has a (5, 6), where"),
@@ -493,7 +493,7 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["pfnm", "--labels", "missing.csv"], "missing.csv cannot be read"),
         (["pfnm", "--labels", "more.csv"], "has 6 rows of counts for 5 models"),
         (["pfnm", "--labels", "named_more.csv"], "has 6 rows of counts for 5 models"),
-        (["pfnm", "--labels", "zero.csv"], "label counts are all 0"),
+        (["pfnm", "--labels", "zero.csv"], "not all 0"),
         (["pfnm", "--labels", "huge.csv"], "whole numbers of at most 13 digits"),
         (["pfnm", "--labels", "long.csv"], "whole numbers of at most 13 digits"),
         (["pfnm", "--labels", "large.csv", "--in-order"], "at most 1,000,000,000,000"),

@@ -87,9 +87,7 @@ def stacked_module(
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
-    probe = with_form(model, StateForm())
-    tried = [_nearest(state, probe, shape) for _, state in unprefixed(state_dicts[0])]
-    network, _ = min(tried, key=lambda pair: len(pair[1]))
+    network = _network_that_loads(state_dicts[0], with_form(model, StateForm()), shape)
     given, prefixes = [], set()
     for state, name in zip(state_dicts, where, strict=True):
         forms = [(_faults(own, network.module), cut, own) for cut, own in unprefixed(state)]
@@ -103,32 +101,26 @@ def stacked_module(
     return with_form(model, replace(form, prefix=common)), network.classes, tensors
 
 
-def _nearest(state: StateDict, model: Spec, shape: Shape) -> tuple[ModuleNetwork, list[str]]:
-    """Find the network whose state dict is most like this one, and the faults that remain.
+def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
+    """Find the number of classes with which the model loads a state dict; else take the first.
 
-    The number of a shape that counts the classes depends on the module, so each is tried, the first
-    of the last tensor first. Raises FedreproError if the module takes none of them.
+    Which size of a tensor counts the classes depends on the module: the last tensor's come first.
     """
-    sizes = dict.fromkeys(
-        int(size) for value in [*state.values()][::-1] for size in getattr(value, "shape", ())
-    )
-    best: tuple[ModuleNetwork, list[str]] | None = None
-    first: FedreproError | None = None
-    for classes in filter(None, sizes):
+    made, errors = [], []
+    sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
+    for classes in dict.fromkeys(map(int, sizes)):
         try:
             network = network_of(model, shape, classes)
         except FedreproError as error:
-            first = first or error
+            errors.append(error)
             continue
         assert isinstance(network, ModuleNetwork)
-        faults = _faults(state, network.module)
-        if best is None or len(faults) < len(best[1]):
-            best = network, faults
-        if not faults:
-            break
-    if best is None:
-        raise first or FedreproError(f"model '{model.name}' has no tensors to combine")
-    return best
+        made.append(network)
+        if not all(_faults(own, network.module) for _, own in unprefixed(state)):
+            return network
+    if not made:
+        raise errors[0] if errors else FedreproError(f"model '{model.name}' has no tensors")
+    return made[0]
 
 
 def _names(module: torch.nn.Module) -> dict[str, str]:
@@ -185,22 +177,13 @@ def _stacked(
             fixed |= {key: values[0] for key, held in names.items() if held == name}
             continue
         varying[name] = buffer.dtype
-        tensors[name] = np.stack(
-            [_numbers(value, name, at) for value, at in zip(values, where, strict=True)]
-        )
+        numbers = [value if value.is_complex() else value.float() for value in values]
+        for value, number, at in zip(values, numbers, where, strict=True):
+            if not (value.is_floating_point() or torch.equal(number.to(value.dtype), value)):
+                raise FedreproError(
+                    f"{at}: buffer '{name}' holds whole numbers above {2**24:,} that differ "
+                    "between clients, and these are not combined: give all clients the same"
+                )
+        arrays = zip(numbers, where, strict=True)
+        tensors[name] = np.stack([array_of(number, name, at) for number, at in arrays])
     return StateForm("", names, fixed, varying), tensors
-
-
-def _numbers(value: torch.Tensor, name: str, where: str) -> np.ndarray:
-    """Convert a buffer to float32; refuse whole numbers that it cannot hold."""
-    import torch
-
-    if value.is_floating_point() or value.is_complex():
-        return array_of(value, name, where)
-    numbers = value.to(torch.float32)
-    if not torch.equal(numbers.to(value.dtype), value):
-        raise FedreproError(
-            f"{where}: buffer '{name}' holds whole numbers above {2**24:,} that differ between "
-            "clients, and these are not combined: give all clients the same"
-        )
-    return numbers.numpy()

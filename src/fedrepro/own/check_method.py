@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, takes
+from fedrepro.api import takes
 from fedrepro.core import outside
 from fedrepro.core.called import require_called
 from fedrepro.core.errors import FedreproError
@@ -21,10 +21,12 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.names import spec_called
 from fedrepro.core.registry import components, components_of
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Component, Spec
+from fedrepro.core.spec import Component
 from fedrepro.core.temporary import temporary_folder
-from fedrepro.numbers.measure import Draws, measure, measure_alone
+from fedrepro.federation.peers import Peers
+from fedrepro.numbers.measure import Draws
 from fedrepro.own.contract import Broken, allowed, checks_of, each, watched
+from fedrepro.own.evaluate import metrics_on
 from fedrepro.own.small_problem import SmallProblem, digits_problem
 from fedrepro.stages.aggregate import Prepare, worked
 from fedrepro.stages.federate import GlobalJudge
@@ -128,7 +130,9 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
         shares = np.bincount(digits.test.labels) / len(digits.test.labels)
         most = float(shares.max())  # of one class for all examples, and two standard errors
         chance = most + 2 * math.sqrt(most * (1 - most) / len(digits.test.labels))
-        numbers |= {"models": float(whole), "alone": _alone(digits), "chance": chance}
+        alone = [digits.models.alone(j) for j in range(digits.models.clients)]
+        accuracy = metrics_on(alone, digits.test, Draws(Rng(0)))["accuracy"]
+        numbers |= {"models": float(whole), "alone": accuracy, "chance": chance}
     rounds = int(numbers.pop("done", 0))
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
@@ -194,19 +198,17 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
         raise FedreproError("it has no model of these clients (None)")
     if not all(model.finite for model in each(done.made)):
         raise FedreproError("its model has weights that are not finite")
-    draws, splits = Draws(rng), {"test": problem.test}
-    if isinstance(done.made, GlobalModel):
-        values = measure(done.made, splits, draws)
-    else:
-        values, _ = measure_alone(done.made, splits, draws)
-    numbers = {number.metric: number.value for number in [*values, *done.cost]}
+    numbers = metrics_on(done.made, problem.test, Draws(rng))
+    numbers |= {number.metric: number.value for number in done.cost}
     return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
     """Measure accuracy, sizes, messages and seconds after some rounds of a method in rounds."""
     spec, clients = item.spec(), watched(item, problem.clients)
-    judge = _judge(spec, clients)
+    judge: Judge = GlobalJudge(spec, clients)
+    if isinstance(clients, Peers):
+        judge = NodeJudge(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
     trial = TrialRounds(spec, judge, info, Measuring(None), splits)
     rounds = min(trial.made.rounds, MOST_ROUNDS)
@@ -221,19 +223,3 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
     }
     effort = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
     return numbers | effort | {"client_seconds": progress.client_seconds}
-
-
-def _judge(spec: Spec, clients: Any) -> Judge:
-    on_graph = METHOD_KINDS[spec.component.meta["kind"]].on_graph
-    return NodeJudge(spec, clients) if on_graph else GlobalJudge(spec, clients)
-
-
-def _alone(problem: SmallProblem) -> float:
-    """Return the mean accuracy of the clients' own models."""
-    tensors = problem.models.tensors
-    models = [
-        GlobalModel(problem.models.model, {name: value[[j]] for name, value in tensors.items()})
-        for j in range(problem.models.clients)
-    ]
-    numbers, _ = measure_alone(models, {"test": problem.test}, Draws(Rng(0)))
-    return next(number.value for number in numbers if number.metric == "accuracy")

@@ -56,29 +56,27 @@ def hold(whether: bool, sentence: str) -> None:
 # ------------------------------------------------------------------------------------ handed over
 
 
-def _watch(clients: Clients, name: str) -> None:
-    """Raise Broken if a method reads the clients' data, which stay with them."""
-    reader = sys._getframe(2).f_globals.get("__name__", "")
-    item = components("method").get(object.__getattribute__(clients, "method"))
-    mine = item.fn.__module__ if item else METHODS[0]
-    if name == "data" and (reader == mine or reader.startswith((*METHODS, outside.MODULES))):
-        raise Broken(f"a method reads `clients.data` (in {reader}): let clients answer instead")
+class _Watched:
+    """Clients whose data, which stay with them, no method may read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "data":
+            reader = sys._getframe(1).f_globals.get("__name__", "")
+            item = components("method").get(object.__getattribute__(self, "method"))
+            mine = item.fn.__module__ if item else METHODS[0]
+            if reader == mine or reader.startswith((*METHODS, outside.MODULES)):
+                raise Broken(
+                    f"a method reads `clients.data` (in {reader}): let clients answer instead"
+                )
+        return super().__getattribute__(name)
 
 
-class WatchedClients(Clients):
+class WatchedClients(_Watched, Clients):
     """Clients whose data no method may read."""
 
-    def __getattribute__(self, name: str) -> Any:
-        _watch(self, name)
-        return super().__getattribute__(name)
 
-
-class WatchedPeers(Peers):
+class WatchedPeers(_Watched, Peers):
     """Nodes of a graph whose data no method may read."""
-
-    def __getattribute__(self, name: str) -> Any:
-        _watch(self, name)
-        return super().__getattribute__(name)
 
 
 def watched(item: Component, clients: Clients) -> Clients:

@@ -60,8 +60,8 @@ def read_files(
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
     read = {path: _read(path, form) for paths in files.values() for path in paths}
-    places, note = _places(read, form.classes)
-    notes = [*([note] if note else []), *(note for data in read.values() for note in data.notes)]
+    places, notes = _places(read, form.classes)
+    notes += [note for data in read.values() for note in data.notes]
     stored = [path for path, data in read.items() if looks_like_pixels(data.x)]
     if stored and form.divide == 1:
         notes.append(
@@ -80,72 +80,64 @@ def read_inputs(path: Path, form: DataForm) -> Examples:
 
 def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
     """Read a file by its ending; a client may have examples of one class only."""
-    readers = {
-        ".csv": lambda: read_csv(path, form.label, least=1, labelled=labelled),
-        ".npz": lambda: read_npz(path, least=1, labelled=labelled, channels=form.channels),
-    }
-    if path.suffix.lower() not in readers:
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".npz"):
         raise FedreproError(
             f"{path} is neither .csv nor .npz: give data as a csv with a column of classes, or as "
             "an npz with the arrays x and y"
         )
     require_file(path)
-    return readers[path.suffix.lower()]()
+    if kind == ".csv":
+        return read_csv(path, form.label, least=1, labelled=labelled)
+    return read_npz(path, least=1, labelled=labelled, channels=form.channels)
 
 
-def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[dict[str, int], str]:
-    """Map the name of each class to an output; return a note on it as well."""
+def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
+    """Map the name of each class to an output; return notes on it as well."""
     where = {name: path for path, data in read.items() for name in data.classes}
-    if all(WHOLE.fullmatch(name) for name in where):
-        numbers = {name: int(name) for name in where}
-        for name, number in numbers.items():
-            if not 0 <= number < classes:
-                raise FedreproError(
-                    f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
-                    f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
-                )
-        lacking = sorted(set(range(classes)) - set(numbers.values()))
-        if not numbers or not lacking:
-            return numbers, ""
-        return numbers, (
-            f"no example has the label {', '.join(map(str, lacking[:8]))}"
-            f"{', …' if len(lacking) > 8 else ''}: label 0 is the networks' first output and label "
-            f"{classes - 1} their last, so labels that count from 1 have to be lowered by 1"
-        )
-    names = sorted(where)
-    if len(names) != classes:
-        raise FedreproError(
-            f"the data have {len(names)} classes that are named by words ({', '.join(names[:8])}"
-            f"{', …' if len(names) > 8 else ''}), and the networks have {classes} outputs: number "
-            "classes as the outputs are, from 0"
-        )
-    return (
-        {name: place for place, name in enumerate(names)},
-        f"classes are taken in the order of their names: {', '.join(names)}",
+    if not all(WHOLE.fullmatch(name) for name in where):
+        names = sorted(where)
+        if len(names) != classes:
+            raise FedreproError(
+                f"the data have {len(names)} classes that are named by words ({_some(names)}), and "
+                f"the networks have {classes} outputs: number classes as the outputs are, from 0"
+            )
+        note = f"classes are taken in the order of their names: {', '.join(names)}"
+        return {name: place for place, name in enumerate(names)}, [note]
+    numbers = {name: int(name) for name in where}
+    for name, number in numbers.items():
+        if not 0 <= number < classes:
+            raise FedreproError(
+                f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
+                f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
+            )
+    lacking = sorted(set(range(classes)) - set(numbers.values())) if numbers else []
+    note = (
+        f"no example has the label {_some(lacking)}: label 0 is the networks' first output and "
+        f"label {classes - 1} their last, so labels that count from 1 have to be lowered by 1"
     )
+    return numbers, [note] if lacking else []
+
+
+def _some(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
 
 
 def _examples(
     path: Path, examples: OwnExamples, places: Mapping[str, int], form: DataForm
 ) -> Examples:
     shape, wanted = examples.x.shape[1:], form.shape
+    sides = [[size for size in each if size > 1] for each in (shape, wanted)]
     flat = len(shape) == 1 or len(wanted) == 1
-    if math.prod(shape) != math.prod(wanted) or not (flat or _bare(shape) == _bare(wanted)):
+    if math.prod(shape) != math.prod(wanted) or not (flat or sides[0] == sides[1]):
+        found, due = ("×".join(map(str, each)) for each in (shape, wanted))
         raise FedreproError(
-            f"{path} has examples of shape {_times(shape)}, and the networks take "
-            f"{_times(wanted)}: give them as the networks were trained on them"
+            f"{path} has examples of shape {found}, and the networks take {due}: give them as the "
+            "networks were trained on them"
         )
     inputs = examples.x.reshape(len(examples.x), -1).astype(np.float32) / np.float32(form.divide)
     number = np.array([places[name] for name in examples.classes], np.int64)
     return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
-
-
-def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size > 1)
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))
 
 
 # ------------------------------------------------------------------------------- whose is what
@@ -164,11 +156,9 @@ def paired(
     """
     if not len(files) == len(models) > 1:
         return list(files), []
-    for names in (
-        [[path.stem for path in paths] for paths in (files, models)],
-        [[path.parent.name for path in paths] for paths in (files, models)],
-    ):
-        named, wanted = dict(zip(names[0], files, strict=True)), names[1]
+    for part in ("stem", "parent"):
+        named = {Path(getattr(path, part)).name: path for path in files}
+        wanted = [Path(getattr(path, part)).name for path in models]
         if sorted(named) == sorted(wanted):
             return [named[name] for name in wanted], [f"{option}: paired with the models by name"]
     pairs = _listed(files, models)
@@ -222,7 +212,14 @@ def read_counts(
             "and names of classes that are no numbers if there is a header"
         )
     if by_name:
-        body = [_row_of(file, body, path) for file in files]
+        rows, body = body, []
+        for file in files:
+            own = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
+            if len(own) != 1:
+                raise FedreproError(
+                    f"{path} has {len(own)} rows of the client '{file.stem}'; one of each is needed"
+                )
+            body += own
     if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
         raise FedreproError(
             f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
@@ -238,12 +235,3 @@ def read_counts(
             )
         notes = (f"label counts: {pairs}",)
     return np.array([[int(cell) for cell in row] for row in body], np.int64), notes
-
-
-def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:
-    matches = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
-    if len(matches) != 1:
-        raise FedreproError(
-            f"{path} has {len(matches)} rows of the client '{file.stem}'; one of each is needed"
-        )
-    return matches[0]

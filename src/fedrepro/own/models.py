@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,8 +50,8 @@ EQUAL = (
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
 )
 OF_ONE_START = (
-    "combines units in their places: what it makes of models that did not train from one start is "
-    "often worse than each of them"
+    "combines units in their places: models that did not train from one start often become one "
+    "that is worse than each of them"
 )
 
 
@@ -116,8 +117,8 @@ class OwnGround:
         """List reasons against a method that can be applied."""
         alike = "example_counts" in item.meta["needs"] and self._counts is None
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
-        told = f"note: '{item.name}' {OF_ONE_START}"
-        return [EQUAL] * alike + [told] * (places and not self.one_start)
+        doubt = f"note: '{item.name}' {OF_ONE_START}"
+        return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     @property
     def _counts(self) -> np.ndarray | None:
@@ -137,39 +138,36 @@ class OwnGround:
 
     def info(self, method: Spec) -> ClientInfo:
         """Collect what a method declared, and what its rule of BatchNorm reads."""
-        item, again = method.component, recalibrates(method)
-        needs, counts = item.meta["needs"], self._counts
-        equal = np.ones(self.models.clients, np.int64)
-        pooled, known = (self.held.examples if self.held else None), self.validation
-        return ClientInfo(
-            training=self.training,
-            example_counts=(equal if counts is None else counts)
-            if "example_counts" in needs
-            else None,
-            label_counts=self.models.label_counts if "label_counts" in needs else None,
-            pooled_inputs=_inputs(pooled) if "pooled_inputs" in needs else None,
-            pooled_labels=_labels(pooled) if "pooled_labels" in needs else None,
-            validation_inputs=_inputs(known) if "server_validation" in needs else None,
-            validation_labels=_labels(known) if "server_validation" in needs else None,
-            public_inputs=_inputs(self.public) if again or "public_inputs" in needs else None,
-            clients=self._clients(item)
-            if needs & AT_CLIENTS or (again and self.trained_on)
-            else None,
-            start=self.start if "start" in needs else None,
-        )
-
-    def _clients(self, item: Component) -> Clients:
-        models = self.models
-        assert self.held is not None
-        return Clients(
-            model=models.model,
-            network=network_of(models.model, models.shape, models.classes),
-            settings=settings_of(self.training),
-            data=self.held,
-            method=item.name,
-            needs=item.meta["needs"],
-            own=models.tensors,
-        )
+        needs, again, models = method.component.meta["needs"], recalibrates(method), self.models
+        counts = np.ones(models.clients, np.int64) if self._counts is None else self._counts
+        clients = None
+        if needs & AT_CLIENTS or (again and self.trained_on):
+            assert self.held is not None
+            clients = Clients(
+                model=models.model,
+                network=network_of(models.model, models.shape, models.classes),
+                settings=settings_of(self.training),
+                data=self.held,
+                method=method.name,
+                needs=needs,
+                own=models.tensors,
+            )
+        pooled = self.held.examples if self.held else None
+        parts = {
+            "example_counts": counts,
+            "label_counts": models.label_counts,
+            "pooled_inputs": _inputs(pooled),
+            "pooled_labels": _labels(pooled),
+            "public_inputs": _inputs(self.public),
+        }
+        kept: dict[str, Any] = {k: v for k, v in parts.items() if k in needs}
+        if again:
+            kept["public_inputs"] = parts["public_inputs"]
+        if "server_validation" in needs:
+            kept |= {"validation_inputs": _inputs(self.validation)}
+            kept |= {"validation_labels": _labels(self.validation)}
+        start = self.start if "start" in needs else None
+        return ClientInfo(self.training, clients=clients, start=start, **kept)
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
@@ -243,11 +241,9 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")
     training = read_token("training", files.training)
-    counts, assumptions = (
-        (None, ())
-        if files.labels is None
-        else read_counts(files.labels, files.models, files.in_order)
-    )
+    counts, assumptions = None, tuple[str, ...]()
+    if files.labels:
+        counts, assumptions = read_counts(files.labels, files.models, files.in_order)
     beyond = [files.start] if files.start else []
     read = LocalModels.from_state_dicts(
         [read_state(path) for path in (*files.models, *beyond)],
@@ -262,35 +258,40 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
             "architecture train from one start, so leave out --start or give theirs"
         )
     start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
-    tensors = {k: v[: len(names)] for k, v in read.tensors.items()}
-    form = files.form(read)
-    of_each, pairs = {}, []
+    form, pairs, of_each = files.form(read), [], {}
     for what, option, paths in (
         ("data", "--clients-data", files.data),
         ("validation", "--validation", files.validation),
     ):
         of_each[what], note = paired(option, paths, files.models, files.in_order)
         pairs += note
-    examples, notes = read_files(
-        {
-            **of_each,
-            "evaluate": [files.evaluate] if files.evaluate else [],
-        },
-        form,
-    )
+    evaluated = [files.evaluate] if files.evaluate else []
+    examples, notes = read_files({**of_each, "evaluate": evaluated}, form)
     held = client_data(examples["data"], examples["validation"], names)
     sizes = None
     if counts is not None and counts.shape[1] == 1:
         known = checked_counts(counts, len(names), 1)
         counts, sizes = None, None if known is None else known[:, 0]
+    counts = checked_counts(counts, len(names), read.classes)
+    if files.data:
+        found = counted(examples["data"], read.classes)
+        stated, due = (counts, found)
+        if sizes is not None:
+            stated, due = sizes[:, None], found.sum(1, keepdims=True)
+        if stated is not None and not np.array_equal(stated, due):
+            at = int(np.flatnonzero((stated != due).any(axis=1))[0])
+            raise FedreproError(
+                f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
+                f"{due[at].sum()}, or other ones of a class: leave out --labels, which follow from "
+                "the data"
+            )
+        counts = found
     models = replace(
         read,
-        tensors=tensors,
-        label_counts=checked_counts(counts, len(names), read.classes),
+        tensors={k: v[: len(names)] for k, v in read.tensors.items()},
+        label_counts=counts,
         widths=read.widths and read.widths[: len(names)],
     )
-    if files.data:
-        models = _counted_too(models, sizes, examples["data"], names)
     ground = OwnGround(
         models,
         training,
@@ -301,29 +302,8 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         validation=joined(examples["validation"]) if files.validation else None,
         public=read_inputs(files.public, form) if files.public else None,
     )
-    evaluated = examples["evaluate"][0] if files.evaluate else None
-    return ground, evaluated, (*assumed(models), *assumptions, *pairs, *notes)
-
-
-def _counted_too(
-    models: LocalModels,
-    sizes: np.ndarray | None,
-    data: Sequence[Examples],
-    names: Sequence[str],
-) -> LocalModels:
-    """Add the label counts of the clients' data; refuse other ones in --labels."""
-    found, stated = counted(data, models.classes), models.label_counts
-    counts = found
-    if sizes is not None:
-        stated, counts = sizes[:, None], found.sum(1, keepdims=True)
-    if stated is not None and not np.array_equal(stated, counts):
-        at = int(np.flatnonzero((stated != counts).any(axis=1))[0])
-        raise FedreproError(
-            f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
-            f"{counts[at].sum()}, or other ones of a class: leave out --labels, which follow from "
-            "the data"
-        )
-    return replace(models, label_counts=found)
+    measured = examples["evaluate"][0] if evaluated else None
+    return ground, measured, (*assumed(models), *assumptions, *pairs, *notes)
 
 
 ASSUMED = (
@@ -334,14 +314,13 @@ ASSUMED = (
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
     """Say how models were read, and what a state dict leaves open."""
-    shape = "×".join(map(str, models.shape))
+    shape, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
+    layers = "" if module else f"; layers in order: {', '.join(models.layers or ())}"
     read = (
         f"read as {models.model.token} on examples of shape {shape} with {models.classes} "
-        f"classes, {models.clients} clients"
+        f"classes, {models.clients} clients{layers}"
     )
-    if not models.model.component.meta.get(MODULE):
-        return f"{read}; layers in order: {', '.join(models.layers or ())}", ASSUMED
-    return (read,)
+    return (read,) if module else (read, ASSUMED)
 
 
 def numbers_of(shape: str | None) -> tuple[int, ...] | None:
@@ -363,27 +342,23 @@ def client_data(
         FedreproError: For another number of files.
     """
     count = len(names)
-    for what, files, allowed in (
-        ("--clients-data", own, (0, count)),
-        ("--validation", validation, (0, 1, count)),
+    for what, files, also in (
+        ("--clients-data", own, ""),
+        ("--validation", validation, "one for all, or "),
     ):
-        if len(files) not in allowed:
-            also = "one for all, or " if 1 in allowed else ""
+        if len(files) not in (0, count, bool(also)):
             raise FedreproError(
                 f"{what} names {len(files)} files for {count} models: give {also}one of each "
                 "client, in the order of the models"
             )
     if not own and not validation:
         return None
-    known = joined(validation) if validation else None
     at = rows_of(validation)
-    examples = joined(own) if own else known
-    assert examples is not None
     return ClientData(
-        examples=examples,
+        examples=joined(own or validation),
         rows=rows_of(own) or [np.empty(0, np.int64)] * count,
         validation=at * count if len(at) == 1 else at,
-        validation_examples=known,
+        validation_examples=joined(validation) if validation else None,
     )
 
 

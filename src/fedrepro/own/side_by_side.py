@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,22 +13,22 @@ from fedrepro.api import GlobalModel, Made
 from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.metrics import FLOAT_BYTES, Number
+from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.states import save_state
 from fedrepro.numbers.costs import seen
-from fedrepro.numbers.measure import Draws, EvaluationSplit, measure, measure_alone
+from fedrepro.numbers.measure import Draws, EvaluationSplit
 from fedrepro.numbers.summary import csv_text
 from fedrepro.own.combine import applied, prepared_by
+from fedrepro.own.evaluate import metrics_on
 from fedrepro.own.models import OwnFiles, OwnGround, read_ground
+from fedrepro.stages.aggregate import Worked
 from fedrepro.stages.chosen import as_state
 from fedrepro.stages.common import say
 from fedrepro.training.examples import Examples
 
-TEST, VALIDATION = "test", "validation"
-TABLE = "table.csv"
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 
 
@@ -144,19 +143,26 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
     method = item.spec({k: list(v) for k, v in item.meta["grid"].items()} if chosen else {})
     settings = list(method.expand())
     costly, draws = prepared_by(ground, settings[0], seed), Draws(Rng(seed, 0))
-    best: tuple[float, Spec, Made, list[Number]] | None = None
+    known = ground.models
+
+    def measured(made: Made, on: Examples) -> dict[str, float]:
+        split = EvaluationSplit(on, on.targets.numpy(), known.shape, known.classes)
+        return metrics_on(made, split, draws)
+
+    best: tuple[float, Spec, Worked] | None = None
     seconds = at_clients = 0.0
     for setting in settings:
         done = applied(ground, setting, seed, costly)
         seconds, at_clients = seconds + done.seconds, max(at_clients, done.further.seconds)
-        score = _accuracy(done.made, ground, ground.validation, draws) if chosen else 0.0
+        score = 0.0
+        if chosen and ground.validation:
+            score = measured(done.made, ground.validation)["accuracy"]
         if best is None or score > best[0]:
-            best = score, setting, done.made, done.cost
+            best = score, setting, done
     assert best is not None
-    _, setting, made, cost = best
-    numbers = {number.metric: number.value for number in cost}
-    numbers |= _measured(made, ground, examples, draws)
-    whole = FLOAT_BYTES * ground.models.numbers
+    _, setting, done = best
+    numbers = {number.metric: number.value for number in done.cost}
+    numbers |= measured(done.made, examples)
     return AppliedMethod(
         item,
         setting=setting.token,
@@ -164,27 +170,9 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
         numbers=numbers,
         seconds=seconds,
         client_seconds=at_clients,
-        sent=numbers["bytes_up"] / whole,
-        made=made,
+        sent=numbers["bytes_up"] / (FLOAT_BYTES * known.numbers),
+        made=done.made,
     )
-
-
-def _measured(made: Made, ground: OwnGround, examples: Examples, draws: Draws) -> dict[str, float]:
-    """Measure accuracies and sizes on these examples, by metric."""
-    split = EvaluationSplit(
-        examples, examples.targets.numpy(), ground.models.shape, ground.models.classes
-    )
-    assert made is not None
-    if isinstance(made, GlobalModel):
-        values = measure(made, {TEST: split}, draws)
-    else:
-        values, _ = measure_alone(made, {TEST: split}, draws)
-    return {number.metric: number.value for number in values}
-
-
-def _accuracy(made: Made, ground: OwnGround, examples: Examples | None, draws: Draws) -> float:
-    assert examples is not None
-    return _measured(made, ground, examples, draws)["accuracy"]
 
 
 # -------------------------------------------------------------------------------------- written
@@ -213,31 +201,19 @@ def as_frame(comparison: AllOfThem) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def as_csv_text(comparison: AllOfThem) -> str:
-    """Write `as_frame` as csv."""
-    return csv_text(as_frame(comparison))
-
-
 def _write(comparison: AllOfThem, ground: OwnGround, out: Path) -> None:
     """Write the folder, whole or not at all: the table, and each method's model if it makes one."""
-    part = out.with_name(f".{out.name}.part")
+    part, layers = out.with_name(f".{out.name}.part"), ground.models.layers or ()
     shutil.rmtree(part, ignore_errors=True)
     try:
         for entry in comparison.applied:
-            state = _state(entry.made, ground)
-            if state is not None:
+            made = entry.made
+            if isinstance(made, GlobalModel):  # clients alone make none
+                weights = sum(name.startswith("weight") for name in made.tensors)
+                named = replace(made, layers=layers if weights == len(layers) else None)
+                state = as_state(named, ground.models.classes)
                 save_state(part / f"{entry.item.name}.pt", state)
-        write_text(part / TABLE, as_csv_text(comparison))
+        write_text(part / "table.csv", csv_text(as_frame(comparison)))
         part.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _state(made: Made, ground: OwnGround) -> Any:
-    """Convert a method's model to a state, as `fedrepro combine` does; None for clients alone."""
-    if not isinstance(made, GlobalModel):
-        return None
-    layers: Sequence[str] = ground.models.layers or ()
-    weights = sum(name.startswith("weight") for name in made.tensors)
-    named = replace(made, layers=tuple(layers) if weights == len(layers) else None)
-    return as_state(named, ground.models.classes)

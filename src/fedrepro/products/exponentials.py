@@ -9,31 +9,12 @@ and log_softmax are torch's own, and do not. All of these but `root` can be diff
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     import torch
-
-# what goes by MKL's vector functions on the CPU, as torch's operators are called
-BY_MKL = frozenset(
-    f"aten::{name}{place}"
-    for name in (
-        *("acos", "asin", "atan", "erf", "erfc", "erfinv", "exp", "log", "log10", "log2"),
-        *("sqrt", "tan", "trunc", "logsumexp"),
-    )
-    for place in ("", "_")
-)
-
-
-def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
-    """Return whether torch's operator with these arguments uses MKL's vector functions."""
-    of_half = operator in ("aten::pow", "aten::pow_") and any(
-        exponent == 0.5 for exponent in arguments[1:2]
-    )
-    return operator in BY_MKL or of_half
 
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
