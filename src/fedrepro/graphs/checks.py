@@ -26,47 +26,30 @@ def checked(rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
     Raises:
         FedreproError: For the first condition that W violates.
     """
-    weights = _square(rows, who)
+    if not isinstance(rows, Sequence | np.ndarray):
+        raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
+    for place, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise FedreproError(
+                f"{who} is not square: it has {len(rows)} rows, and that of node {place} has "
+                f"{len(row)} numbers"
+            )
+    weights = np.array(rows, np.float64)
     if len(weights) != clients:
         raise FedreproError(
             f"{who} is for {len(weights)} nodes, and there are {clients} clients: give it a row "
             "and a column for each client"
         )
-    _require_stochastic(weights, who)
-    _require_connected(weights, who)
-    _require_aperiodic(weights, who)
-    normalised: np.ndarray = weights / weights.sum(1, keepdims=True)
-    return normalised
-
-
-def _square(rows: Sequence[Sequence[float]] | np.ndarray, who: str) -> np.ndarray:
-    if not isinstance(rows, Sequence | np.ndarray):
-        raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
-    for node, row in enumerate(rows):
-        if len(row) != len(rows):
-            raise FedreproError(
-                f"{who} is not square: it has {len(rows)} rows, and that of node {node} has "
-                f"{len(row)} numbers"
-            )
-    return np.array(rows, np.float64)
-
-
-def _require_stochastic(weights: np.ndarray, who: str) -> None:
     for i, j in np.argwhere(~(np.isfinite(weights) & (weights >= 0))):
         raise FedreproError(
             f"{who} has the weight {weights[i, j]:g} in the row of node {i}, column {j}: weights "
             "are 0 or above"
         )
-    sums = weights.sum(1)
+    sums, hears = weights.sum(1), weights > 0
     for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
         raise FedreproError(
             f"{who}: the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
         )
-
-
-def _require_connected(weights: np.ndarray, who: str) -> None:
-    """Require paths from node 0 to every other node, and back."""
-    hears = weights > 0
     for reached, phrase in (
         (steps_from(hears.T, 0) >= 0, "nothing of node 0 reaches node {}"),
         (steps_from(hears, 0) >= 0, "nothing of node {} reaches node 0"),
@@ -76,15 +59,14 @@ def _require_connected(weights: np.ndarray, who: str) -> None:
                 f"{who} is not strongly connected: {phrase.format(node)}; give weights to further "
                 "neighbours"
             )
-
-
-def _require_aperiodic(weights: np.ndarray, who: str) -> None:
     length = period(weights)
     if length > 1:
         raise FedreproError(
             f"{who} is periodic: what a node sends comes back after multiples of {length} rounds "
             "only, so that beliefs never settle; add self-loops"
         )
+    normalised: np.ndarray = weights / sums[:, None]
+    return normalised
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:

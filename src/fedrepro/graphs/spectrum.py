@@ -38,17 +38,14 @@ def mixing_sum(weights: np.ndarray) -> float:
     """
     step = _transient(weights)
     rate = second_modulus(weights)
-    if len(weights) > LONG and _is_circulant(weights):
+    alike = np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))  # all nodes see the same
+    if len(weights) > LONG and alike:
         return _sum_of_first_row(step, rate)
     power, total = step, np.abs(step).sum(1)
     while np.abs(power).sum(1).max() * rate > ENOUGH * (1 - rate) * total.max():
         power = power @ step
         total += np.abs(power).sum(1)
     return float(total.max())
-
-
-def _is_circulant(weights: np.ndarray) -> bool:
-    return np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))
 
 
 def _sum_of_first_row(step: np.ndarray, rate: float) -> float:

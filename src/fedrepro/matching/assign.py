@@ -9,8 +9,9 @@ conditional of one joint law over labelled atoms.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,7 +56,11 @@ def match(layer: MatchedLayer, rule: Rule, visits: Ints) -> Matching:
         FedreproError: For values that are not finite, for rows of `visits` that are not
             permutations, and where the width cap leaves a client without room.
     """
-    return _matched(layer, _Crowd(rule, layer.clients), no_past(layer), rule.width_cap, visits)
+    terms = _Terms(
+        lambda _, __, counts: popularity(counts, layer.clients, rule.popularity, rule.count_cap),
+        lambda columns: novelty(columns, layer.clients, rule.gamma0),
+    )
+    return _matched(layer, terms, no_past(layer), rule.width_cap, visits)
 
 
 def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
@@ -64,7 +69,12 @@ def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: 
     The atoms of the past stay the first ones, in their order. Popularity is by a client's own
     past (supplement equation (11)), so the cap on counts does not apply. Raises as `match` does.
     """
-    terms = _Habits(rule, past.members, sum(layer.widths), step)
+    units = sum(layer.widths)
+    members = np.pad(past.members, ((0, 0), (0, units)))  # atoms of this step have no past
+    terms = _Terms(
+        lambda client, slots, _: habit(members[client, slots], step, rule.popularity),
+        lambda columns: novelty(columns, step * len(members), rule.gamma0),
+    )
     return _matched(layer, terms, past, rule.width_cap, visits)
 
 
@@ -100,42 +110,15 @@ def worth_a_look(rewards: Array, new: int) -> Ints:
     return np.flatnonzero(np.append(~hopeless, np.ones(new, bool)))
 
 
-class _Terms(Protocol):
-    """Terms of the rewards that do not depend on the weights."""
+class _Terms(NamedTuple):
+    """Terms of the rewards that do not depend on the weights.
 
-    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Return the reward of joining each of these slots: (slots,)."""
+    existing(client, slots, counts): the reward of joining each of these slots, (slots,);
+    new(columns): that of the first, second, ... new atom, (columns,).
+    """
 
-    def new(self, columns: int) -> Array:
-        """Return the reward of the first, second, ... new atom: (columns,)."""
-
-
-class _Crowd:
-    """Popularity among the other clients, equation (9)."""
-
-    def __init__(self, rule: Rule, clients: int) -> None:
-        self.rule, self.clients = rule, clients
-
-    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
-        return popularity(counts, self.clients, self.rule.popularity, self.rule.count_cap)
-
-    def new(self, columns: int) -> Array:
-        return novelty(columns, self.clients, self.rule.gamma0)
-
-
-class _Habits:
-    """Popularity in the client's own past, supplement equation (11)."""
-
-    def __init__(self, rule: Rule, members: Ints, units: int, step: int) -> None:
-        self.rule, self.step = rule, step
-        self.clients = len(members)
-        self.members = np.pad(members, ((0, 0), (0, units)))  # atoms of this step have no past
-
-    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
-        return habit(self.members[client, slots], self.step, self.rule.popularity)
-
-    def new(self, columns: int) -> Array:
-        return novelty(columns, self.step * self.clients, self.rule.gamma0)
+    existing: Callable[[int, Ints, Ints], Array]
+    new: Callable[[int], Array]
 
 
 def best_columns(rewards: Array) -> Ints:
@@ -239,18 +222,15 @@ class _Table:
         alone: np.ndarray = self.counts[slots] == 0
         return alone
 
-    def _rewards(self, client: int) -> Array:
-        """Compute equation (9) for one client, given the atoms of all others."""
+    def _best(self, client: int) -> Ints:
+        """Find the best columns of equation (9) for one client, given the atoms of all others."""
         counts = self.counts[self.order]
-        return reward_matrix(
+        rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
             self.terms.existing(client, self.order, counts),
             self.sums.fresh[client],
             self.terms.new(self._columns(client)),
         )
-
-    def _best(self, client: int) -> Ints:
-        rewards = self._rewards(client)
         kept = worth_a_look(rewards, rewards.shape[1] - len(self.order))
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
             return best_columns(rewards)

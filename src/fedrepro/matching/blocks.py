@@ -66,9 +66,7 @@ class Blocks:
         """Average weights by share (J,), those to classes by `towards` (J, K)."""
         from fedrepro.matching.permuting import mean_network
 
-        if towards is not None:
-            return mean_network(networks, share, towards)
-        return mean_of_blocks(networks, share)
+        return mean_network(networks, share, towards)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
         """Convert a network to stacked tensors of one model, float32 (1, *shape)."""
@@ -143,8 +141,3 @@ def orders_of(before: UnitArrays, after: UnitArrays) -> list[np.ndarray]:
 
 def _units(weight: Array, bias: Array) -> Array:
     return np.ascontiguousarray(np.vstack([incoming(weight), bias]).T) + 0.0
-
-
-def mean_of_blocks(networks: Sequence[UnitArrays], share: Array) -> UnitArrays:
-    """Compute sum_j p_j of each array."""
-    return tuple(np.tensordot(share, np.stack(arrays), 1) for arrays in zip(*networks, strict=True))

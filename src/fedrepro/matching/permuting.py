@@ -145,14 +145,17 @@ def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
     return tuple(blocks)
 
 
-def mean_network(networks: Sequence[UnitArrays], share: Array, towards: Array) -> UnitArrays:
-    """Average weights by share (J,), those to each class by `towards` (J, K)."""
-    means = [np.tensordot(share, np.stack(blocks), 1) for blocks in zip(*networks, strict=True)]
-    tops = np.stack([network[-2] for network in networks])
+def mean_network(
+    networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
+) -> UnitArrays:
+    """Average weights by share (J,), those to each class by `towards` (J, K) if given."""
+    stacked = [np.stack(blocks) for blocks in zip(*networks, strict=True)]
+    means = tuple(np.tensordot(share, blocks, 1) for blocks in stacked)
+    if towards is None:
+        return means
+    tops, biases = stacked[-2:]
     by_class = towards.reshape(len(towards), *[1] * (tops.ndim - 2), -1)
-    top = (by_class * tops).sum(axis=0)
-    bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
-    return (*means[:-2], top, bias)
+    return (*means[:-2], (by_class * tops).sum(axis=0), (towards * biases).sum(axis=0))
 
 
 def _plus(one: UnitArrays, two: UnitArrays) -> UnitArrays:

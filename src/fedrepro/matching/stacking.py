@@ -16,6 +16,9 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
 
     Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
     """
+    # loaded here: planning lists the methods, and must not wait for SciPy
+    from scipy.linalg import block_diag
+
     blocks: list[Array] = []
     depth = hidden_layers(networks[0])
     for layer in range(depth + 1):
@@ -23,21 +26,12 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
         if layer == 0:
             blocks.append(np.concatenate(weights, axis=1))
         elif layer < depth:
-            blocks.append(block_diagonal(weights))
+            blocks.append(block_diag(*weights))
         else:
             blocks.append(np.concatenate(weights))
         if layer < depth:
             blocks.append(np.concatenate([network[2 * layer + 1] for network in networks]))
     return (*blocks, bias)
-
-
-def block_diagonal(blocks: Sequence[Array]) -> Array:
-    """Make a matrix with these on its diagonal and zeros elsewhere."""
-    ends = np.cumsum([block.shape for block in blocks], axis=0)
-    joined = np.zeros(ends[-1])
-    for block, (bottom, right) in zip(blocks, ends, strict=True):
-        joined[bottom - block.shape[0] : bottom, right - block.shape[1] : right] = block
-    return joined
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:

@@ -38,14 +38,19 @@ def in_common_order(
     best = agreement(networks, plans, units)
     for _ in range(steps):
         towards = [
-            [_permutation(best_columns(slope)) for slope in gradient(networks, plans, p, units)]
+            [
+                np.eye(len(slope))[best_columns(slope)]
+                for slope in gradient(networks, plans, p, units)
+            ]
             for p in range(len(networks))
         ]
         plans, value = _along(networks, plans, towards, units)
         if not value - best > gain * abs(best):
             break
         best = value
-    return [ordered(w, _ended(p), units) for w, p in zip(networks, plans, strict=True)]
+    # the nearest permutations, as orders: common unit i is own unit order[i]
+    orders = [[np.argsort(best_columns(matrix)) for matrix in plan] for plan in plans]
+    return [ordered(w, order, units) for w, order in zip(networks, orders, strict=True)]
 
 
 def agreement(
@@ -115,11 +120,3 @@ def _along(
     values += [agreement(networks, between(share), units) for share in inner]
     best = int(np.argmax(values))
     return between(float(shares[best])), float(values[best])
-
-
-def _permutation(order: Ints) -> Array:
-    return np.eye(len(order))[order]
-
-
-def _ended(plan: Plan) -> list[Ints]:
-    return [np.argsort(best_columns(matrix)) for matrix in plan]
