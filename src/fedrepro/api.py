@@ -134,15 +134,7 @@ class LocalModels:
         specs = [spec_called("model", word) for word in words]
         stacked = module.stack(state_dicts, specs, tuple(shape) if shape else None, layers, names)
         counts = module.checked_counts(label_counts, len(state_dicts), stacked.classes)
-        return LocalModels(
-            stacked.model,
-            stacked.shape,
-            stacked.classes,
-            stacked.tensors,
-            counts,
-            stacked.layers,
-            stacked.widths,
-        )
+        return LocalModels(**vars(stacked), label_counts=counts)
 
     @property
     def clients(self) -> int:

@@ -10,14 +10,30 @@ import ctypes
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedrepro.products.exponentials import by_mkl
+# what goes by MKL's vector functions on the CPU, as torch's operators are called
+BY_MKL = frozenset(
+    f"aten::{name}{place}"
+    for name in (
+        *("acos", "asin", "atan", "erf", "erfc", "erfinv", "exp", "log", "log10", "log2"),
+        *("sqrt", "tan", "trunc", "logsumexp"),
+    )
+    for place in ("", "_")
+)
+
+
+def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
+    """Return whether torch's operator with these arguments uses MKL's vector functions."""
+    of_half = operator in ("aten::pow", "aten::pow_") and any(
+        exponent == 0.5 for exponent in arguments[1:2]
+    )
+    return operator in BY_MKL or of_half
 
 
 class _Operators(TorchDispatchMode):

@@ -152,7 +152,7 @@ def test_rows_of_counts_are_named_or_said_to_be_in_order(trained, files, capsys)
     words = ["pfnm", *files, "--labels", "bare.csv", "--out", "refused.pt"]
     assert main(["combine", *words]) == 2
     said = capsys.readouterr().err
-    assert "say --in-order if this is right: row 1 of client0.pt, row 2 of client1.pt" in said
+    assert "add --in-order if this is right: row 1 of client0.pt, row 2 of client1.pt" in said
     assert not Path("refused.pt").exists()
 
 
@@ -200,7 +200,7 @@ def test_files_have_the_form_that_their_names_say(files, capsys):
     assert "several networks with their weights go into one .pt file" in capsys.readouterr().err
     Path("broken.safetensors").write_bytes(b"no")
     assert main(["combine", "average", "broken.safetensors", "--out", "b.pt"]) == 2
-    assert "broken.safetensors is no state dict that can be read" in capsys.readouterr().err
+    assert "broken.safetensors cannot be read as a state dict" in capsys.readouterr().err
 
 
 def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
@@ -439,7 +439,7 @@ def quantised(tensor: torch.Tensor) -> torch.Tensor:
 TWO = layers((5, 6), (3, 5))
 REFUSED = {
     "turned around": ([without(TWO, "a.weight") | {"a.weight": torch.ones(6, 5)}],
-                      "stored as (in, out): transpose it"),
+                      "stored as (in, out), transpose it"),
     "no bias": ([without(TWO, "a.bias")], "'a' has no bias"),
     "other shape": ([TWO, layers((5, 7), (3, 5))], "state dict 1 has a (5, 7), b"),
     "other depth": ([TWO, layers((5, 6))], "state dict 1 has a (5, 6), where"),
@@ -451,12 +451,12 @@ REFUSED = {
     "normalisation": ([TWO | {"n.running_mean": torch.ones(5)}], "'n.running_mean'"),
     "a checkpoint": ([{"epoch": 3.0, "model": TWO}], "'model' holds further names"),
     "a wrapped state": ([{"model": TWO}], "give the state dict itself"),
-    "nothing": ([], "no state dict to combine"),
-    "a network": ([network()], "is no state dict"),
-    "sparse": ([TWO | {"a.weight": torch.ones(5, 6).to_sparse()}], "'a.weight' is no plain tensor"),
-    "quantised": ([TWO | {"a.weight": quantised(torch.ones(5, 6))}], "'a.weight' is no plain"),
+    "nothing": ([], "no state dicts are given"),
+    "a network": ([network()], "is not a state dict"),
+    "sparse": ([TWO | {"a.weight": torch.ones(5, 6).to_sparse()}], "'a.weight' is not a plain"),
+    "quantised": ([TWO | {"a.weight": quantised(torch.ones(5, 6))}], "'a.weight' is not a plain"),
     "of no numbers": ([TWO | {"a.weight": torch.ones(5, 6, device="meta")}],
-                      "'a.weight' is no plain tensor"),
+                      "'a.weight' is not a plain"),
     "too large": ([TWO | {"a.bias": torch.full((5,), 1e300, dtype=torch.double)}], "not finite"),
 }  # fmt: skip
 
@@ -493,7 +493,7 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["pfnm", "--labels", "missing.csv"], "missing.csv cannot be read"),
         (["pfnm", "--labels", "more.csv"], "has 6 rows of counts for 5 models"),
         (["pfnm", "--labels", "named_more.csv"], "has 6 rows of counts for 5 models"),
-        (["pfnm", "--labels", "zero.csv"], "label counts are all 0"),
+        (["pfnm", "--labels", "zero.csv"], "not all 0"),
         (["pfnm", "--labels", "huge.csv"], "whole numbers of at most 13 digits"),
         (["pfnm", "--labels", "long.csv"], "whole numbers of at most 13 digits"),
         (["pfnm", "--labels", "large.csv", "--in-order"], "at most 1,000,000,000,000"),
@@ -509,8 +509,8 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["average", "client0.pt"], "is given twice"),
         (["client0.pt"], "client0.pt is a file: name the method before it"),
         (["average", "none.pt"], "none.pt is missing"),
-        (["average", "counts.csv"], "counts.csv is no state dict that can be read"),
-        (["average", "whole.pt"], "read (it holds torch.nn.modules.linear.Linear, and no code of"),
+        (["average", "counts.csv"], "counts.csv cannot be read as a state dict"),
+        (["average", "whole.pt"], "dict (it holds torch.nn.modules.linear.Linear, and no code"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("within_a_minute")

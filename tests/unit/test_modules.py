@@ -224,7 +224,7 @@ def with_norm(norm):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (with_norm(nn.BatchNorm2d(1, track_running_stats=False)), "other scores beside others"),
+        (with_norm(nn.BatchNorm2d(1, track_running_stats=False)), "other scores among others"),
         (lambda shape, classes: Seen(shape, classes, nn.Identity()), "assigns mean another tensor"),
         (frozen, r"1\.bias is frozen \(requires_grad=False\), and here all"),
         (lambda shape, classes: nn.Flatten(), "has no parameters, so that nothing can be"),
@@ -312,7 +312,7 @@ def test_through_the_stages_and_back_as_a_state_dict(resnet, tmp_path, monkeypat
     for given, shape, told in (
         ([states[0], lacking], (1, 8, 8), r"state dict 1 has no 'stem\.bias' of shape \(4,\)"),
         (states, None, "needs the shape of one example"),
-        ([{}], (1, 8, 8), "is no state dict, or holds no tensors"),
+        ([{}], (1, 8, 8), "is not a state dict, or holds no tensors"),
     ):
         with pytest.raises(FedreproError, match=told):
             LocalModels.from_state_dicts(given, model="small_resnet+width~4", shape=shape)

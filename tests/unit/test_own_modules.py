@@ -265,7 +265,7 @@ def test_commands_read_buffers_and_say_nothing_of_relu(tmp_path, monkeypatch, ca
     assert "ReLU" not in said
     assert main(["combine", "uniform_ensemble", *files, "--out", "none.pt"]) == 2
     said = capsys.readouterr().err
-    assert "name the network that it is of, as in --model nets.py:Net" in said
+    assert "name its network, as in --model nets.py:Net" in said
     assert "others are not combined" not in said
     assert said.count("\n") == 1
 

@@ -364,7 +364,7 @@ FAULTS = {
     "a control": (["combine", "local", *CLIENTS, "--out", "x.pt"], "is control"),
     "evaluate other inputs": (["evaluate", *CLIENTS, "--data", "narrow.npz"], "networks take 64"),
     "evaluate nothing": (["evaluate", "gone.pt", "--data", "test.npz"], "gone.pt is missing"),
-    "evaluate no model": (["evaluate", "data.txt", "--data", "test.npz"], "is no state dict"),
+    "evaluate no model": (["evaluate", "data.txt", "--data", "test.npz"], "cannot be read as"),
 }  # fmt: skip
 
 
@@ -486,7 +486,7 @@ def test_files_of_clients_with_other_names_are_refused_unless_in_order(dozen, op
     status, _, err = said_by(command)
     second = "d[1]/d1.npz of c1.pt"
     assert status == 2
-    assert f"the names of {option} do not say which file is of which model" in err
+    assert f"the names of {option} do not say which file belongs to which model" in err
     assert f"if this is right: d[1]/d0.npz of c0.pt, {second}" in err
     assert not Path("a.pt").exists()
     status, said, err = said_by([*command, "--in-order"])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import torch
-from asked import asked_of_mkl
-
-from fedrepro.products.exponentials import by_mkl
+from asked import asked_of_mkl, by_mkl
 
 
 def test_a_product_by_mkl_would_be_seen():

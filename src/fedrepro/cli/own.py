@@ -137,7 +137,7 @@ def combine(
         raise FedreproError("say by --out which file to write, such as --out global.pt")
     from fedrepro.own.combine import run
 
-    for note in run(name, inputs, out, settings or (), seed).notes:
+    for note in run(name, inputs, out, settings or (), seed):
         say(note)
     if evaluate is not None:
         _evaluated([out], inputs, False)

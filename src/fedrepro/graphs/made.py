@@ -12,10 +12,10 @@ NAMED = 80  # letters of a token in a sentence
 
 
 def weights_of(graph: Spec, clients: int, rng: Rng) -> np.ndarray:
-    """W, float64 (N, N): W_ij is what node i makes of what it hears from node j.
+    """Make a graph's weights W, float64 (N, N): W_ij is node i's weight for node j's message.
 
-    rng: at the seed and the trial, which a random graph depends on. Errors: FedreproError for
-    weights that do not let beliefs settle, see `checks`.
+    Raises:
+        FedreproError: For weights with which beliefs do not settle, see `checks`.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked(weights, f"graph '{graph.token[:NAMED]}'", clients)

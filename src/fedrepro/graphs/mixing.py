@@ -10,7 +10,7 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 
 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """sum_j W_ij x_j for each node i. values: (N, *shape); computed in float64, dtype as given."""
+    """Compute sum_j W_ij x_j for each node i, in float64; x (N, *shape) keeps shape and dtype."""
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
     for start in range(0, flat.shape[1], COLUMNS):
@@ -20,5 +20,5 @@ def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def mixed_tensors(weights: np.ndarray, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same of each tensor (N, *shape)."""
+    """Apply `mixed` to each tensor, (N, *shape)."""
     return {name: mixed(weights, value) for name, value in tensors.items()}

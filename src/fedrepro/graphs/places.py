@@ -1,4 +1,4 @@
-"""Where the nodes of a graph stand in a picture: float64 (N, 2), within the unit square."""
+"""Positions of a graph's nodes in a picture: float64 (N, 2), within the unit square."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 
 def circle(count: int) -> np.ndarray:
-    """On a circle, clockwise from the top."""
+    """Place nodes on a circle, clockwise from the top."""
     angles = 2 * math.pi * np.arange(count) / max(1, count)
     return 0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def hub(count: int) -> np.ndarray:
-    """Node 0 in the middle of a circle of the others."""
+    """Place node 0 in the middle of a circle of the others."""
     return np.concatenate([[[0.5, 0.5]], circle(count - 1)])
 
 
 def lattice(count: int) -> np.ndarray:
-    """In rows from the top, as near a square as can be."""
+    """Place nodes in rows from the top, as near to a square as possible."""
     rows, columns = rectangle(count)
     nodes = np.arange(count)
     most = max(rows, columns) - 1 or 1
@@ -29,7 +29,7 @@ def lattice(count: int) -> np.ndarray:
 
 
 def rectangle(count: int) -> tuple[int, int]:
-    """Rows and columns of so many nodes: no more rows than columns, and as many as there can be."""
+    """Return the most square (rows, columns) with rows · columns = count and rows ≤ columns."""
     rows = max(n for n in range(1, math.isqrt(count) + 1) if count % n == 0)
     return rows, count // rows
 

@@ -9,7 +9,11 @@ from fedrepro.core.errors import FedreproError, shown
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """The numbers of each line. Errors: FedreproError for a missing or a garbled file."""
+    """Read the numbers of each line.
+
+    Raises:
+        FedreproError: For a missing or a garbled file.
+    """
     try:
         text = _bytes(path).decode()
     except UnicodeDecodeError:
@@ -26,7 +30,11 @@ def read_graph(path: Path) -> list[list[float]]:
 
 
 def checksum_of_graph(path: Path) -> str:
-    """The SHA-256 of a file, as a spec has it. Errors: FedreproError for a missing file."""
+    """Return the SHA-256 of a file, as a spec has it.
+
+    Raises:
+        FedreproError: For a file that cannot be read.
+    """
     return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
 
 

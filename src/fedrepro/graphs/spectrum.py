@@ -1,4 +1,4 @@
-"""What repeated averaging with W converges to, and how fast.
+"""Limit and speed of repeated averaging with W.
 
 W is float64 (N, N), stochastic, strongly connected and aperiodic.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 ENOUGH = 1e-12  # of a sum, in what is left out of it
-LONG = 64  # nodes; up to so many, powers of the whole matrix are quick enough
+LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """v with v'W = v' and sum one, float64 (N,): how much each node counts in the long run.
+    """Solve v'W = v' with sum one for v, float64 (N,): each node's weight in the long run.
 
     From (I - W + 11')' v = 1, a linear solve: powers of W would stall on a long ring.
     """
@@ -22,23 +22,24 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """The second largest modulus of an eigenvalue, 0 for one node.
+    """Return the second largest modulus of an eigenvalue of W, 0 for one node.
 
-    It is the largest of W - 1v', whose eigenvalues are those of W with 0 in the place of 1. The
-    modulus and not the eigenvalue: [[.25, .75], [.75, .25]] has -0.5.
+    It is the largest of W - 1v', whose eigenvalues are those of W with 0 in place of 1. The sign
+    does not count: [[.25, .75], [.75, .25]] has -0.5.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
 
 def mixing_sum(weights: np.ndarray) -> float:
-    """S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|, v being stationary.
+    """Compute S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|, v being stationary.
 
-    Summed until what is left, were it to shrink by the second modulus, is 1e-12 of it. That takes
-    190,000 powers on a ring of 300 nodes, where one row says what all others do.
+    The sum ends where the rest, shrinking by the second modulus, is below 1e-12 of it. That takes
+    190,000 powers on a ring of 300 nodes, where one row stands for all others.
     """
     step = _transient(weights)
     rate = second_modulus(weights)
-    if len(weights) > LONG and _is_circulant(weights):
+    alike = np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))  # all nodes see the same
+    if len(weights) > LONG and alike:
         return _sum_of_first_row(step, rate)
     power, total = step, np.abs(step).sum(1)
     while np.abs(power).sum(1).max() * rate > ENOUGH * (1 - rate) * total.max():
@@ -47,13 +48,8 @@ def mixing_sum(weights: np.ndarray) -> float:
     return float(total.max())
 
 
-def _is_circulant(weights: np.ndarray) -> bool:
-    """Whether each row is the one above it, moved by one place: all nodes see the same."""
-    return np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))
-
-
 def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
-    """The same for the first row alone, of LONG powers at a time."""
+    """Compute `mixing_sum` of a circulant W from its first row, LONG powers at a time."""
     rows = [step[0]]
     while len(rows) < LONG:
         rows.append(rows[-1] @ step)

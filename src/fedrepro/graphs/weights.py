@@ -1,7 +1,7 @@
-"""From who hears whom to how much each counts.
+"""Weights of a graph from its neighbours.
 
 `hears` is bool (N, N), symmetric, False on the diagonal; W is float64 (N, N), and its rows sum to
-one. Without self-loops a node counts itself only as far as its row would else fall short of one.
+one. Without self-loops W_ii is only what the row would else fall short of one.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import numpy as np
 
 
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """W_ij = 1 / (1 + max(d_i, d_j)) between neighbours, W_ii what is left; without self-loops
-    1 / max(d_i, d_j).
+    """Weigh neighbours by 1 / (1 + max(d_i, d_j)), without self-loops by 1 / max(d_i, d_j).
 
-    Symmetric, so that every node counts alike in the long run. Source: Xiao and Boyd, Fast linear
-    iterations for distributed averaging, 2004, section 4.2.
+    W_ii is the rest. W is symmetric, so that every node counts alike in the long run. Source: Xiao
+    and Boyd, Fast linear iterations for distributed averaging, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -26,8 +25,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 
 
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """Each node counts all whom it hears alike, and itself: 1 / (1 + d_i); without self-loops
-    1 / d_i."""
+    """Weigh itself and neighbours by 1 / (1 + d_i); without self-loops neighbours by 1 / d_i."""
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
         np.fill_diagonal(adjacency, 1.0)

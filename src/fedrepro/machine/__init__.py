@@ -1,1 +1,1 @@
-"""What this machine is, and whether its libraries compute what they should."""
+"""Facts about this machine, and checks that its libraries compute correctly."""

@@ -11,7 +11,7 @@ CGROUPS = "/sys/fs/cgroup"
 
 
 def usable_cores(cgroups: str = CGROUPS, own: str = "/proc/self/cgroup") -> int:
-    """Count those of the affinity (`taskset`, SLURM), or fewer where a control group allows fewer.
+    """Count the processors of the affinity (`taskset`, SLURM) that a control group allows as well.
 
     A limit on processor time, as of `docker --cpus`, counts down to whole processors, at least 1.
     """

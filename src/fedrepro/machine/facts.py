@@ -1,7 +1,7 @@
-"""Processor, memory, disk and cluster, as the system tells them; nothing is computed.
+"""Processor, memory, disk and cluster, as the system reports them; nothing is computed.
 
-Who asks may be on a machine that lacks nearly everything, so what cannot be found out is said in
-words and raises nothing.
+The machine may lack nearly everything, so an observation says in words that a fact is unknown, and
+no error is raised.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SLURM_SECONDS = 5  # to wait for its controller
 
 
 def facts() -> Iterator[Observation]:
-    """Versions, processor, cores, memory, disk and SLURM."""
+    """Observe versions, processor, cores, memory, disk and SLURM."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield Observation(
         "versions", ", ".join(f"{name} {version}" for name, version in versions().items())
@@ -53,7 +53,7 @@ def _text(path: Path) -> str:
 
 
 def _line(text: str, *names: str) -> str:
-    """What follows the first of these names that begins a line."""
+    """Return the rest of the line that begins with the first of these names that is found."""
     for name in names:
         match = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
         if match:
@@ -62,7 +62,7 @@ def _line(text: str, *names: str) -> str:
 
 
 def processor(cpuinfo: Path | None = None) -> Observation:
-    """Its name, and those of its flags that decide how libraries compute."""
+    """Observe the processor's name and the flags that decide how libraries compute."""
     cpuinfo = cpuinfo or CPUINFO
     name = _line(_text(cpuinfo), "model name", "Hardware") or platform.processor()
     flags = _line(_text(cpuinfo), "flags", "Features").split()
@@ -72,7 +72,7 @@ def processor(cpuinfo: Path | None = None) -> Observation:
 
 
 def cores() -> Observation:
-    """How many there are, and how many this process may use."""
+    """Observe how many cores the machine has, and how many this process may use."""
     total = os.cpu_count() or 1
     usable = usable_cores()
     fewer = f", {usable} of them for this process" if usable < total else ""
@@ -80,7 +80,7 @@ def cores() -> Observation:
 
 
 def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
-    """All of it, what is free, and what a container or a batch job is limited to."""
+    """Observe total memory, free memory, and the limit of a container or a batch job."""
     text = _text(meminfo or MEMINFO)
     total, free = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
     if not (total and free):
@@ -97,7 +97,7 @@ LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of c
 
 
 def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
-    """Free room for results and for temporary files."""
+    """Observe the free room for results and for temporary files."""
     for what, folder in (("results", "."), ("temporary files", tempfile.gettempdir())):
         try:
             free = shutil.disk_usage(folder).free
@@ -110,7 +110,7 @@ def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
 
 
 def slurm() -> Observation:
-    """Whether jobs can be submitted to SLURM here, and whether it keeps account of them."""
+    """Observe whether jobs can be submitted to SLURM, and whether it keeps accounts of them."""
     if not shutil.which("sbatch"):
         return Observation("SLURM", "none")
     try:

@@ -1,6 +1,6 @@
-"""What each library that computes is, which branch it takes, and whether a product of it is right.
+"""Version, CPU branch and correctness of each library that computes.
 
-Asked of this process, so what an emulator plays, or a variable changes, is what is told.
+Each library of this process is asked, so that an emulator or an environment variable shows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZE = (32, 784, 100)  # rows, inner, columns: a minibatch by the weights of PFN
 
 
 def libraries() -> Iterator[Observation]:
-    """A line for each library that computes, and for what steers them; nothing is raised."""
+    """Observe each library that computes, and variables that steer them; raise nothing."""
     for what, ask in ASKED.items():
         try:
             yield from ask()
@@ -40,7 +40,7 @@ def libraries() -> Iterator[Observation]:
 
 
 def checked(name: str, product: Product) -> Observation:
-    """Whether a product is as near to that in float64 as any order of summation brings it."""
+    """Check that a product differs from that in float64 by no more than rounding in any order."""
     rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
@@ -48,7 +48,7 @@ def checked(name: str, product: Product) -> Observation:
     rounding = inner * float(np.finfo(np.float32).eps) / 2
     most = rounding / (1 - rounding) * np.einsum("rn,nc->rc", abs(a), abs(b), dtype=np.float64)
     exact = np.einsum("rn,nc->rc", a, b, dtype=np.float64)
-    if bool((abs(product(a, b) - exact) <= most).all()):  # not so of what is no number
+    if bool((abs(product(a, b) - exact) <= most).all()):  # False for NaN
         return Observation(name, "right")
     return Observation(
         name,
@@ -94,7 +94,7 @@ def _blas() -> Iterator[Observation]:
 
 
 def _numba() -> Iterator[Observation]:
-    """Numba compiles for the processor that LLVM finds, which asks the processor itself."""
+    """Observe the processor that Numba compiles for: LLVM asks the processor itself."""
     import numba
 
     cpu = import_module("llvmlite.binding").get_host_cpu_name()

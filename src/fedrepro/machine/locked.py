@@ -43,7 +43,11 @@ def main(arguments: list[str]) -> int:
 
 
 def take(lockfile: Path) -> int:
-    """The descriptor that holds the lock; BlockingIOError if another process holds it."""
+    """Lock the file and return the descriptor that holds the lock.
+
+    Raises:
+        BlockingIOError: If another process holds the lock.
+    """
     lockfile.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lockfile, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -57,7 +61,7 @@ def take(lockfile: Path) -> int:
 
 
 def refusal(lockfile: Path) -> str:
-    """One sentence: who holds the lock, since when, and what to do."""
+    """Say who holds the lock, since when, and what to do, in one sentence."""
     pid, _, since = lockfile.read_text(encoding="utf-8").partition(" ")
     if not since:  # taken this very moment
         return "another run is at work in this folder: wait until it has ended."
@@ -73,7 +77,7 @@ def refusal(lockfile: Path) -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this number exists."""
+    """Return whether a process of this number exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What was found out about a machine, one line each."""
+"""Observations about a machine, one line each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Observation:
-    """One line about a machine: `what` it is about, and what was found, in words.
+    """One line about a machine: its subject `what`, and the observation in words.
 
-    wrong: whether results cannot be trusted, or runs will fail, until it is mended.
+    With `wrong`, results cannot be trusted or runs fail until it is fixed.
     """
 
     what: str
@@ -18,6 +18,6 @@ class Observation:
 
 
 def why(error: BaseException) -> str:
-    """The first line of what an error says, with its kind."""
+    """Return an error's kind and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

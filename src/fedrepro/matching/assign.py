@@ -2,15 +2,16 @@
 
 Each client's assignment is a linear assignment problem over the rewards of equation (9), solved
 exactly given all other clients. A client is removed, assigned again and put back, client after
-client, for a number of passes. What each step maximises is the sum of its own rewards; the joint
+client, for a number of passes. Each step maximises the sum of its own rewards; the joint
 objective of the paper need not rise, because "with this client as the last customer" is not a
 conditional of one joint law over labelled atoms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,10 +22,13 @@ from fedrepro.matching.sums import Atoms, MatchedLayer, Past, RunningSums, atoms
 
 @dataclass(frozen=True)
 class Rule:
-    """How readily atoms are joined and made.
+    """Parameters of joining and making atoms.
 
-    gamma0: mass of the Beta process. popularity: factor on log(m / (J - m)). count_cap: the
-    largest m used there. width_cap: atoms beyond which a client may add only one at a time.
+    Attributes:
+        gamma0: Mass of the Beta process.
+        popularity: Factor on log(m / (J - m)).
+        count_cap: The largest m used there.
+        width_cap: Atoms beyond which a client may add only one at a time.
     """
 
     gamma0: float = 1.0
@@ -35,9 +39,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """assignments[j]: int64 (L_j,), the atom of each unit; counts: int64 (atoms,), members.
+    """A matching of one layer: assignments[j], int64 (L_j,), is the atom of each unit.
 
-    In a stream the counts are of all steps so far.
+    `counts` are int64 (atoms,), members, in a stream those of all steps.
     """
 
     assignments: tuple[Ints, ...]
@@ -46,21 +50,31 @@ class Matching:
 
 
 def match(layer: MatchedLayer, rule: Rule, visits: Ints) -> Matching:
-    """Match the units of one layer. visits: (passes, J), the order of the clients in each pass.
+    """Match the units of one layer; `visits`, (passes, J), are the clients' order in each pass.
 
-    Raises FedreproError for values that are not finite, for rows of `visits` that are not
-    permutations, and where the width cap leaves a client without room.
+    Raises:
+        FedreproError: For values that are not finite, for rows of `visits` that are not
+            permutations, and where the width cap leaves a client without room.
     """
-    return _matched(layer, _Crowd(rule, layer.clients), no_past(layer), rule.width_cap, visits)
+    terms = _Terms(
+        lambda _, __, counts: popularity(counts, layer.clients, rule.popularity, rule.count_cap),
+        lambda columns: novelty(columns, layer.clients, rule.gamma0),
+    )
+    return _matched(layer, terms, no_past(layer), rule.width_cap, visits)
 
 
 def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
-    """Match the units that one step of a stream brought, 1 being the first step.
+    """Match the units of one step of a stream, 1 being the first step.
 
     The atoms of the past stay the first ones, in their order. Popularity is by a client's own
     past (supplement equation (11)), so the cap on counts does not apply. Raises as `match` does.
     """
-    terms = _Habits(rule, past.members, sum(layer.widths), step)
+    units = sum(layer.widths)
+    members = np.pad(past.members, ((0, 0), (0, units)))  # atoms of this step have no past
+    terms = _Terms(
+        lambda client, slots, _: habit(members[client, slots], step, rule.popularity),
+        lambda columns: novelty(columns, step * len(members), rule.gamma0),
+    )
     return _matched(layer, terms, past, rule.width_cap, visits)
 
 
@@ -83,7 +97,7 @@ def _matched(
 
 
 def worth_a_look(rewards: Array, new: int) -> Ints:
-    """The columns that can be part of a best assignment, in order; the last `new` are new atoms.
+    """Return the columns that can be part of a best assignment; the last `new` are new atoms.
 
     Where there are as many new atoms as units, one of them is left for any unit, at no less than
     the last one's reward. So an atom that is worth less than that to every unit stays empty.
@@ -96,46 +110,19 @@ def worth_a_look(rewards: Array, new: int) -> Ints:
     return np.flatnonzero(np.append(~hopeless, np.ones(new, bool)))
 
 
-class _Terms(Protocol):
-    """The part of the rewards that does not depend on the weights."""
+class _Terms(NamedTuple):
+    """Terms of the rewards that do not depend on the weights.
 
-    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """What joining each of these slots is worth: (slots,)."""
+    existing(client, slots, counts): the reward of joining each of these slots, (slots,);
+    new(columns): that of the first, second, ... new atom, (columns,).
+    """
 
-    def new(self, columns: int) -> Array:
-        """What the first, second, ... new atom is worth: (columns,)."""
-
-
-class _Crowd:
-    """Popularity among the other clients, equation (9)."""
-
-    def __init__(self, rule: Rule, clients: int) -> None:
-        self.rule, self.clients = rule, clients
-
-    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
-        return popularity(counts, self.clients, self.rule.popularity, self.rule.count_cap)
-
-    def new(self, columns: int) -> Array:
-        return novelty(columns, self.clients, self.rule.gamma0)
-
-
-class _Habits:
-    """Popularity in the client's own past, supplement equation (11)."""
-
-    def __init__(self, rule: Rule, members: Ints, units: int, step: int) -> None:
-        self.rule, self.step = rule, step
-        self.clients = len(members)
-        self.members = np.pad(members, ((0, 0), (0, units)))  # atoms of this step have no past
-
-    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
-        return habit(self.members[client, slots], self.step, self.rule.popularity)
-
-    def new(self, columns: int) -> Array:
-        return novelty(columns, self.step * self.clients, self.rule.gamma0)
+    existing: Callable[[int, Ints, Ints], Array]
+    new: Callable[[int], Array]
 
 
 def best_columns(rewards: Array) -> Ints:
-    """The column of each row in an assignment with the largest sum of rewards.
+    """Return the column of each row in an assignment with the largest sum of rewards.
 
     Equal units must tie exactly for the choice between them to depend on their position alone;
     but a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a
@@ -157,7 +144,7 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """Who sits where: slots of all units, members per slot, and the order of the atoms."""
+    """Seating of the units: slots of all units, members per slot, and the order of the atoms."""
 
     def __init__(self, layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int) -> None:
         self.layer = layer
@@ -172,7 +159,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat_first(self, client: int) -> None:
-        """Every unit of the first client becomes an atom."""
+        """Make every unit of the first client an atom."""
         new = np.ones(self.layer.widths[client], bool)
         slots = np.arange(len(new))
         self._join(client, slots, new)
@@ -193,8 +180,8 @@ class _Table:
     def visit(self, client: int) -> None:
         """Remove the client, delete the atoms it leaves empty, and assign it again.
 
-        Where no other client has moved since its last visit its rewards are what they were, so
-        it returns to where it sat; only the order of the atoms changes.
+        If no other client has moved since its last visit its rewards are unchanged, so
+        it returns to its slots; only the order of the atoms changes.
         """
         old_slots = self.slots[client]
         alone = self._leave(client)
@@ -213,7 +200,7 @@ class _Table:
         self.settled[client] = True
 
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Assignments by client and members per atom, slots renumbered to the order of atoms."""
+        """Return assignments by client and members per atom, slots renumbered in atoms' order."""
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
@@ -225,7 +212,7 @@ class _Table:
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Take the client's units out; says which of them leave an empty atom behind.
+        """Take the client's units out; return which of them leave an empty atom.
 
         Empty atoms are known by their integer count, never by what subtraction leaves.
         """
@@ -235,25 +222,22 @@ class _Table:
         alone: np.ndarray = self.counts[slots] == 0
         return alone
 
-    def _rewards(self, client: int) -> Array:
-        """Equation (9) for one client, given the atoms of all others."""
+    def _best(self, client: int) -> Ints:
+        """Find the best columns of equation (9) for one client, given the atoms of all others."""
         counts = self.counts[self.order]
-        return reward_matrix(
+        rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
             self.terms.existing(client, self.order, counts),
             self.sums.fresh[client],
             self.terms.new(self._columns(client)),
         )
-
-    def _best(self, client: int) -> Ints:
-        rewards = self._rewards(client)
         kept = worth_a_look(rewards, rewards.shape[1] - len(self.order))
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
             return best_columns(rewards)
         return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
-        """Columns for new atoms: as many as units, but past the width cap only one."""
+        """Count columns for new atoms: as many as units, but past the width cap only one."""
         width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:

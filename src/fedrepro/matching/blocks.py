@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Which tensors are which arrays. layers: from inputs to outputs; maps: which of them are fully
-    connected and take maps.
+    """Which tensors are which arrays: `layers` from inputs to outputs.
+
+    `maps` are True for fully connected layers that take maps.
     """
 
     layers: tuple[LayerMatrix, ...]
     maps: tuple[bool, ...]
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """The networks of J clients, float64, from stacked tensors (J, *shape)."""
+        """Convert stacked tensors (J, *shape) to the networks of J clients, float64."""
         arrays: list[Array] = []
         below = 0
         for layer, of_maps in zip(self.layers, self.maps, strict=True):
@@ -54,7 +55,7 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """A chain of layers."""
+        """The chain of layers."""
         from fedrepro.matching.permuting import CHAIN
 
         return CHAIN
@@ -62,15 +63,13 @@ class Blocks:
     def mean(
         self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
     ) -> UnitArrays:
-        """The weighted mean of each weight. share: (J,); towards: (J, K), of weights to classes."""
+        """Average weights by share (J,), those to classes by `towards` (J, K)."""
         from fedrepro.matching.permuting import mean_network
 
-        if towards is not None:
-            return mean_network(networks, share, towards)
-        return mean_of_blocks(networks, share)
+        return mean_network(networks, share, towards)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
-        """A network as stacked tensors of one model, float32 (1, *shape)."""
+        """Convert a network to stacked tensors of one model, float32 (1, *shape)."""
         tensors: dict[str, np.ndarray] = {}
         for place, layer in enumerate(self.layers):
             weight, bias = network[2 * place], network[2 * place + 1]
@@ -85,7 +84,7 @@ class Blocks:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """The arrays of networks of a model. Errors: as of `blocks_of`, and for modules of `traced`."""
+    """Make the arrays of a model's networks; raises as `blocks_of`, and for modules as `traced`."""
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
         from fedrepro.matching.traced import traced
@@ -95,7 +94,7 @@ def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Trac
 
 
 def blocks_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks:
-    """The arrays of networks of layers; see `layer_matrices` for errors."""
+    """Make the arrays of networks of layers; raises as `layer_matrices`."""
     network = network_of(model, shape, classes)
     layers = layer_matrices(network)
     shapes = [input_shape for _, input_shape, names in network.places if names]
@@ -107,22 +106,22 @@ def blocks_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks:
 
 
 def widths_of(network: UnitArrays) -> tuple[int, ...]:
-    """Units of each hidden layer, the lowest first."""
+    """Return the units of each hidden layer, the lowest first."""
     return tuple(len(bias) for bias in network[1:-2:2])
 
 
 def incoming(weight: Array) -> Array:
-    """A weight as a matrix of what comes into each unit: (inputs · places, outputs)."""
+    """Reshape a weight to rows of each unit's inputs: (inputs · places, outputs)."""
     return weight.reshape(-1, weight.shape[-1])
 
 
 def outgoing(weight: Array) -> Array:
-    """The same of what goes out of each unit: (inputs, places · outputs)."""
+    """Reshape a weight to a row for each unit's outputs: (inputs, places · outputs)."""
     return weight.reshape(len(weight), -1)
 
 
 def orders_of(before: UnitArrays, after: UnitArrays) -> list[np.ndarray]:
-    """The order of hidden units that makes one network the other, which is the same permuted.
+    """Find the order of hidden units that makes one network the other, which is it permuted.
 
     int64 (L,) of each hidden layer: unit i after was unit order[i] before.
     """
@@ -141,10 +140,4 @@ def orders_of(before: UnitArrays, after: UnitArrays) -> list[np.ndarray]:
 
 
 def _units(weight: Array, bias: Array) -> Array:
-    """Units by row: what comes into each, and its bias. Zeros lose their sign."""
     return np.ascontiguousarray(np.vstack([incoming(weight), bias]).T) + 0.0
-
-
-def mean_of_blocks(networks: Sequence[UnitArrays], share: Array) -> UnitArrays:
-    """sum_j p_j of each array."""
-    return tuple(np.tensordot(share, np.stack(arrays), 1) for arrays in zip(*networks, strict=True))

@@ -16,7 +16,7 @@ SAME = 1e-12  # squared distance of directions that are one, but for rounding
 def merged(
     network: UnitArrays, widths: Sequence[int], restarts: int, rng: np.random.Generator
 ) -> UnitArrays:
-    """The network with so many units in each hidden layer, clustered from the lowest layer up.
+    """Cluster the hidden layers' units to these widths, from the lowest layer up.
 
     A ReLU unit with weights v in and u out computes what v/|v| with |v| u does. A cluster has the
     mean of its directions v/|v| in, and the sum of |v| u out.
@@ -36,7 +36,7 @@ def merged(
 
 
 def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generator) -> Ints:
-    """The cluster of each point (n,): the best of some starts of Lloyd's algorithm.
+    """Return the cluster of each point (n,): the best of some starts of Lloyd's algorithm.
 
     All distances are read from the inner products of the points, (n, n), so a step costs the same
     for points of any length. Starts are drawn as in k-means++ (Arthur and Vassilvitskii, 2007).
@@ -51,7 +51,7 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 
 
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
-    """Points to start from, each drawn by its squared distance to those before it: (clusters,)."""
+    """Draw points to start from, each by its squared distance to those before it: (clusters,)."""
     lengths = np.diag(products)
     starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
@@ -68,7 +68,7 @@ def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
-    """Clusters from the points that they start from, and the sum of squared distances to centres.
+    """Cluster from these points; return labels and the sum of squared distances to centres.
 
     A cluster that is left by all stays empty.
     """
@@ -86,7 +86,7 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
 
 
 def _distances(products: Array, labels: Ints, clusters: int) -> Array:
-    """Squared distances (n, clusters) to the clusters' means, less each point's squared length."""
+    """Compute squared distances (n, clusters) to means, less each point's squared length."""
     order = np.argsort(labels, kind="stable")
     present, first = np.unique(labels[order], return_index=True)
     sizes = np.bincount(labels, minlength=clusters)[present]

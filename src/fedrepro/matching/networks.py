@@ -26,11 +26,11 @@ LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 
 @dataclass(frozen=True)
 class Variances:
-    """Of the noise of local units (sigma2) and of the prior (sigma02); the prior mean of biases.
+    """Variances of units' noise (sigma2) and of the prior (sigma02), and biases' prior mean.
 
-    layers: a factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for
-    the layers below the top one and for the top one. The lowest layer is never the top one here:
-    a unit of a single hidden layer has weights from the inputs, as all lowest ones do.
+    `layers` are factors on sigma2 for each hidden layer, the lowest first; or one for all; or two,
+    for the layers below the top one and for the top one. The lowest layer is never the top one
+    here: a unit of a single hidden layer has weights from the inputs, as all lowest ones do.
     """
 
     sigma2: float = 1.0
@@ -39,7 +39,7 @@ class Variances:
     layers: tuple[float, ...] = (1.0,)
 
     def noise(self, depth: int) -> tuple[float, ...]:
-        """The noise of each of `depth` hidden layers, the lowest first."""
+        """Return the noise of each of `depth` hidden layers, the lowest first."""
         below, top = self.layers[0], self.layers[-1]
         if len(self.layers) in (1, 2):
             factors = (below, *[below] * (depth - 2), *[top] * (depth > 1))
@@ -63,10 +63,12 @@ class Variances:
 def networks_of(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> list[UnitArrays]:
-    """The networks of J clients, float64, from stacked tensors weight0 (J, D, L), bias0, ...
+    """Convert stacked tensors weight0 (J, D, L), bias0, ... to the networks of J clients, float64.
 
-    widths: hidden units of each client, lowest layer first, where tensors hold more. Errors:
-    FedreproError for networks without biases, which are part of a unit here.
+    `widths` are hidden units of each client, lowest layer first, if tensors hold more.
+
+    Raises:
+        FedreproError: For networks without biases, which are part of a unit here.
     """
     names = tensor_names(len(tensors))
     if set(names) != set(tensors):
@@ -82,7 +84,7 @@ def networks_of(
 
 
 def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
-    """The network with the first units of each hidden layer, so many as `widths` says."""
+    """Cut each hidden layer to its first units, as many as `widths` says."""
     ends = (None, *widths, None)
     arrays: list[Array] = []
     for layer in range(len(network) // 2):
@@ -92,7 +94,7 @@ def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
 
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
-    """A network as stacked tensors of one model, float32: weight0 (1, D, L), bias0, ..."""
+    """Convert a network to stacked tensors of one model, float32: weight0 (1, D, L), bias0, ..."""
     names = tensor_names(len(network))
     return {
         name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
@@ -100,7 +102,7 @@ def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
 
 
 def tensor_names(count: int) -> list[str]:
-    """weight0, bias0, weight1, ..."""
+    """List weight0, bias0, weight1, ..."""
     return [f"{kind}{layer}" for layer in range(count // 2) for kind in ("weight", "bias")]
 
 
@@ -109,10 +111,9 @@ def hidden_layers(network: UnitArrays) -> int:
 
 
 def class_shares(label_counts: np.ndarray) -> Array:
-    """Each client's share of all examples of each class; float64 (J, K), columns sum to one.
+    """Compute each client's share of all examples of each class; float64 (J, K).
 
-    label_counts: (J, K). Where nobody has examples of a class nobody knows more of it than
-    another, so all shares are 1 / J.
+    `label_counts` are (J, K). Columns sum to one; a class that nobody has is shared evenly, 1 / J.
     """
     counts = np.asarray(label_counts, dtype=np.float64)
     totals = counts.sum(axis=0)
@@ -120,9 +121,9 @@ def class_shares(label_counts: np.ndarray) -> Array:
 
 
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
-    """Each client's share of all examples, (J,), and how much its weights to a class count, (J, K).
+    """Compute each client's share of all examples, (J,), and of its weights to a class, (J, K).
 
-    These are its share for every class, or by class its share of that class.
+    The latter is its share for every class, or with `by_class` its share of that class.
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()
@@ -139,15 +140,18 @@ def match_networks(
     orders: Sequence[Ints],
     posterior: Variances | None = None,
 ) -> tuple[UnitArrays, tuple[Matching, ...]]:
-    """One global network from those of J clients, and the matching of each hidden layer.
+    """Match J networks into a global one; return it and the matching of each hidden layer.
 
-    posterior: the variances of the global network's posterior means, if they are not those by
-    which units are matched.
+    Args:
+        networks: float64, of equal depth; widths may differ.
+        shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
+        variances: Variances by which units are matched.
+        rule: Parameters of the matching.
+        orders: (passes, J) for each hidden layer, the top one first, as the matchings are.
+        posterior: Other variances for the global network's posterior means.
 
-    networks: float64, of equal depth, widths may differ; shares: (J, K), the precision of a
-    client's weights to a class in units of 1 / sigma2; orders: (passes, J) for each hidden layer,
-    the top one first, as are the matchings. Raises FedreproError as `match` does, and for
-    variances by layer that are too few or too many.
+    Raises:
+        FedreproError: As `match`, and for variances by layer that are too few or too many.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     matchings = match_down(
@@ -167,7 +171,7 @@ def as_assigned(
     variances: Variances,
     matchings: Sequence[Matching],
 ) -> tuple[Matching, ...]:
-    """The same assignments with atoms of other variances; matchings: the top layer comes first."""
+    """Compute atoms of other variances for the same assignments; the top layer comes first."""
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
     def again(layer: int, units: MatchedLayer) -> Matching:
@@ -203,7 +207,7 @@ def match_down(
 def top_layer(
     networks: Sequence[UnitArrays], shares: Array, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Units of the highest hidden layer: their weights to the classes count by class share."""
+    """Collect units of the highest hidden layer, whose weights to classes count by class share."""
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
     outgoing = tuple(network[-2] for network in networks)
@@ -215,7 +219,7 @@ def top_layer(
 def inner_layer(
     networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Units of a lower hidden layer, their outgoing weights over the global units above.
+    """Collect units of a lower hidden layer, their outgoing weights over the global units above.
 
     Global units that a client lacks count as weights of 0, with full precision as in the authors'
     code, so the absent draw the average towards 0. Source: section 3.2 after Definition 1.
@@ -235,7 +239,7 @@ def inner_layer(
 
 
 def _own_part(network: UnitArrays, layer: int) -> Array:
-    """What of a hidden unit needs no layer above: inputs (lowest layer only) and bias, (L, .)."""
+    """Return units' inputs (lowest layer only) and bias, which need no layer above: (L, .)."""
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
 
@@ -247,7 +251,7 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """The network of these atoms, lowest hidden layer first, and an output bias (K,).
+    """Make the network of these atoms, lowest hidden layer first, and an output bias (K,).
 
     Weights into a layer are the outgoing weights of the atoms below it.
     """
@@ -262,7 +266,7 @@ def network_of(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
 
 
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
-    """Posterior mean of the output bias, which needs no matching: (K,) from (J, K).
+    """Compute the posterior mean of the output bias, which needs no matching: (K,) from (J, K).
 
     The text is silent; as in the authors' code the prior is that of hidden biases and the
     precisions are the class shares over the variance of the top hidden layer.

@@ -16,52 +16,52 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class UnitSets(Protocol):
-    """Which arrays of a network list the units of each of its layers, or sets of units."""
+    """Sets of units that may be permuted, and the arrays of a network that list them."""
 
     @property
     def uncounted(self) -> Collection[int]:
-        """Arrays that are carried along, and say nothing of what a unit does."""
+        """Arrays that are permuted along and do not count in the agreement."""
         ...
 
     def layers(self, network: UnitArrays, /) -> int:
-        """How many there are whose units may change places."""
+        """Count the sets of units."""
         ...
 
     def width(self, network: UnitArrays, layer: int, /) -> int: ...
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int, /) -> Array: ...
     def permuted(self, network: UnitArrays, layer: int, order: Ints, /) -> UnitArrays: ...
     def times(self, network: UnitArrays, layer: int, matrix: Array, /) -> UnitArrays:
-        """Sums of units in their places: unit b becomes sum_a M_ab unit a."""
+        """Replace units by sums: unit b becomes sum_a M_ab unit a."""
         ...
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, /) -> bool:
-        """Whether a network agrees better after the best step of one layer."""
+        """Return whether a network agrees better after the best step of one layer."""
         ...
 
 
 class Layered:
-    """A chain of layers: each takes what the one below gives."""
+    """A chain of layers, each on the output of the one below."""
 
     uncounted: Collection[int] = ()
 
     def layers(self, network: UnitArrays) -> int:
-        """Hidden layers."""
+        """Count the hidden layers."""
         return hidden_layers(network)
 
     def width(self, network: UnitArrays, layer: int) -> int:
-        """Units of a hidden layer."""
+        """Count the units of a hidden layer."""
         return len(network[2 * layer + 1])
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """See below."""
+        """Compute `agreement`."""
         return agreement(model, network, layer)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """See below."""
+        """Compute `permuted`."""
         return permuted(network, layer, order)
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """See `UnitSets`."""
+        """Replace units by sums: unit b becomes sum_a M_ab unit a."""
         blocks = list(network)
         way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
         blocks[way_in] = (incoming(blocks[way_in]) @ matrix).reshape(blocks[way_in].shape)
@@ -70,7 +70,7 @@ class Layered:
         return tuple(blocks)
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays) -> bool:
-        """It does, since no array has one layer's units twice."""
+        """Return True, since no array has one layer's units twice."""
         return True
 
 
@@ -80,10 +80,10 @@ CHAIN = Layered()
 def in_step(
     networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: UnitSets = CHAIN
 ) -> list[UnitArrays]:
-    """The networks, each with its units in the order that fits the mean of the others best.
+    """Order each network's units to fit the mean of the others best.
 
     In a first pass each is matched to the mean of those before it; then each, in a random order, to
-    the mean of all others, until none moves or for so many sweeps.
+    the mean of all others, until none moves or for `sweeps` passes.
     """
     current = list(networks)
     first, *others = rng.permutation(len(current)).tolist()
@@ -107,7 +107,7 @@ def in_step(
 def fitted(
     network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: UnitSets = CHAIN
 ) -> UnitArrays:
-    """The network with its units in the order in which its weights agree most with the model's.
+    """Order a network's units so that its weights agree most with the model's.
 
     A layer at a time, in random order, the others held as they are, until no layer gains. Each step
     is a linear assignment problem, so the sum of products of weights never falls.
@@ -126,7 +126,7 @@ def fitted(
 
 
 def agreement(model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-    """Inner products of the units of a hidden layer, over weights in, bias and weights out.
+    """Compute inner products of a hidden layer's units, over weights in, bias and weights out.
 
     Entry (a, b) is of unit a of the model and unit b of the network, (L, L).
     """
@@ -137,7 +137,7 @@ def agreement(model: UnitArrays, network: UnitArrays, layer: int) -> Array:
 
 
 def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-    """The network with the units of a hidden layer in another order; its outputs stay."""
+    """Reorder the units of a hidden layer; the network's outputs stay."""
     blocks = list(network)
     blocks[2 * layer] = blocks[2 * layer][..., order]
     blocks[2 * layer + 1] = blocks[2 * layer + 1][order]
@@ -145,14 +145,17 @@ def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
     return tuple(blocks)
 
 
-def mean_network(networks: Sequence[UnitArrays], share: Array, towards: Array) -> UnitArrays:
-    """The weighted mean of each weight. share: (J,); towards: (J, K), for weights to each class."""
-    means = [np.tensordot(share, np.stack(blocks), 1) for blocks in zip(*networks, strict=True)]
-    tops = np.stack([network[-2] for network in networks])
+def mean_network(
+    networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
+) -> UnitArrays:
+    """Average weights by share (J,), those to each class by `towards` (J, K) if given."""
+    stacked = [np.stack(blocks) for blocks in zip(*networks, strict=True)]
+    means = tuple(np.tensordot(share, blocks, 1) for blocks in stacked)
+    if towards is None:
+        return means
+    tops, biases = stacked[-2:]
     by_class = towards.reshape(len(towards), *[1] * (tops.ndim - 2), -1)
-    top = (by_class * tops).sum(axis=0)
-    bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
-    return (*means[:-2], top, bias)
+    return (*means[:-2], (by_class * tops).sum(axis=0), (towards * biases).sum(axis=0))
 
 
 def _plus(one: UnitArrays, two: UnitArrays) -> UnitArrays:

@@ -2,7 +2,7 @@
 
 Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, main text and
 supplement. A hidden unit is a vector v with diagonal Gaussian noise around an atom, which has a
-diagonal Gaussian prior. All of it is carried in natural parameters: precisions p and p * v add up
+diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up
 over the members of an atom.
 
 The coordinates of a unit are of two sorts. On the *uniform* ones (incoming weights, bias) every
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """What the rewards see of n units, or of n atoms, in natural parameters; all float64.
+    """Natural parameters of n units, or of n atoms, from which rewards are computed; all float64.
 
     lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), on the
     uniform coordinates. classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
@@ -37,17 +37,17 @@ class Gaussians:
 
 
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """What joining an atom adds to the posterior's quadratic form Q(G, S) = sum_d G_d^2 / S_d.
+    """Compute what joining an atom adds to the posterior's form Q(G, S) = sum_d G_d^2 / S_d.
 
     Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), the first part of equation (9). The units
-    are those of one client, so they share one precision. products: (units, atoms), the inner
+    are those of one client, so they share one precision. `products` (units, atoms) are the inner
     products of h_l and G_i on the uniform coordinates. Returns (units, atoms).
     """
     return _uniform_gain(units, atoms, products) + _classed_gain(units, atoms)
 
 
 def _uniform_gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """|h + G|^2 / (p + S) - |G|^2 / S, with the two terms in |G|^2 joined before they cancel."""
+    """Compute |h + G|^2 / (p + S) - |G|^2 / S, the two terms in |G|^2 joined before they cancel."""
     shrink = 1.0 / (units.precision + atoms.precision)
     offset = shrink * units.precision * atoms.lengths / atoms.precision
     result = products * (2.0 * shrink)
@@ -57,7 +57,7 @@ def _uniform_gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 
 
 def _classed_gain(units: Gaussians, atoms: Gaussians) -> Array:
-    """The same on the classed coordinates, all pairs at once through one matrix product.
+    """Compute `gain` on the classed coordinates, all pairs at once through one matrix product.
 
     With A = 1 / (p + S): (h^2) A' + 2 h (G A)' - sum_d p_d G_d^2 A_d / S_d.
     """
@@ -72,9 +72,9 @@ def _classed_gain(units: Gaussians, atoms: Gaussians) -> Array:
 
 
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
-    """factor * log(m / (J - m)), m the number of other clients at the atom, at most `cap`.
+    """Compute factor * log(m / (J - m)), m = counts (atoms,) of other clients, at most `cap`.
 
-    counts: (atoms,), between 1 and J - 1. The factor is 1 in equation (9) as printed and 2 by
+    Counts are between 1 and J - 1. The factor is 1 in equation (9) as printed and 2 by
     its derivation; the cap is not in the text but in the authors' code.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
@@ -83,17 +83,17 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """factor * log((1 + m) / (s - m)), m how often the client's own past holds the atom.
+    """Compute factor * log((1 + m) / (s - m)), m how often the client's own past holds the atom.
 
-    members: (atoms,), between 0 and s - 1, at step s = 1, 2, ... of a stream. The paper declares
-    it a heuristic, with the factor 1. Source: supplement, equation (11).
+    `members` m (atoms,) are between 0 and s - 1, at step s = 1, 2, ... of a stream. The paper
+    declares it a heuristic, with the factor 1. Source: supplement, equation (11).
     """
     result: Array = factor * np.log((1.0 + members) / (step - members))
     return result
 
 
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
-    """2 log(gamma0 / J) - 2 log t for the new atoms t = 1, ..., columns of equation (9).
+    """Compute 2 log(gamma0 / J) - 2 log t for the new atoms t = 1, ..., columns of equation (9).
 
     At step s of a stream s * J takes the place of J (supplement, equation (11)).
     """
@@ -102,10 +102,10 @@ def novelty(columns: int, clients: int, gamma0: float) -> Array:
 
 
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
-    """Equation (9), to be maximised: existing atoms first, then the columns of new atoms.
+    """Join equation (9), to be maximised: existing atoms first, then the columns of new atoms.
 
-    gains: (units, atoms); popular: (atoms,); fresh: (units,), the gain over the prior; novel:
-    (columns,). Returns (units, atoms + columns). The text calls its minimiser the solution, but
+    (units, atoms + columns) from gains (units, atoms), popular (atoms,), fresh (units,), the gain
+    over the prior, and novel (columns,). The text calls its minimiser the solution, but
     with its signs the matching is the maximiser.
     """
     atoms = len(popular)
@@ -116,7 +116,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
 
 def posterior_mean(natural: Array, precision: Array) -> Array:
-    """MAP atoms given their members: natural / precision, elementwise.
+    """Compute MAP atoms given their members: natural / precision, elementwise.
 
     Shapes: (atoms, dims), precision also (atoms, 1). Source: Proposition 1, equation (5).
     """

@@ -12,10 +12,13 @@ from fedrepro.matching.rewards import Array, Ints, posterior_mean
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
-    """Hidden units of all networks, each connected as it was: its outputs are the sum of theirs.
+    """Join the hidden units of all networks, connected as they were: outputs are summed.
 
-    Weights between hidden layers are block-diagonal. bias: (K,), the output bias.
+    Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
     """
+    # loaded here: planning lists the methods, and must not wait for SciPy
+    from scipy.linalg import block_diag
+
     blocks: list[Array] = []
     depth = hidden_layers(networks[0])
     for layer in range(depth + 1):
@@ -23,7 +26,7 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
         if layer == 0:
             blocks.append(np.concatenate(weights, axis=1))
         elif layer < depth:
-            blocks.append(block_diagonal(weights))
+            blocks.append(block_diag(*weights))
         else:
             blocks.append(np.concatenate(weights))
         if layer < depth:
@@ -31,19 +34,10 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
     return (*blocks, bias)
 
 
-def block_diagonal(blocks: Sequence[Array]) -> Array:
-    """A matrix with these on its diagonal and zeros elsewhere."""
-    ends = np.cumsum([block.shape for block in blocks], axis=0)
-    joined = np.zeros(ends[-1])
-    for block, (bottom, right) in zip(blocks, ends, strict=True):
-        joined[bottom - block.shape[0] : bottom, right - block.shape[1] : right] = block
-    return joined
-
-
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
-    """A network as the posterior has it where each unit is the only member of its atom.
+    """Return the network's posterior means if each unit is the only member of its atom.
 
-    shares: (K,), the precision of weights to a class in units of 1 / sigma2. A weight v is drawn
+    `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is drawn
     to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer it leaves
     (of the lowest hidden layer for weights from the inputs). The output bias stays as it is.
     Source: PFNM, Proposition 1, equation (5).
@@ -64,11 +58,10 @@ def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArray
 
 
 def strength(network: UnitArrays, layer: int) -> Array:
-    """How strong the units of a hidden layer are: norm of the way in times norm of the way out.
+    """Compute each hidden unit's norm of the way in times norm of the way out: (L,).
 
     The way in counts the bias. The product does not change where a unit is scaled by a factor and
     its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.
-    Returns (L,).
     """
     way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
     product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
@@ -78,7 +71,7 @@ def strength(network: UnitArrays, layer: int) -> Array:
 
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:
-    """The network with the `units` strongest units of each hidden layer, in their order."""
+    """Keep the `units` strongest units of each hidden layer, in their order."""
     kept: list[Ints] = []
     for layer in range(hidden_layers(network)):
         order = np.argsort(-strength(network, layer), kind="stable")

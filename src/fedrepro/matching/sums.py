@@ -1,4 +1,4 @@
-"""Running sums of natural parameters: what the atoms hold while clients come and go.
+"""Running sums of natural parameters of the atoms, as clients come and go.
 
 An atom lives in a slot, a row of every array here, until its last member leaves. Sums are kept by
 adding and subtracting, so they carry rounding residue; they serve the rewards only, and the final
@@ -52,7 +52,7 @@ class MatchedLayer:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Global atoms in natural parameters: what a later step of streaming starts from.
+    """Global atoms in natural parameters, from which a later step of streaming starts.
 
     natural: (atoms, P) and precision: (atoms,) on the uniform coordinates; classed and
     classed_precision: (atoms, Q).
@@ -74,11 +74,11 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """What earlier steps of a stream left: their atoms, and who held them how often.
+    """Earlier steps of a stream: their atoms, and how often each client held them.
 
-    atoms: before the present step's members; members: int64 (J, atoms), how many of the earlier
-    steps' units of each client sit in each atom, at least one in all. An atom's precision is that
-    of the prior and of all its members, so variances are the same in every step.
+    `atoms` are those before the present step's members; `members`, int64 (J, atoms), count the
+    earlier steps' units of each client in each atom, at least one in all. An atom's precision is
+    that of the prior and of all its members, so variances are the same in every step.
     """
 
     atoms: Atoms
@@ -86,17 +86,17 @@ class Past:
 
 
 def no_past(layer: MatchedLayer) -> Past:
-    """Before the first step: no atoms."""
+    """Return the past before the first step: no atoms."""
     inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
     atoms = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
     return Past(atoms, np.empty((layer.clients, 0), np.int64))
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Prior plus members, summed once per atom in the order of the clients (Proposition 1).
+    """Sum prior and members, once per atom in the order of the clients (Proposition 1).
 
-    The atoms of the past come first, and what they were then is their prior now (supplement
-    equation (10)). counts: int64 (atoms,), members of all steps.
+    The atoms of the past come first, with their earlier posterior as prior (supplement
+    equation (10)). `counts`, int64 (atoms,), are members of all steps.
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -140,11 +140,11 @@ class _Rows:
         self.slots[slots] -= self.rows[units]
 
     def products(self, units: slice, slots: Ints) -> Array:
-        """Inner product of every unit with every slot's sum: (units, slots)."""
+        """Compute the inner product of every unit with every slot's sum: (units, slots)."""
         raise NotImplementedError
 
     def own_products(self, units: slice, slots: Ints) -> Array:
-        """Inner product of each unit with the sum of the slot at its place: (units,)."""
+        """Compute the inner product of each unit with the sum of its assigned slot: (units,)."""
         raise NotImplementedError
 
 
@@ -242,7 +242,7 @@ class RunningSums:
         self.classed_precision[slots] -= self.client_precision[client]
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Gains (L_j, slots) of the client's units over slots that have `counts` members."""
+        """Compute gains (L_j, slots) of the client's units over slots with `counts` members."""
         atoms = Gaussians(
             self.lengths[slots],
             self.prior.precision + counts * self.unit_precision,
@@ -262,5 +262,4 @@ class RunningSums:
 
 
 def _with_room(taken: Array, free: int) -> Array:
-    """These rows, and uninitialised room for as many more."""
     return np.concatenate([taken, np.empty((free, *taken.shape[1:]))])

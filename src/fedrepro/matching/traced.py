@@ -1,8 +1,8 @@
 """Modules as the arrays that matching works on: which axes share an order of units, by tracing.
 
-torch.fx records the calls of a forward pass. What a convolution or an affine map gives has units of
-its own; what is added to it has the same ones, as in a residual network; the inputs and the classes
-keep their order. A layer that would not let units change places is refused by name.
+torch.fx records the calls of a forward pass. The output of a convolution or an affine map has
+units of its own; a tensor that is added to it has the same ones, as in a residual network; inputs
+and classes keep their order. A layer that would not let units change places is refused by name.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ KEPT_PARTS = {
 
 
 class Use(NamedTuple):
-    """An axis of a tensor that lists units, each at `places` neighbours; counted: in agreement.
+    """An axis of a tensor that lists units, each at `places` neighbours.
 
-    gives: whether it is what a layer gives, and not what it takes.
+    `counted` ones are part of the agreement; `gives` is True for a layer's output, False for its
+    input.
     """
 
     name: str
@@ -58,8 +59,8 @@ class Use(NamedTuple):
 class Traced:
     """All tensors of a module, as tuples in the order of `names`.
 
-    uses: of each hidden set of units the axes that list them, in the order in which they are
-    first given. heads: tensors whose first axis is the classes. largest: buffers that count.
+    `uses` are the axes of each hidden set of units, in the order in which sets are first given;
+    `heads` tensors whose first axis is the classes, `largest` buffers that count.
     """
 
     names: tuple[str, ...]
@@ -68,27 +69,27 @@ class Traced:
     largest: tuple[str, ...] = ()
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """The networks of J clients, float64, from stacked tensors (J, *shape)."""
+        """Convert stacked tensors (J, *shape) to the networks of J clients, float64."""
         arrays = [tensors[name].astype(np.float64) for name in self.names]
         return list(zip(*arrays, strict=True))
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
-        """A network as stacked tensors of one model, float32 (1, *shape)."""
+        """Convert a network to stacked tensors of one model, float32 (1, *shape)."""
         pairs = zip(self.names, network, strict=True)
         return {name: np.asarray(value, np.float32)[None] for name, value in pairs}
 
     def layers(self, network: UnitArrays) -> int:
-        """How many sets of units there are."""
+        """Count the sets of units."""
         return len(self.uses)
 
     def width(self, network: UnitArrays, layer: int) -> int:
-        """Units of a set."""
+        """Count the units of a set."""
         use = self.uses[layer][0]
         return int(network[self.names.index(use.name)].shape[use.axis]) // use.places
 
     @property
     def uncounted(self) -> set[int]:
-        """Places of tensors that are carried along, as running statistics are."""
+        """Places of tensors that are permuted along, such as running statistics."""
         uses = [use for each in self.uses for use in each]
         counted = {use.name for use in uses if use.counted}
         held = {use.name for use in uses} - counted
@@ -100,12 +101,12 @@ class Traced:
         return self
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """What a tensor has of each unit: (units, …) as a matrix."""
+        """Return a tensor's rows of each unit: (units, …) as a matrix."""
         value = np.moveaxis(network[self.names.index(use.name)], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Inner products of the units of two networks; see `permuting.agreement`."""
+        """Compute inner products of the units of two networks; see `permuting.agreement`."""
         products = (
             self.rows(model, use) @ self.rows(network, use).T
             for use in self.uses[layer]
@@ -114,13 +115,13 @@ class Traced:
         return np.asarray(sum(products))
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays) -> bool:
-        """Whether a network agrees better; tensors may have one set of units on two axes."""
+        """Return whether a network agrees better; tensors may have one set of units on two axes."""
         counted = {use.name for uses in self.uses for use in uses if use.counted}
         at = [self.names.index(name) for name in counted]
         return bool(sum(float((model[i] * (after[i] - before[i])).sum()) for i in at) > 0)
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """The network with sums of a set's units in their places: unit b is sum_a M_ab unit a."""
+        """Replace a set's units by sums: unit b becomes sum_a M_ab unit a."""
         arrays = list(network)
         for use in self.uses[layer]:
             at = self.names.index(use.name)
@@ -130,7 +131,7 @@ class Traced:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """The network with the units of a set in another order, which predicts the same."""
+        """Reorder the units of a set; the network predicts the same."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -141,7 +142,7 @@ class Traced:
     def mean(
         self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
     ) -> UnitArrays:
-        """The weighted mean of each tensor. share: (J,); towards: (J, K), of weights to classes."""
+        """Average tensors by share (J,), those of classes by `towards` (J, K)."""
         made = []
         for name, values in zip(self.names, zip(*networks, strict=True), strict=True):
             value = np.stack(values)
@@ -163,10 +164,10 @@ class Traced:
         order: Ints,
         sweeps: int,
     ) -> UnitArrays:
-        """One network by optimal transport of units, set after set; see `transport.fused`.
+        """Fuse networks by optimal transport of units, set after set; see `transport.fused`.
 
-        A unit is what the first layers that give it take, and what is its own; layers that give the
-        same units later, as behind a shortcut, are carried by the same plan.
+        A unit is the inputs of the first layers that give it, and its own numbers; layers that give
+        the same units later, as behind a shortcut, are carried by the same plan.
         """
         current = list(networks)
         for layer, uses in enumerate(self.uses):
@@ -185,9 +186,10 @@ class Traced:
 
 @lru_cache(16)
 def traced(network: ModuleNetwork, name: str) -> Traced:
-    """The axes that list units, of a module that is called `name` in sentences.
+    """Find the axes of a module that list units; errors call it `name`.
 
-    Errors: FedreproError for a module that cannot be traced, or names the layer that stops it.
+    Raises:
+        FedreproError: For a module that cannot be traced, or naming the layer that stops it.
     """
     import torch
     from torch.fx.passes.shape_prop import ShapeProp
@@ -212,7 +214,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """What a call gives: which units its axis 1 lists, each at so many neighbours."""
+    """Output of a call: the units that its axis 1 lists, each at `places` neighbours."""
 
     unit: int
     places: int = 1
@@ -220,7 +222,7 @@ class _Given(NamedTuple):
 
 @dataclass
 class _Walk:
-    """A walk along the calls of a module. parent: of each set of units one that it is part of."""
+    """A walk along a module's calls; `parent` maps each set of units to one that contains it."""
 
     network: ModuleNetwork
     name: str
@@ -236,7 +238,7 @@ class _Walk:
         self.named = {id(value): name for name, value in held}
 
     def root(self, unit: int) -> int:
-        """The set that a set is part of."""
+        """Return the largest set that contains a set."""
         while self.parent[unit] != unit:
             unit = self.parent[unit]
         return unit
@@ -246,7 +248,7 @@ class _Walk:
         return len(self.parent) - 1
 
     def join(self, one: int, other: int) -> int:
-        """Both are one set, the older of the two."""
+        """Make both one set, the older of the two."""
         low, high = sorted((self.root(one), self.root(other)))
         self.parent[high] = low
         return low
@@ -258,7 +260,7 @@ class _Walk:
         )
 
     def visit(self, node: torch.fx.Node) -> None:
-        """Note what a call gives, and the axes of its tensors."""
+        """Note the output of a call, and the axes of its tensors."""
         inputs = [self.given[arg] for arg in node.all_input_nodes]
         known = [value for value in inputs if value is not None]
         if node.op == "output":
@@ -279,7 +281,7 @@ class _Walk:
             self.given[node] = self._function(target.rpartition(".")[2], node, known)
 
     def _before(self, node: torch.fx.Node) -> tuple[int, ...]:
-        """The shape of the first tensor that a call is given."""
+        """Return the shape of a call's first tensor."""
         metas: list[Any] = [arg.meta.get("tensor_meta") for arg in node.all_input_nodes]
         return next(tuple(meta.shape) for meta in metas if hasattr(meta, "shape"))
 
@@ -343,7 +345,7 @@ class _Walk:
             raise self.stop(layer, f"has {part.num_groups} groups, which channels cannot leave")
         if kind in KEPT_PARTS:
             return given
-        raise self.stop(layer, "is of a kind of which nobody knows whether units may change places")
+        raise self.stop(layer, "is of an unknown kind, whose units may depend on their places")
 
     def _note(
         self,
@@ -354,7 +356,7 @@ class _Walk:
         counted: bool = True,
         gives: bool = True,
     ) -> None:
-        """An axis of a tensor lists these units; of a part that is called again it is one set."""
+        """Note an axis that lists these units; a part that is called again has one set."""
         name = self.named.get(id(value), "")
         if name not in self.network.shapes:
             return

@@ -1,7 +1,7 @@
 """Networks fused by optimal transport of their hidden units (Singh and Jaggi, 2020).
 
 A network's layer is a measure: each of its units, its incoming weights and its bias, has the same
-mass. The common layer is a barycentre of these measures with as many points as are asked for.
+mass. The common layer is a barycentre of these measures with a given number of points.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ def fused(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """One network of these widths, layer after layer from the lowest.
+    """Fuse networks into one of these widths, layer after layer from the lowest.
 
-    share: (J,), the weight of each network, sums to one; towards: (J, K), the same for weights to
-    each class. order: the networks from whose units, strongest first, the common ones start. In the
-    layer above, a unit's weight from a unit below goes to the common units as its mass does.
+    In the layer above, a unit's weight from a unit below goes to the common units as its mass does.
+
+    Args:
+        networks: The networks.
+        widths: Units of each hidden layer of the result.
+        share: (J,), the weight of each network, sums to one.
+        towards: (J, K), its weight for weights to each class.
+        order: The networks from whose units, strongest first, the common ones start.
+        sweeps: The most steps of each barycentre.
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
@@ -55,7 +61,7 @@ def fused(
 def barycentre(
     measures: Sequence[Array], start: Array, share: Array, sweeps: int
 ) -> tuple[Array, list[Array]]:
-    """Points (n, D) and, for each measure (m, D), where its mass goes: (m, n), rows sum to one.
+    """Find points (n, D) and, for each measure (m, D), its plan: (m, n), rows sum to one.
 
     Points and masses of a measure are equal among themselves, and costs are squared distances, so
     that a point is best at the mean of what is carried to it. Ends before `sweeps` when no mass
@@ -75,7 +81,7 @@ def barycentre(
 
 
 def _carried(origins: Array, points: Array) -> Array:
-    """The cheapest way from equal masses at origins to equal masses at points; rows sum to one."""
+    """Find the cheapest plan from equal masses at origins to equal masses at points."""
     # loaded here: planning lists the methods, and must not wait for it
     from ot.lp import emd
 

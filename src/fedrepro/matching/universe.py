@@ -1,8 +1,8 @@
 """Units of many networks matched to one common order at once (cycle-consistent matching).
 
-Each network p has for each hidden layer a matrix P (L, L), doubly stochastic on the way and a
-permutation at the end, which carries its units to common ones. Whoever goes from one network to
-another by way of these comes back to where the way began.
+Each network p has for each hidden layer a matrix P (L, L), doubly stochastic at first and a
+permutation at the end, which carries its units to common ones. So matchings from network to network
+that lead back to the first one are the identity.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ENDS = np.linspace(0.0, 1.0, 5)  # of a line search: on a line the agreement is 
 def in_common_order(
     networks: Sequence[UnitArrays], steps: int, gain: float, units: UnitSets = CHAIN
 ) -> list[UnitArrays]:
-    """The networks, each with its units in the common order.
+    """Order each network's units in a common order.
 
     The agreement sum_{p<q} <P_p w_p, P_q w_q> is raised by steps of Frank and Wolfe from the units'
     own order: towards the permutations that its gradient likes best, as far as it goes up. Ends
-    after so many steps, or when one raises it by less than this share.
+    after `steps`, or when one raises it by less than a share `gain`.
     """
     if len(networks) == 1:
         return list(networks)
@@ -38,20 +38,25 @@ def in_common_order(
     best = agreement(networks, plans, units)
     for _ in range(steps):
         towards = [
-            [_permutation(best_columns(slope)) for slope in gradient(networks, plans, p, units)]
+            [
+                np.eye(len(slope))[best_columns(slope)]
+                for slope in gradient(networks, plans, p, units)
+            ]
             for p in range(len(networks))
         ]
         plans, value = _along(networks, plans, towards, units)
         if not value - best > gain * abs(best):
             break
         best = value
-    return [ordered(w, _ended(p), units) for w, p in zip(networks, plans, strict=True)]
+    # the nearest permutations, as orders: common unit i is own unit order[i]
+    orders = [[np.argsort(best_columns(matrix)) for matrix in plan] for plan in plans]
+    return [ordered(w, order, units) for w, order in zip(networks, orders, strict=True)]
 
 
 def agreement(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets = CHAIN
 ) -> float:
-    """sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
+    """Compute sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
     pairs = zip(networks, plans, strict=True)
     common = [carried(network, plan, units) for network, plan in pairs]
     total = 0.0
@@ -64,7 +69,7 @@ def agreement(
 
 
 def carried(network: UnitArrays, plan: Plan, units: UnitSets = CHAIN) -> UnitArrays:
-    """The network over the common units: sums of its own by its plan."""
+    """Carry a network to the common units by its plan."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
     return network
@@ -73,7 +78,7 @@ def carried(network: UnitArrays, plan: Plan, units: UnitSets = CHAIN) -> UnitArr
 def gradient(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets = CHAIN
 ) -> Plan:
-    """The gradient of the agreement by the plan of network p: (L, L) of each layer."""
+    """Compute the gradient of the agreement by the plan of network p: (L, L) of each layer."""
     others = [
         carried(network, plan, units)
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))
@@ -82,7 +87,7 @@ def gradient(
     rest = tuple(np.sum(blocks, axis=0) for blocks in zip(*others, strict=True))
     network_p, slopes = networks[p], []
     for layer in range(len(plans[p])):
-        # the layer itself is left as it is, those beside it are carried
+        # the layer itself is left as it is, the others are carried
         partial_plan = [*plans[p]]
         partial_plan[layer] = np.eye(len(partial_plan[layer]))
         slopes.append(units.agreement(carried(network_p, partial_plan, units), rest, layer))
@@ -90,7 +95,7 @@ def gradient(
 
 
 def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets = CHAIN) -> UnitArrays:
-    """The network with the units of each hidden layer in this order."""
+    """Reorder the units of each hidden layer."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)
     return network
@@ -99,7 +104,7 @@ def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets = CHAIN
 def _along(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
-    """The best plans between two, and their agreement."""
+    """Find the best plans between two, and their agreement."""
 
     def between(share: float) -> list[Plan]:
         return [
@@ -115,13 +120,3 @@ def _along(
     values += [agreement(networks, between(share), units) for share in inner]
     best = int(np.argmax(values))
     return between(float(shares[best])), float(values[best])
-
-
-def _permutation(order: Ints) -> Array:
-    """P with a one at (a, order[a]): unit a becomes common unit order[a]."""
-    return np.eye(len(order))[order]
-
-
-def _ended(plan: Plan) -> list[Ints]:
-    """The nearest permutation of each layer, as an order: common unit i is own unit order[i]."""
-    return [np.argsort(best_columns(matrix)) for matrix in plan]

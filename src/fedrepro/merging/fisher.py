@@ -12,9 +12,9 @@ Array = np.ndarray
 
 
 def fisher_mean(weights: Array, information: Array, share: Array, floor: float = 0.0) -> Array:
-    """sum_i p_i F_i w_i / sum_i p_i F_i, elementwise, F_i at least `floor`: (J, …) to (…).
+    """Compute sum_i p_i F_i w_i / sum_i p_i F_i, elementwise, F_i at least `floor`: (J, …) to (…).
 
-    The parameter average where the information of all is nothing. float64.
+    Where no client has information it is the parameter average. float64.
     """
     floored = np.maximum(information.astype(np.float64), floor)
     whole, average = mean_of(floored, share), mean_of(weights, share)
@@ -26,9 +26,9 @@ def fisher_mean(weights: Array, information: Array, share: Array, floor: float =
 def descended(
     gradient: Callable[[Array], Array], start: Array, steps: int, rate: float, within: bool
 ) -> Array:
-    """FedFisher's descent: m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01).
+    """Run FedFisher's descent: m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01).
 
-    v is the gradient at w; within: 0.01 stands inside the root, as with Kronecker factors.
+    v is the gradient at w; with `within`, 0.01 is added inside the root, as for Kronecker factors.
     Flat directions hardly leave the start. Source: the authors' code; no sum is damped, so this is
     not Adam.
     """

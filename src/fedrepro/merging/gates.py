@@ -13,14 +13,14 @@ MOMENTUM, SQUARES, SMALL = 0.9, 0.99, 1e-3  # of FedAdam
 
 
 def class_weights(networks: int, classes: int, weights: Array) -> Gate:
-    """The gate of one layer that gives sum_i w_ik z_ik, w (m, K)."""
+    """Make the gate of one layer that gives sum_i w_ik z_ik from weights w (m, K)."""
     blocks = [np.diag(row) for row in weights]
     assert len(blocks) == networks
     return {"weight0": np.concatenate(blocks), "bias0": np.zeros(classes)}
 
 
 def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
-    """Gradients of the mean cross-entropy of a gate of one or two layers; (n, m · K), (n,)."""
+    """Compute gradients of a gate's mean cross-entropy: one or two layers; (n, m · K), (n,)."""
     deep = "weight1" in gate
     below = logits @ gate["weight0"] + gate["bias0"]
     hidden = np.maximum(below, 0)
@@ -37,9 +37,10 @@ def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
 
 
 class GateServer:
-    """x = x + η m / (√v + τ), m = β₁ m + (1 - β₁) Δ, v = β₂ v + (1 - β₂) Δ²; no bias correction.
+    """FedAdam: m = β₁ m + (1 - β₁) Δ, v = β₂ v + (1 - β₂) Δ², x = x + η m / (√v + τ).
 
-    Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2.
+    It corrects no bias. Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm
+    2.
     """
 
     def __init__(self, start: Gate, rate: float) -> None:
@@ -48,7 +49,7 @@ class GateServer:
         self.squares = {name: np.zeros_like(value) for name, value in start.items()}
 
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
-        """One round: the clients' moves, weighed. only: 0 or 1 for weights that may move."""
+        """Apply one round of the clients' weighted moves; weights where `only` is 0 do not move."""
         for name, value in self.gate.items():
             move = sum(p * client_move[name] for p, client_move in zip(share, moves, strict=True))
             move = move * only[name] if only else move

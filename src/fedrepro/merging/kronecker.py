@@ -1,6 +1,6 @@
-"""Weights averaged in a metric that each client has of its own: one equation for several methods.
+"""Weights averaged in each client's own metric: one equation for several methods.
 
-Of each layer, with weights W_i (D, K) of client i, share p_i, and symmetric A_i (D, D), G_i (K, K):
+For each layer, with weights W_i (D, K) of client i, share p_i, symmetric A_i (D, D), G_i (K, K):
 
     sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i.
 
@@ -20,17 +20,17 @@ EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next o
 
 
 def mean_of(weights: Array, share: Array) -> Array:
-    """sum_i p_i W_i: (J, …) and (J,) to (…), float64."""
+    """Compute sum_i p_i W_i: (J, …) and (J,) to (…), float64."""
     mean: Array = np.tensordot(share, weights.astype(np.float64), 1)
     return mean
 
 
 def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 0.0) -> Array:
-    """W = (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), W̄ = sum_i p_i W_i: float64 (D, K).
+    """Solve W = (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), W̄ = sum_i p_i W_i: (D, K).
 
-    weights: (J, D, K); inputs: A_i (J, D, D); λ = ridge times the mean of the diagonal. Where the
-    sum is singular even so, the solution that is nearest to W̄. The pooled least-squares solution,
-    where each W_i is that of client i, p_i its share of examples and A_i the mean of x xᵀ.
+    If each W_i is the least-squares solution of client i, p_i its share of examples and A_i its
+    mean of x xᵀ, this is the pooled one; if the sum is singular, the solution nearest to W̄.
+    `weights` is (J, D, K), `inputs` A_i (J, D, D), λ is `ridge` times the diagonal's mean. float64.
     """
     start = mean_of(weights, share)
     whole = mean_of(inputs, share)
@@ -41,7 +41,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
 
 def _solved(matrix: Array, wanted: Array) -> Array:
-    """The solution of a symmetric system, or its shortest one where there are several."""
+    """Solve a symmetric system; return the shortest of several solutions."""
     if not (np.isfinite(matrix).all() and np.isfinite(wanted).all()):
         return np.full_like(wanted, np.nan)
     try:
@@ -60,11 +60,11 @@ def kronecker_mean(
     steps: int = 1000,
     tolerance: float = 1e-10,
 ) -> tuple[Array, float]:
-    """The W of this module's equation by conjugate gradients from W̄: float64 (D, K).
+    """Solve this module's equation for W by conjugate gradients from W̄: float64 (D, K).
 
-    weights: (J, D, K); inputs: A_i (J, D, D); errors: G_i (J, K, K). Ends after so many steps, or
-    when the residual is below `tolerance` of what it was; what is left of it is told. What no
-    client has an opinion on, the null space of the sum, stays at W̄.
+    Returns W and the final residual as a share of the first one, which ends below `tolerance` or
+    after `steps`. The sum's null space stays at W̄. `weights` is (J, D, K), `inputs` A_i (J, D, D),
+    `errors` G_i (J, K, K).
     """
     start, a, g = mean_of(weights, share), _double(inputs), _double(errors)
     residual = sum(
@@ -76,10 +76,10 @@ def kronecker_mean(
 
 
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
-    """(sum_i p_i A_i)⁻¹ (sum_i p_i A_i W_i G_i) (sum_i p_i G_i)⁻¹: float64 (D, K).
+    """Compute (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹ from pull = sum_i p_i A_i W_i G_i: (D, K).
 
-    pull: the sum in the middle; shapes as of `kronecker_mean`. It solves this module's equation
-    where either factor is that of all clients.
+    It solves this module's equation if either factor is equal for all clients. Shapes are those of
+    `kronecker_mean`; float64.
     """
     left = _solved(mean_of(inputs, share), pull)
     solution: Array = _solved(mean_of(errors, share), left.T).T
@@ -89,7 +89,7 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
 def plain_descent(
     applied: Callable[[Array], Array], start: Array, pull: Array, steps: int, basis: int = 400
 ) -> Array:
-    """Steps of length 1 down the mean squared entry of applied(W) - pull, applied symmetric.
+    """Take steps of length 1 down the mean squared entry of applied(W) - pull, applied symmetric.
 
     All at once: of the residual r at the start and c = 2 / entries they add φ(applied) r, with
     φ(λ) = (1 - (1 - c λ²)^steps) / λ, which is taken in the space of r, applied(r), … by Lanczos'
@@ -122,7 +122,7 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """The function W to sum_i p_i A_i W G_i; shapes as of `kronecker_mean`."""
+    """Return the function that maps W to sum_i p_i A_i W G_i; shapes as of `kronecker_mean`."""
     a, g = _double(inputs), _double(errors)
 
     def applied(value: Array) -> Array:
@@ -139,10 +139,10 @@ def conjugate_gradients(
     steps: int,
     tolerance: float,
 ) -> tuple[Array, float]:
-    """The solution of a symmetric semi-definite system from a start, and what of it is not solved.
+    """Solve a symmetric semi-definite system, applied(x) = its right side, from `start`.
 
-    applied(x): the system times x; residual: of the start, of any shape. The second is the length
-    of the residual as a share of what it was.
+    Returns the solution and the final residual's length as a share of the first one's. `residual`
+    is that of the start, of any shape.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())

@@ -8,7 +8,7 @@ Array = np.ndarray
 
 
 def elected(vectors: Array, keep: float) -> Array:
-    """The mean of task vectors (J, n) over those that agree with the elected sign: (n,).
+    """Average task vectors (J, n) over those that agree with the elected sign: (n,).
 
     Of each vector the largest `keep` of its entries count, by magnitude, and at least one. The sign
     of a coordinate is that of the sum of what is kept; 0 where nobody keeps it. Source: TIES,

@@ -19,9 +19,9 @@ from fedrepro.products.processor import flush, restore
 
 @partial(compiled, calls=(products, places, processor, convolved, unrolled))
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
-    """Write what a body gives of inputs (N, D) to out, flat, some rows at a time.
+    """Write the body's outputs for inputs (N, D) to out, flat, `rows` at a time.
 
-    Where it gives something after each letter, letters (T, B) of those rows come one after another.
+    For a prediction after each letter, letters (T, B) of those rows come one after another.
     """
     before = flush()
     each = (len(out) - PAD) // len(inputs)
@@ -32,7 +32,7 @@ def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out:
 
 
 def give(body: Any, weights: Array, inputs: Array, room: Any, out: Array) -> None:
-    """Write what a body gives of a few inputs."""
+    """Write the body's outputs for a few inputs."""
     raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""Convolutions with ReLU and pooling in compiled code: forward, back, and what kernels learn.
+"""Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
 
 Images lie with zeros around them as (H, W, C), so that a convolution is a product by places
 (`products/places.py`). With the two exchanged, rows at the places of a window and runs along the
@@ -33,8 +33,11 @@ from fedrepro.products.places import given_back, largest, multiplier_at, product
 
 
 class Convolutions(NamedTuple):
-    """layers (L, FIELDS) and lists int64; image: (channels, height, width, zeros around) of an
-    input; by: the address of the product by places."""
+    """Layout of convolutions: layers (L, FIELDS) and lists, int64.
+
+    `image` is (channels, height, width, zeros around) of an input; `by` the address of the product
+    by places.
+    """
 
     layers: Array
     lists: Array
@@ -44,10 +47,12 @@ class Convolutions(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Buffers. images: inputs of all layers and examples, with zeros around; chosen: of poolings.
-    Of one example: a map before its pooling (out), errors after (lower) and before it (upper).
-    flipped: kernels turned round; one: the number. extra: errors of what layers give that do not
-    come from above, or empty."""
+    """Buffers: `images` are the inputs of all layers and examples, with zeros around.
+
+    `chosen` is what poolings chose. For one example: a map before its pooling (out), errors after
+    (lower) and before it (upper). `flipped` are kernels turned round; `extra` errors of layers'
+    outputs that do not come from above, or empty.
+    """
 
     images: Array
     chosen: Array
@@ -78,7 +83,7 @@ def convolutions_of(
 ) -> tuple[Convolutions, Images]:
     """Lay out the convolutions of a network for `rows` examples at a time, and their buffers.
 
-    offsets: where each weight begins in a model. matched: whether errors are added to theirs.
+    `offsets` are where weights begin in a model; with `matched` errors are added to their own.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
     # 0, 1, …: columns of a matrix as rows; a single row begins at the first
@@ -143,7 +148,7 @@ def lay_image(
 ) -> None:
     """Write an image (C, H, W) as (H, W, C) inside the zeros of the lowest layer, as example b.
 
-    move: whether it is mirrored, and how far it is moved down and to the right; zeros come in.
+    `move` says if it is mirrored, and how far it moves down and to the right; zeros come in.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -184,7 +189,7 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """room.out (H · W, channels) of the image that begins there."""
+    """Write the convolution of the image that begins at `image` to room.out (H · W, channels)."""
     stride, run = row_of(c[CHANNELS]), c[KERNEL] * c[BELOW]
     begin = weights, c[WEIGHT] + c[KERNEL] * run * stride, 0
     if not convs.biased:
@@ -197,7 +202,7 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Numbers that a layer gives of an example, rows of channels filled up."""
+    """Count the numbers of a layer's output for one example, rows of channels filled up."""
     side = 2 if c[POOLED] else 1
     count: int = (c[HEIGHT] // side) * (c[WIDTH] // side) * row_of(c[CHANNELS])
     return count
@@ -205,7 +210,7 @@ def gives(c: Array) -> int:
 
 @inner
 def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Write the largest of each 2×2 window, and ReLU, to where the next layer is given it."""
+    """Write the largest of each 2×2 window, and ReLU, to the input of the next layer."""
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     for i in range(c[HEIGHT] // 2):
         for j in range(across):
@@ -218,7 +223,7 @@ def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Ima
 
 @inner
 def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Write the ReLU of a map to where the next layer is given it."""
+    """Write the ReLU of a map to the input of the next layer."""
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for place in range(c[HEIGHT] * c[WIDTH]):
         at = to + convs.lists[c[TARGETS] + place]
@@ -234,7 +239,7 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add the gradients of all kernels and biases over `rows` examples.
 
-    x: what `features` gave. errors: of it, (H · W · C, padded rows) flat.
+    `x` is the output of `features`, `errors` are those of x, (H · W · C, padded rows) flat.
     """
     turn_kernels(convs, weights, room)
     for b in range(rows):
@@ -263,7 +268,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """room.lower, rows of channels, from errors of what the last layer gives, each `step` apart."""
+    """Write errors of the last layer's output, each `step` apart, to room.lower."""
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[CHANNELS], row_of(top[CHANNELS])
     for place in range(gives(top) // stride):
@@ -274,7 +279,7 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """room.upper, errors before pooling and ReLU of an example, from those after, room.lower."""
+    """Write an example's errors before pooling and ReLU to room.upper from those after it."""
     c = convs.layers[layer]
     if c[POOLED]:
         unpool(c, c[CHOSEN] + b * gives(c), room)
@@ -300,7 +305,7 @@ def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
 
 @inner
 def unpool(c: Array, noted: int, room: Images) -> None:
-    """room.upper from room.lower: errors go back to where the largest came from."""
+    """Write errors from room.lower to where the largest came from, in room.upper."""
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     row = c[ACROSS] * stride
     for i in range(c[HEIGHT] // 2):
@@ -313,7 +318,7 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 
 @inner
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """room.upper from room.lower: errors where a value is above zero."""
+    """Write errors from room.lower to room.upper where a value is above zero."""
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for i in range(c[HEIGHT]):
         for j in range(c[WIDTH]):
@@ -327,7 +332,7 @@ def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images)
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add what one image says of a kernel and its bias."""
+    """Add the gradient of a kernel and its bias for one image."""
     stride, at, length = row_of(c[CHANNELS]), c[WEIGHT], c[KERNEL] * c[KERNEL] * c[BELOW]
     errors = room.upper, c[INSIDE], c[ACROSS] * stride, stride
     kernel, columns = (gradient, at, stride), padded_to(c[CHANNELS])
@@ -342,7 +347,7 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """room.lower (H · W, channels): errors of what the convolution was given."""
+    """Write errors of the convolution's input to room.lower (H · W, channels)."""
     if c[ADDED]:
         errors_added(convs, c, room)
     else:
@@ -351,7 +356,7 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
-    """By a convolution of the errors with the kernel turned round."""
+    """Convolve the errors with the kernel turned round."""
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
     a = room.upper, c[UPPER], c[ACROSS] * stride, 1
@@ -374,9 +379,9 @@ def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
 
 @inner
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """By the errors of every window, each added where it lies.
+    """Compute the errors of every window, and add each where it lies.
 
-    A product of whole vectors, where channels of the inputs would fill a part of one.
+    It is a product of whole vectors, for inputs whose channels would fill a part of one.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]
     width, across = k * k * low, c[WIDTH] + k - 1

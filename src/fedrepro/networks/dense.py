@@ -11,13 +11,13 @@ from fedrepro.core.spec import Spec
 
 
 def dense_spec(hidden: tuple[int, ...]) -> Spec:
-    """The spec of a fully connected network with these hidden widths (none: logistic)."""
+    """Return the spec of a fully connected network with these hidden widths (none: logistic)."""
     if not hidden:
         return components("model")["logistic"].spec()
     return components("model")["mlp"].spec({"hidden": list(hidden)})
 
 
 def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
-    """Hidden widths, read off the tensors (leading dimension: networks)."""
+    """Return hidden widths, from the tensors (leading dimension: networks)."""
     layers = sum(name.startswith("weight") for name in tensors)
     return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))

@@ -17,9 +17,10 @@ Gate = Mapping[str, np.ndarray]
 
 
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
-    """What the gate gives, (n, K), of the logits of m networks side by side, (n, m · K).
+    """Compute the gate's output, (n, K), from the logits of m networks side by side, (n, m · K).
 
-    gate: weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1, with ReLU between; or one layer.
+    The gate is weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1, with ReLU between; or one
+    layer.
     """
     x = logits
     layers = len(gate) // 2
@@ -32,7 +33,7 @@ def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
 def joint_logits(
     network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled
 ) -> np.ndarray:
-    """Logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
+    """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype
@@ -52,7 +53,7 @@ def joint_logits(
 def gated(
     network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
 ) -> torch.Tensor:
-    """Class scores (N, K): the gate's logits."""
+    """Compute class scores (N, K): the gate's logits."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

@@ -13,10 +13,12 @@ from fedrepro.networks.network import Network
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """The hidden layers of a network, and its output layer as a network that takes what they give.
+    """Split a network: its hidden layers, and its output layer as a network on their output.
 
-    Dropout before the output layer belongs to the latter. Tensors of the output layer have the
-    number 0 there. Errors: FedreproError for a network that does not end in an affine map.
+    Dropout before the output layer belongs to the latter, whose tensors have the number 0.
+
+    Raises:
+        FedreproError: For a network that does not end in an affine map.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(
@@ -31,9 +33,10 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
-    """Fully connected ReLU layers with these tensors, (1, *shape) each.
+    """Make fully connected ReLU layers of these tensors, (1, *shape) each.
 
-    Errors: FedreproError for tensors that are no such layers on so many inputs.
+    Raises:
+        FedreproError: For tensors that are not such layers on `inputs` numbers.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

@@ -26,9 +26,9 @@ SPREAD = -3.5
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor of a layer. `role` decides how it starts; fan_in: inputs of one of its outputs.
+    """A tensor of a layer, which starts by its `role`; an output of it has `fan_in` inputs.
 
-    start: what a spread starts from, before the softplus.
+    A spread starts from `start`, before the softplus.
     """
 
     shape: Shape
@@ -38,24 +38,24 @@ class Parameter:
 
     @property
     def fan_out(self) -> int:
-        """Outputs of one of its inputs: of a convolution so many at each place of its kernel."""
+        """Outputs of one of its inputs, in a convolution for each place of the kernel."""
         places = math.prod(self.shape[2:])
         return places * places * math.prod(self.shape[:2]) // self.fan_in
 
 
 class Noise(Protocol):
-    """Random numbers of one step; what a model draws does not depend on its company."""
+    """Random numbers of one step; those of a model do not depend on other models."""
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
         ...
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
         ...
 
     def seeds(self, models: int) -> list[int]:
-        """A seed for each of the first models, for what draws by a generator of its own."""
+        """Draw a seed for each of the first models that have a generator of their own."""
         ...
 
 
@@ -69,13 +69,15 @@ class Pooled:
 
 @dataclass
 class Pass:
-    """How a forward pass is made, and what it leaves behind.
+    """Options and records of a forward pass.
 
-    noise: None in prediction, where dropout passes everything and variational weights are their
-    means. keep: record `activations` (the input, the output of each non-linearity after its
-    pooling, the logits) and `pooled` (for each of these what its pooling did, or None). chosen:
-    what a pooling did whose output has not been recorded yet. rows: of each model how many examples
-    count, the first ones, where others would change what it keeps of them; empty for all.
+    Attributes:
+        noise: None in prediction, where dropout passes everything and variational weights are
+            means.
+        keep: Record `activations` (the input, the output of each non-linearity after its pooling,
+            the logits) and `pooled` (the pooling of each of these, or None).
+        chosen: The pooling whose output has not been recorded yet.
+        rows: Examples of each model that count, the first ones, if others would change its buffers.
     """
 
     convolution: Convolution = "grouped"
@@ -87,7 +89,7 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """Keep an activation, if asked to, with the pooling that it comes from."""
+        """Keep an activation, with the pooling that it comes from, if `keep` is set."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)
@@ -98,11 +100,11 @@ class Layer(Protocol):
     """One step of a network."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Tensors by local name, for inputs of this shape."""
+        """Return tensors by local name, for inputs of this shape."""
         ...
 
     def output(self, shape: Shape) -> Shape:
-        """Shape of the outputs for inputs of this shape."""
+        """Return the shape of the outputs for inputs of this shape."""
         ...
 
     def forward(
@@ -111,7 +113,7 @@ class Layer(Protocol):
 
 
 def beside(x: torch.Tensor) -> torch.Tensor:
-    """Channels of all models side by side, (A, B, C, …) to (B, A·C, …); undoes `apart` for free."""
+    """Join channels of all models, (A, B, C, …) to (B, A·C, …); undoes `apart` for free."""
     if len(x) == 1:
         # keeps the memory format, which a reshape of the gradient would lose
         return x.squeeze(0)
@@ -119,7 +121,7 @@ def beside(x: torch.Tensor) -> torch.Tensor:
 
 
 def apart(x: torch.Tensor, models: int) -> torch.Tensor:
-    """The inverse of `beside`: (B, A·C, …) to (A, B, C, …), a view."""
+    """Separate channels of models, (B, A·C, …) to (A, B, C, …), a view."""
     if models == 1:
         return x.unsqueeze(0)
     return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)
@@ -129,16 +131,16 @@ class Plain:
     """A layer without tensors that keeps the shape."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """None."""
+        """Return none."""
         return {}
 
     def output(self, shape: Shape) -> Shape:
-        """The shape of the inputs."""
+        """Return the shape of the inputs."""
         return shape
 
 
 def _affine(tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """x @ weight + bias, if there is one: (A, B, *shape) to (A, B, units)."""
+    """Compute x @ weight + bias, if there is one: (A, B, *shape) to (A, B, units)."""
     weight = tensors["weight"]
     bias = tensors["bias"] if "bias" in tensors else weight.new_zeros(len(weight), weight.shape[-1])
     return affine(x.flatten(2), weight, bias)
@@ -146,40 +148,40 @@ def _affine(tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tenso
 
 @dataclass(frozen=True)
 class Affine:
-    """x @ weight + bias over flattened inputs; weight (inputs, units), bias (units) or none."""
+    """An affine map x @ weight + bias; weight (inputs, units), bias (units) or none."""
 
     units: int
     biased: bool = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """weight, and bias if there is one."""
+        """Return weight, and bias if there is one."""
         fan_in = math.prod(shape)
         bias = {"bias": Parameter((self.units,), fan_in, "bias")} if self.biased else {}
         return {"weight": Parameter((fan_in, self.units), fan_in), **bias}
 
     def output(self, shape: Shape) -> Shape:
-        """(units,)."""
+        """Return (units,)."""
         return (self.units,)
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """(A, B, *shape) to (A, B, units)."""
+        """Map (A, B, *shape) to (A, B, units)."""
         return _affine(tensors, x)
 
 
 @dataclass(frozen=True)
 class Variational:
-    """An affine map with weights drawn anew for every minibatch: N(weight, softplus(spread)²).
+    """An affine map with weights drawn for every minibatch: N(weight, softplus(spread)²).
 
-    start: of the spreads. Source: P2P, section 5.2 (Bayes by backprop).
+    Spreads start from `start`. Source: P2P, section 5.2 (Bayes by backprop).
     """
 
     units: int
     start: float = SPREAD
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Means and, before the softplus, standard deviations of weight and bias."""
+        """Return means and, before the softplus, standard deviations of weight and bias."""
         means = Affine(self.units).parameters(shape)
         spreads = {
             f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread", self.start)
@@ -188,13 +190,13 @@ class Variational:
         return {**means, **spreads}
 
     def output(self, shape: Shape) -> Shape:
-        """(units,)."""
+        """Return (units,)."""
         return (self.units,)
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """(A, B, *shape) to (A, B, units); one draw of the weights per model."""
+        """Map (A, B, *shape) to (A, B, units); one draw of the weights per model."""
         from torch.nn.functional import softplus
 
         drawn = {name: tensors[name] for name in ("weight", "bias")}
@@ -206,12 +208,12 @@ class Variational:
 
 
 class Relu(Plain):
-    """max(x, 0); not in place, because x may be a view, whose gradient would be copied."""
+    """Maximum of x and 0; not in place, because x may be a view, whose gradient would be copied."""
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """Shapes as given."""
+        """Compute max(x, 0) and record it."""
         out = x.relu()
         run.record(out)
         return out
@@ -219,14 +221,14 @@ class Relu(Plain):
 
 @dataclass(frozen=True)
 class Dropout(Plain):
-    """Sets inputs to zero with probability `rate` in training and scales the others up."""
+    """Dropout: inputs become zero with probability `rate` in training, and others are scaled up."""
 
     rate: float
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """Shapes as given."""
+        """Return x in prediction, and x with zeros drawn in training."""
         if run.noise is None or not self.rate:
             return x
         return x * run.noise.kept(x, 1 - self.rate).div_(1 - self.rate)
@@ -242,21 +244,21 @@ class Convolution2d:
     biased: bool = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """weight, and bias if there is one."""
+        """Return weight, and bias if there is one."""
         fan_in = shape[0] * self.kernel**2
         kernels = (self.channels, shape[0], self.kernel, self.kernel)
         bias = {"bias": Parameter((self.channels,), fan_in, "bias")} if self.biased else {}
         return {"weight": Parameter(kernels, fan_in), **bias}
 
     def output(self, shape: Shape) -> Shape:
-        """(channels, height, width)."""
+        """Return (channels, height, width)."""
         grown = 2 * self.padding - self.kernel + 1
         return (self.channels, shape[1] + grown, shape[2] + grown)
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """(A, B, C, H, W) to (A, B, channels, H', W')."""
+        """Map (A, B, C, H, W) to (A, B, channels, H', W')."""
         from torch.nn.functional import conv2d
 
         models = len(x)
@@ -270,16 +272,16 @@ class Convolution2d:
 
 
 class MaxPool(Plain):
-    """The largest of each 2×2 window; an odd last row or column is left out."""
+    """Maximum of each 2×2 window; an odd last row or column is left out."""
 
     def output(self, shape: Shape) -> Shape:
-        """(channels, height // 2, width // 2)."""
+        """Return (channels, height // 2, width // 2)."""
         return (shape[0], shape[1] // 2, shape[2] // 2)
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """(A, B, C, H, W) to (A, B, C, H // 2, W // 2)."""
+        """Map (A, B, C, H, W) to (A, B, C, H // 2, W // 2)."""
         from torch.nn.functional import max_pool2d
 
         models = len(x)
@@ -293,7 +295,7 @@ class MaxPool(Plain):
         return apart(max_pool2d(beside(x), 2), models)
 
     def _of_images(self, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Where models and examples lie one after another."""
+        """Pool where models and examples lie one after another."""
         from torch.nn.functional import max_pool2d
 
         out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)

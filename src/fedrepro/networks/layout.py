@@ -1,4 +1,4 @@
-"""How a network lies in memory for compiled code, and what its body predicts from.
+"""Layout of a network in memory for compiled code, and the outputs of its body.
 
 The body is what lies below the affine maps: convolutions or recurrent layers (`parts.py`).
 """
@@ -25,9 +25,9 @@ PREDICTED = 64  # examples that are predicted at once
 
 
 class Rows:
-    """Where tensors (*shape) lie in a flat model: their rows filled up to whole vectors.
+    """Layout of tensors (*shape) in a flat model: their rows filled up to whole vectors.
 
-    turned: of tensors that lie in another order their axes, which may be cut, and how these follow
+    `turned` has, for tensors in another order, their axes, which may be cut, and the order of these
     in memory.
     """
 
@@ -44,13 +44,13 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """The shape that a tensor has in memory, and which of its axes each is."""
+        """Return the shape of a tensor in memory, and which of its axes each is."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order
 
     def views(self, flat: Array) -> dict[str, Array]:
-        """The tensors of a model (size,), which share its memory; one that is cut has its parts."""
+        """Return a model's tensors as views of its memory (size,); a cut one has its parts."""
         tensors = {}
         for name, at in self.offsets.items():
             (*rows, last), order = self._in_memory(name)
@@ -60,7 +60,7 @@ class Rows:
         return tensors
 
     def flat(self, tensors: Mapping[str, torch.Tensor], dtype: Any) -> Array:
-        """Lay down one model (size,), zeros in the place of tensors that are not given."""
+        """Lay down one model (size,), with zeros for tensors that are not given."""
         weights = np.zeros(self.size, dtype)
         for name, view in self.views(weights).items():
             if name in tensors:
@@ -69,7 +69,7 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Say how those tensors of a network lie that do not lie as they are: see `Rows`."""
+    """Return the order in memory of tensors that do not lie as they are: see `Rows`."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     for name, shape in network.shapes.items():
@@ -90,10 +90,10 @@ def body_of(
     dtype: Any,
     matched: bool = False,
 ) -> tuple[Any, Any]:
-    """Write down the body of a network that has one, and its buffers for this number of examples.
+    """Lay out the body of a network that has one, and its buffers for this number of examples.
 
-    offsets: where each tensor begins in a model. matched: whether errors are added to those of what
-    convolutions give.
+    `offsets` are where tensors begin in a model; with `matched` errors are added to those of
+    convolutions' outputs.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.convolved import convolutions_of
@@ -111,10 +111,10 @@ def body_of(
 def body_outputs(
     network: Network, tensors: Mapping[str, torch.Tensor], x: torch.Tensor
 ) -> tuple[torch.Tensor, int] | None:
-    """Compute what the affine maps of one network are given, on the CPU: (N·predictions, units).
+    """Compute the input of the affine maps of one network, on the CPU: (N·predictions, units).
 
-    tensors[name]: (*shape); x: (N, D), floating. Returns it and the number of layers that it comes
-    from, or None for a network without a known body.
+    `tensors` are (*shape), x is (N, D), floating. Returns it and the number of layers below, or
+    None for a network without a known body.
     """
     import torch
 

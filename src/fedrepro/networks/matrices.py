@@ -27,11 +27,13 @@ TRIED = 3  # examples that a module is tried with
 
 @dataclass(frozen=True)
 class LayerMatrix:
-    """The names of a layer's tensors. kernel: (channels in, side, side) of a convolution.
+    """Names of a layer's tensors; `kernel` is (channels in, side, side) of a convolution.
 
-    turned: whether a fully connected layer keeps its weight as (outputs, inputs), as PyTorch does.
-    group, groups: which part of a grouped convolution it is. places: where a kernel is laid, or
-    rows of an example that a fully connected layer takes.
+    Attributes:
+        turned: Whether a fully connected layer keeps its weight as (outputs, inputs), as PyTorch
+            does.
+        group, groups: Which part of a grouped convolution it is.
+        places: Positions of a kernel, or rows of an example that a fully connected layer takes.
     """
 
     weight: str
@@ -48,7 +50,7 @@ class LayerMatrix:
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
     def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Tensors (…, *shape) as one matrix: (…, inputs [+ 1], outputs), in their type."""
+        """Join tensors (…, *shape) into one matrix: (…, inputs [+ 1], outputs), in their type."""
         weight = tensors[self.weight]
         if self.groups > 1:
             weight = np.split(weight, self.groups, axis=-4)[self.group]
@@ -64,7 +66,7 @@ class LayerMatrix:
         return np.concatenate([weight, bias[..., None, :]], axis=-2)
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
-        """The inverse of `of`; of a group those of its outputs."""
+        """Invert `of`; for a group, the tensors have its outputs alone."""
         biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
         weight = matrix if self.bias is None else matrix[..., :-1, :]
         if self.kernel:
@@ -78,7 +80,7 @@ class LayerMatrix:
 def tensors_of(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Tensors (*shape) by name of layers, from their matrices (inputs [+ 1], outputs) by key."""
+    """Return tensors (*shape) by name, from layers' matrices (inputs [+ 1], outputs) by key."""
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
         if layer.key in matrices:
@@ -88,10 +90,12 @@ def tensors_of(
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
-    """The layers that have tensors, from inputs to outputs.
+    """List the layers that have tensors, from inputs to outputs.
 
-    Of a `torch.nn.Module` its parts that are `Linear` or `Conv2d`, in the order in which they are
-    called. Errors: FedreproError for a network of other layers, as recurrent ones.
+    Of a `torch.nn.Module` these are its parts that are `Linear` or `Conv2d`, in the order of calls.
+
+    Raises:
+        FedreproError: For a network of other layers, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):
         return _of_module(network)
@@ -106,13 +110,13 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
         elif names:
             raise FedreproError(
                 f"layers of this {network.kind} network are not all fully connected layers or "
-                "convolutions, of which alone there are matrices: choose mlp, logistic or cnn"
+                "convolutions, and only these have matrices: choose mlp, logistic or cnn"
             )
     return tuple(matrices)
 
 
 def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, Any]]:
-    """The parts that are `Linear` or `Conv2d`: names of weight and bias, which are parameters."""
+    """List parts that are `Linear` or `Conv2d`, with their parameters' names."""
     import torch
 
     named: dict[int, str] = {id(value): name for name, value in network.module.named_parameters()}

@@ -31,7 +31,7 @@ class MixedNetwork(Network):
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Tensors of all of them, and which it is: (architectures,), a one among zeros."""
+        """Return the tensors of all members, and (architectures,), a one among zeros."""
         own = {
             f"{k}.{name}": parameter
             for k, member in enumerate(self.members)
@@ -41,29 +41,29 @@ class MixedNetwork(Network):
 
     @property
     def classes(self) -> int:
-        """Outputs, of all alike."""
+        """Outputs, equal for all members."""
         return self.members[0].classes
 
     @property
     def products(self) -> int:
-        """Multiplications that predict one example by the largest."""
+        """Multiplications that predict one example by the largest member."""
         return max(member.products for member in self.members)
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Buffers of all of them, and which it is."""
+        """Buffers of all members, and which it is."""
         own = (f"{k}.{name}" for k, m in enumerate(self.members) for name in m.buffers)
         return (*own, WHICH)
 
     @cached_property
     def widest(self) -> int:
-        """Floats of the largest activation of one example."""
+        """Count the floats of the largest activation of one example."""
         return max(member.widest for member in self.members)
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """Logits (A, B, K), of one model after another."""
+        """Compute logits (A, B, K), one model after another."""
         import torch
 
         logits = []
@@ -75,7 +75,7 @@ class MixedNetwork(Network):
 
 
 def mixed_spec(specs: Sequence[Spec]) -> Spec:
-    """A model that is one of these."""
+    """Make a model that is one of these."""
     title = " or ".join(spec.token for spec in specs)
 
     def mixed(shape: Shape, classes: int) -> Network:
@@ -86,7 +86,7 @@ def mixed_spec(specs: Sequence[Spec]) -> Spec:
 
 
 def mixed_tensors(each: Sequence[tuple[int, Mapping[str, np.ndarray]]]) -> dict[str, np.ndarray]:
-    """Tensors (J, *shape) of J models: which architecture each is, and its tensors (*shape)."""
+    """Stack tensors (J, *shape) of J models, from the architecture and tensors (*shape) of each."""
     shapes = {f"{k}.{name}": value.shape for k, own in each for name, value in own.items()}
     made = {name: np.zeros((len(each), *shape), np.float32) for name, shape in shapes.items()}
     made[WHICH] = np.zeros((len(each), 1 + max(k for k, _ in each)), np.float32)

@@ -1,4 +1,4 @@
-"""State dicts of a `torch.nn.Module` of one's own: parameters, tied ones, and buffers.
+"""State dicts of an own `torch.nn.Module`: parameters, tied ones, and buffers.
 
 Buffers that all clients have alike and training leaves alone stay with the module. All others, such
 as running statistics, are among its tensors.
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StateForm:
-    """How state dicts of a module are read and written.
+    """Form in which state dicts of a module are read and written.
 
-    names: of each key the tensor that it holds; tied keys name the same one. fixed: buffers that
-    all state dicts have alike, by key. varying: names and types of the other buffers.
+    `names` map each key to the tensor that it holds; tied keys have the same one. `fixed` are
+    buffers that all state dicts have alike, by key; `varying` names and types of the other buffers.
     """
 
     prefix: str = ""
@@ -38,7 +38,7 @@ class StateForm:
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
-        """The state dict of one of the networks of tensors (m, *shape)."""
+        """Write the state dict of one of the networks of tensors (m, *shape)."""
         import torch
 
         state = {}
@@ -52,19 +52,19 @@ class StateForm:
 
 
 def form_of(model: Spec) -> StateForm | None:
-    """How state dicts of a model are written, if it says so."""
+    """Return the form of a model's state dicts, if it has one."""
     form: StateForm | None = model.component.meta.get(STATE)
     return form
 
 
 def with_form(model: Spec, form: StateForm) -> Spec:
-    """The same model, whose network has the buffers of this form."""
+    """Give a model a form, so that its network has the form's buffers."""
     item = model.component
     return replace(model, component=replace(item, meta={**item.meta, STATE: form}))
 
 
 def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """The same model, which is written with the buffers that its own code gives it."""
+    """Give a model the form with the buffers that its own code makes."""
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())
@@ -76,17 +76,18 @@ def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> tuple[Spec, int, dict[str, np.ndarray]]:
-    """The model with its form, its classes, and the tensors (J, *shape) of J state dicts.
+    """Read J state dicts: the model with its form, its classes, and the tensors (J, *shape).
 
-    where: their names, for sentences. Errors: FedreproError for state dicts that the module would
-    not load as they are, or that have numbers which are not finite.
+    `where` are names of the state dicts in errors.
+
+    Raises:
+        FedreproError: For state dicts that the module would not load as they are, or numbers that
+            are not finite.
     """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
-            raise FedreproError(f"{name} is no state dict, or holds no tensors")
-    probe = with_form(model, StateForm())
-    tried = [_nearest(state, probe, shape) for _, state in unprefixed(state_dicts[0])]
-    network, _ = min(tried, key=lambda pair: len(pair[1]))
+            raise FedreproError(f"{name} is not a state dict, or holds no tensors")
+    network = _network_that_loads(state_dicts[0], with_form(model, StateForm()), shape)
     given, prefixes = [], set()
     for state, name in zip(state_dicts, where, strict=True):
         forms = [(_faults(own, network.module), cut, own) for cut, own in unprefixed(state)]
@@ -100,36 +101,30 @@ def stacked_module(
     return with_form(model, replace(form, prefix=common)), network.classes, tensors
 
 
-def _nearest(state: StateDict, model: Spec, shape: Shape) -> tuple[ModuleNetwork, list[str]]:
-    """The network whose state dict is most like this one, and in what it is not.
+def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
+    """Find the number of classes with which the model loads a state dict; else take the first.
 
-    Which number of a shape counts the classes depends on the module, so each is tried, the first
-    of the last tensor first. Errors: FedreproError if the module takes none of them.
+    Which size of a tensor counts the classes depends on the module: the last tensor's come first.
     """
-    sizes = dict.fromkeys(
-        int(size) for value in [*state.values()][::-1] for size in getattr(value, "shape", ())
-    )
-    best: tuple[ModuleNetwork, list[str]] | None = None
-    first: FedreproError | None = None
-    for classes in filter(None, sizes):
+    made, errors = [], []
+    sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
+    for classes in dict.fromkeys(map(int, sizes)):
         try:
             network = network_of(model, shape, classes)
         except FedreproError as error:
-            first = first or error
+            errors.append(error)
             continue
         assert isinstance(network, ModuleNetwork)
-        faults = _faults(state, network.module)
-        if best is None or len(faults) < len(best[1]):
-            best = network, faults
-        if not faults:
-            break
-    if best is None:
-        raise first or FedreproError(f"model '{model.name}' has no tensors to combine")
-    return best
+        made.append(network)
+        if not all(_faults(own, network.module) for _, own in unprefixed(state)):
+            return network
+    if not made:
+        raise errors[0] if errors else FedreproError(f"model '{model.name}' has no tensors")
+    return made[0]
 
 
 def _names(module: torch.nn.Module) -> dict[str, str]:
-    """Of each key of its state dict the name of the parameter or buffer that it holds."""
+    """Map each key of the module's state dict to the parameter or buffer that it holds."""
     named = [*module.named_parameters(), *module.named_buffers()]
     known = {id(value): name for name, value in named}
     state = module.state_dict(keep_vars=True)
@@ -143,7 +138,7 @@ def _names(module: torch.nn.Module) -> dict[str, str]:
 
 
 def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
-    """Why a module would not load a state dict, in words that follow the name of the state dict."""
+    """Say why a module would not load a state dict, in words that follow the state dict's name."""
     import torch
 
     names = _names(module)
@@ -163,7 +158,7 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """The form, and the tensors of parameters and of buffers that differ or that training moves."""
+    """Stack parameters, and buffers that differ or that training moves; return the form as well."""
     import torch
 
     module, names = network.module, _names(network.module)
@@ -182,22 +177,13 @@ def _stacked(
             fixed |= {key: values[0] for key, held in names.items() if held == name}
             continue
         varying[name] = buffer.dtype
-        tensors[name] = np.stack(
-            [_numbers(value, name, at) for value, at in zip(values, where, strict=True)]
-        )
+        numbers = [value if value.is_complex() else value.float() for value in values]
+        for value, number, at in zip(values, numbers, where, strict=True):
+            if not (value.is_floating_point() or torch.equal(number.to(value.dtype), value)):
+                raise FedreproError(
+                    f"{at}: buffer '{name}' holds whole numbers above {2**24:,} that differ "
+                    "between clients, and these are not combined: give all clients the same"
+                )
+        arrays = zip(numbers, where, strict=True)
+        tensors[name] = np.stack([array_of(number, name, at) for number, at in arrays])
     return StateForm("", names, fixed, varying), tensors
-
-
-def _numbers(value: torch.Tensor, name: str, where: str) -> np.ndarray:
-    """A buffer as float32. Errors: FedreproError for whole numbers that it cannot hold."""
-    import torch
-
-    if value.is_floating_point() or value.is_complex():
-        return array_of(value, name, where)
-    numbers = value.to(torch.float32)
-    if not torch.equal(numbers.to(value.dtype), value):
-        raise FedreproError(
-            f"{where}: buffer '{name}' holds whole numbers above {2**24:,} that differ between "
-            "clients, and these are not combined: give all clients the same"
-        )
-    return numbers.numpy()

@@ -1,8 +1,8 @@
-"""Any `torch.nn.Module` as a network, where nobody wrote it as layers.
+"""Any `torch.nn.Module` as a network.
 
 On the CPU one model is computed after another, on a GPU a block of them by `torch.vmap` where the
-module allows it. A network of layers is faster, and only of layers are there matrices and units,
-which methods that match or merge layer by layer ask for. Products are PyTorch's own, so that bytes
+module allows it. A network of layers is faster, and only layers have matrices and units, which
+methods that match or merge layer by layer need. Products are PyTorch's own, so that bytes
 are those of one machine alone: origins say so (`core/provenance.py`).
 """
 
@@ -38,20 +38,21 @@ NEAR = 1e-4  # up to which two ways of computing a score are the same
 
 
 def module(name: str, *, version: int | Literal["dev"] = 1, title: str = "") -> Callable[[F], F]:
-    """Decorator: registers a class or a function as a model; what it gives is a `torch.nn.Module`.
+    """Register a class or a function that returns a `torch.nn.Module` as a model (decorator).
 
-    It is called with `shape`, of one example as the module is handed it, (channels, height, width)
+    It is called with `shape`, of one example as the module takes it, (channels, height, width)
     for an image, and `classes`; its keyword-only arguments that have an `Arg` are parameters. The
-    module maps (B, *shape) to logits (B, classes). version: see `registry.register`.
+    module maps (B, *shape) to logits (B, classes). For `version` see `registry.register`.
     """
     return register("model", name, version, None, title=title or name, **{MODULE: True})
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """The network that such a model is for examples of this shape and these classes.
+    """Make the network of such a model for examples of this shape and these classes.
 
-    Errors: FedreproError for what gives no module, or one that cannot be trained, averaged and
-    measured as other models are (`_require_trainable`, `_tried`).
+    Raises:
+        FedreproError: For a model that returns no module, or one that cannot be trained, averaged
+            and measured as other models are (`_require_trainable`, `_tried`).
     """
     import torch
 
@@ -75,13 +76,16 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class OwnModule:
-    """A module as a layer, and what was found when it was tried.
+    """A module as a layer, and findings from trying it.
 
-    widest, held: numbers of the largest output of one of its parts, and of all outputs. products:
-    multiplications. All for one example, and of parts that are modules themselves. draws: whether
-    it trains otherwise than it predicts, as with dropout. moving: buffers that training changes, as
-    BatchNorm does its running statistics. varying: further buffers that differ between models.
-    Both count among the tensors.
+    Counts are for one example, and include those of parts that are modules themselves.
+
+    Attributes:
+        widest, held: Numbers in the largest output of one of its parts, and in all outputs.
+        products: Multiplications.
+        draws: Whether it trains otherwise than it predicts, as with dropout.
+        moving: Buffers that training changes, such as BatchNorm's running statistics.
+        varying: Other buffers that differ between models; both count among the tensors.
     """
 
     module: torch.nn.Module
@@ -96,29 +100,30 @@ class OwnModule:
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """The buffers that count among the tensors."""
+        """Buffers that count among the tensors."""
         return tuple(dict.fromkeys((*self.varying, *self.moving)))
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Its parameters and the buffers that count among them, by its own names."""
+        """Parameters and the buffers that count among them, by its own names."""
         return _tensors(self.module, self.buffers)
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """The shapes of these tensors."""
+        """Return the shapes of these tensors."""
         return {
             name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
             for name, value in self.tensors.items()
         }
 
     def output(self, shape: Shape) -> Shape:
-        """(classes,)."""
+        """Return (classes,)."""
         return (self.classes,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """(A, B, *shape) to (A, B, classes); in training its moving buffers are written in place.
+        """Map (A, B, *shape) to (A, B, classes); training writes its moving buffers in place.
 
-        Errors: FedreproError for a minibatch that is too small for a layer.
+        Raises:
+            FedreproError: For a minibatch that is too small for a layer.
         """
         import torch
 
@@ -147,10 +152,10 @@ class OwnModule:
         return torch.stack(logits)
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Of one model: tensors (*shape) by name and x (B, *shape) to (B, classes)."""
+        """Map x (B, *shape) to (B, classes) by one model's tensors (*shape)."""
         import torch
 
-        # as data: what is written there is no step of what is differentiated
+        # as data, so that writing there is not differentiated
         kept = {name: tensors[name].data for name in self.buffers}
         buffers = {
             name: kept.get(name, value).to(
@@ -166,7 +171,7 @@ class OwnModule:
 
     @cached_property
     def together(self) -> bool:
-        """Whether `torch.vmap` can compute several models at once."""
+        """Return whether `torch.vmap` can compute several models at once."""
         import torch
 
         if self.moving:
@@ -181,7 +186,7 @@ class OwnModule:
 
 @dataclass(frozen=True)
 class ModuleNetwork(Network):
-    """A network of one module. make: gives a new one, with weights as its own code draws them."""
+    """A network of one module; `make` returns a new one, with weights drawn by its own code."""
 
     make: Callable[[], torch.nn.Module] = field(kw_only=True)
 
@@ -202,30 +207,29 @@ class ModuleNetwork(Network):
         return {name: value.detach() for name, value in self._module.tensors.items()}
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) of one model, in the mode in which the module is; x: (B, *shape)."""
+        """Compute one model's logits (B, classes) of x (B, *shape), in the module's mode."""
         return self._module.logits(tensors, x)
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Tensors that no gradient moves: what training changes beside parameters, as BatchNorm
-        does its running statistics, and what differs between models."""
+        """Buffers that training changes or that differ between models: no gradient moves them."""
         return self._module.buffers
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
-        """Those of them that hold whole numbers."""
+        """List the buffers that hold whole numbers."""
         held = dict(self.module.named_buffers())
         return tuple(name for name in self.buffers if not held[name].is_floating_point())
 
     @cached_property
     def norms(self) -> tuple[str, ...]:
-        """Tensors of the layers whose buffers training changes."""
+        """List the tensors of layers whose buffers training changes."""
         owners = {name.rpartition(".")[0] for name in self._module.moving}
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
     @cached_property
     def places(self) -> tuple[tuple[OwnModule, Shape, dict[str, str]], ...]:
-        """The module, whose tensors have its own names."""
+        """Return the module, whose tensors have its own names."""
         names = self._module.parameters(self.shape)
         return ((self._module, self.shape, {name: name for name in names}),)
 
@@ -241,15 +245,15 @@ class ModuleNetwork(Network):
 
     @cached_property
     def widest(self) -> int:
-        """Floats of the largest activation of one example."""
+        """Count the floats of the largest activation of one example."""
         return self._module.widest
 
     def initial(
         self, rng: Rng, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Tensors (*shape) to start from, float32: as the module itself draws them.
+        """Draw tensors (*shape) to start from, float32, as the module itself draws them.
 
-        PyTorch's generator begins at the place `rng`; what else is given is for other networks.
+        PyTorch's generator begins at the place `rng`; other arguments are for other networks.
         """
         import torch
 
@@ -270,13 +274,13 @@ class ModuleNetwork(Network):
 
 
 def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Parameters and these buffers, by the module's own names."""
+    """Return parameters and these buffers, by the module's own names."""
     held = dict(made.named_buffers())
     return {**dict(made.named_parameters()), **{name: held[name] for name in buffers}}
 
 
 def _require_trainable(name: str, made: torch.nn.Module) -> None:
-    """Errors: FedreproError for parameters that cannot be trained as others are."""
+    """Refuse parameters that cannot be trained as others are."""
     import torch
 
     parameters = dict(made.named_parameters())
@@ -295,10 +299,9 @@ def _require_trainable(name: str, made: torch.nn.Module) -> None:
 
 
 def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
-    """What some examples of zeros and ones tell of a module.
+    """Run a module on examples of zeros and ones for its sizes, products and buffers.
 
-    Errors: FedreproError for anything but a score for each class, and for scores of an example that
-    others beside it change.
+    Refuses anything but a score for each class, and scores that depend on other examples.
     """
     import torch
 
@@ -316,7 +319,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
     moving = _moving(made, copied)
     if not torch.allclose(scores, alone, NEAR, NEAR):
         raise FedreproError(
-            f"model '{name}' gives an example other scores beside others than alone, as BatchNorm "
+            f"model '{name}' gives an example other scores among others than alone, as BatchNorm "
             "without running statistics does; take GroupNorm or LayerNorm"
         )
     draws = drew or bool(moving) or not torch.allclose(scores, trained, NEAR, NEAR)
@@ -330,7 +333,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
 
 @contextmanager
 def _sizes(made: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """Of each call of a part, for one example: numbers that it gives, and multiplications.
+    """Record each call of a part, for one example: numbers in its output, and multiplications.
 
     A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
     """
@@ -370,7 +373,7 @@ def _require_scores(name: str, scores: Any, classes: int) -> None:
 
 
 def _moving(made: torch.nn.Module, trained: torch.nn.Module) -> tuple[str, ...]:
-    """Buffers that a step of training changed."""
+    """List buffers that a step of training changed."""
     import torch
 
     after = dict(trained.named_buffers())
@@ -378,7 +381,7 @@ def _moving(made: torch.nn.Module, trained: torch.nn.Module) -> tuple[str, ...]:
 
 
 def _require_in_place(name: str, layer: OwnModule, x: torch.Tensor) -> None:
-    """Errors: FedreproError for buffers that are other tensors after a step of training."""
+    """Refuse buffers that a step of training replaces by other tensors."""
     import torch
 
     before = {key: value.detach().clone().float() for key, value in layer.tensors.items()}
@@ -396,7 +399,6 @@ def _require_in_place(name: str, layer: OwnModule, x: torch.Tensor) -> None:
 
 @contextmanager
 def _saying(name: str, shape: Shape) -> Iterator[None]:
-    """What a module raises, as a sentence."""
     try:
         yield
     except FedreproError:
@@ -410,7 +412,7 @@ def _saying(name: str, shape: Shape) -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """PyTorch's generator begins at a seed, and is afterwards as it was; None: nothing is drawn."""
+    """Seed PyTorch's generator, and restore it afterwards; None draws nothing."""
     import torch
 
     if seed is None:

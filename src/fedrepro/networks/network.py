@@ -1,6 +1,6 @@
 """A network: a sequence of layers, evaluated for many models at once.
 
-Tensors are named after their layer's place among the layers that have tensors: weight0, bias0,
+Tensors are named by their layer's place among the layers that have tensors: weight0, bias0,
 weight1, … A fully connected network of sizes (D, L1, …, K) so has weight0 (D, L1), bias0 (L1),
 weight1 (L1, L2), …; orientation is input × output.
 """
@@ -48,9 +48,9 @@ PREDICTION_ROWS = 2500
 
 @dataclass(frozen=True)
 class Network:
-    """Layers for inputs of one shape. kind: which table of paths the engine reads.
+    """Layers for inputs of one shape. `kind` selects the engine's table of paths.
 
-    prior_sd: of variational weights, whose prior then is N(0, prior_sd²).
+    `prior_sd` is that of variational weights, whose prior then is N(0, prior_sd²).
     """
 
     shape: Shape
@@ -60,7 +60,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Each layer, the shape it is given, and its tensors: local name to name."""
+        """Return each layer, the shape of its input, and its tensors: local name to name."""
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
@@ -71,7 +71,7 @@ class Network:
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
-        """Each layer and its tensors, in the order of evaluation.
+        """Return each layer and its tensors, in the order of evaluation.
 
         A pooling goes before the ReLU below it, which then has a quarter to do: the largest value
         of a window is the same either way, and gets the same gradient.
@@ -84,7 +84,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """All tensors by name, in order."""
+        """Return all tensors by name, in order."""
         return {
             name: layer.parameters(shape)[local]
             for layer, shape, names in self.places
@@ -118,7 +118,7 @@ class Network:
 
     @cached_property
     def of_means(self) -> Network:
-        """The same with the means for weights: affine maps where weights are drawn."""
+        """Make the network of the means, with affine maps where weights are drawn."""
         layers = tuple(
             Affine(layer.units) if isinstance(layer, Variational) else layer
             for layer in self.layers
@@ -151,12 +151,12 @@ class Network:
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """Those of them that count something, in whole numbers."""
+        """Buffers that count something, in whole numbers."""
         return ()
 
     @property
     def norms(self) -> tuple[str, ...]:
-        """Tensors of the layers that they belong to."""
+        """Tensors of the layers that buffers belong to."""
         return ()
 
     @property
@@ -165,10 +165,10 @@ class Network:
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
-        """Hidden units of networks with these tensors (m, *shape), all layers and all m together.
+        """Count hidden units of networks with these tensors (m, *shape), all layers and m together.
 
-        The tensors may be wider than the network says, as matching makes them. None where layers
-        are no rows of units that could be counted together: convolutions, recurrence.
+        The tensors may be wider than the network says, as matching makes them. Returns None for
+        layers without rows of units: convolutions, recurrence.
         """
         if self.kind not in ("dense", "variational"):
             return None
@@ -176,9 +176,10 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
-        """The network with layers as wide as these tensors (m, *shape), which methods make wider.
+        """Widen the layers to these tensors (m, *shape), which methods make wider.
 
-        Errors: FedreproError for tensors that are not of such a network.
+        Raises:
+            FedreproError: For tensors that are not of such a network.
         """
         layers = []
         for layer, _, names in self.places:
@@ -202,15 +203,15 @@ class Network:
 
     @cached_property
     def predictions(self) -> int:
-        """Predictions for one example: 1, or one after each character of a window."""
+        """Count predictions for one example: 1, or one after each character of a window."""
         windows = [shape[0] for layer, shape, _ in self.places if isinstance(layer, EachPosition)]
         return windows[0] if windows else 1
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """What is to be predicted, a target for each row of logits: (…, B·predictions).
+        """Return the target of each row of logits: (…, B·predictions).
 
-        x: (…, B, D); y: (…, B) labels, or (…, B, K) shares where an example has one prediction.
-        After each character of a window comes the next one of it, and the label after the last.
+        x is (…, B, D), y (…, B) labels, or (…, B, K) shares for one prediction an example. The
+        target after a character of a window is the next one, after the last one the label.
         """
         import torch
 
@@ -219,20 +220,20 @@ class Network:
         return torch.cat([x[..., 1:].to(y.dtype), y.unsqueeze(-1)], -1).flatten(-2)
 
     def weighed(self, weight: torch.Tensor) -> torch.Tensor:
-        """The weights (…, B) of examples as those of their predictions, (…, B·predictions)."""
+        """Convert weights (…, B) of examples to those of their predictions, (…, B·predictions)."""
         if self.predictions == 1:
             return weight
         return weight.repeat_interleave(self.predictions, -1) / self.predictions
 
     @cached_property
     def widest(self) -> int:
-        """Floats of the largest activation of one example."""
+        """Count the floats of the largest activation of one example."""
         return max(math.prod(layer.output(shape)) for layer, shape, _ in self.places)
 
     def initial(
         self, rng: Rng, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Tensors (*shape) to start from, float32.
+        """Draw tensors (*shape) to start from, float32.
 
         normal: weights from N(0, weight_sd²), constant biases (PFNM, Table 1). fan_in: weights
         and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1). glorot: weights
@@ -263,7 +264,7 @@ class Network:
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """Logits (A, B·predictions, K). tensors[name]: (A, *shape); x: (A, B, D), flattened."""
+        """Compute logits (A, B·predictions, K) from tensors (A, *shape) and flat x (A, B, D)."""
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
         for layer, names in self.evaluated:
@@ -272,7 +273,7 @@ class Network:
         return x
 
     def logits(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """Logits (N·predictions, K) of one network. tensors[name]: (*shape); x: (N, D).
+        """Compute logits (N·predictions, K) of one network, from tensors (*shape) and x (N, D).
 
         Where nothing is differentiated, on the CPU, convolutions and recurrent layers are compiled.
         """
@@ -298,9 +299,9 @@ class Network:
 
 
 def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
-    """The fully connected ReLU network of sizes (inputs, hidden…, outputs).
+    """Make the fully connected ReLU network of sizes (inputs, hidden…, outputs).
 
-    dropout: after every hidden layer.
+    A dropout above 0 is applied after every hidden layer.
     """
     layers: list[Layer] = []
     for units in sizes[1:-1]:
@@ -309,13 +310,13 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 
 
 def _named(local: str, place: int) -> str:
-    """weight of layer 1 to weight1, weight_spread of layer 1 to weight1_spread."""
+    """Name a tensor: weight of layer 1 is weight1, weight_spread is weight1_spread."""
     base, mark, rest = local.partition("_")
     return f"{base}{place}{mark}{rest}"
 
 
 def _normals(key: int, sd: float, count: int) -> np.ndarray:
-    """N(0, sd²), float32 (count,), of the Philox generator with this key."""
+    """Draw N(0, sd²), float32 (count,), by the Philox generator with this key."""
     try:
         from fedrepro.products.normals import normals
     except (ImportError, AttributeError):  # tables that are private to Numba: the bits are NumPy's

@@ -1,4 +1,4 @@
-"""Moments of what convolutions see and squares of what they learn, in compiled code."""
+"""Moments of convolutions' inputs and squares of their gradients, in compiled code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CALLS = products, places, processor, convolved
 
 @partial(compiled, calls=CALLS)
 def look(convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array) -> None:
-    """Lay down inputs (N, D) and write what the last layer gives of them to x; all stay in room."""
+    """Lay down inputs (N, D) and write the last layer's outputs to x; all layers stay in room."""
     before = flush()
     one = inputs.dtype.type(1)
     for b in range(len(inputs)):
@@ -52,7 +52,7 @@ def look(convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Ar
 
 @inner
 def run_of(c: Array) -> int:
-    """Numbers that a run of a window takes in a row of moments."""
+    """Count the numbers that a run of a window takes in a row of moments."""
     width: int = padded_to(c[KERNEL] * c[BELOW])
     return width
 
@@ -63,8 +63,8 @@ def add_moments(
 ) -> None:
     """Add a aᵀ of all windows a of these examples to sums, float64 (K + 1, k, run) flat.
 
-    K = k · k · C; the last row is the sum of the windows. A run fills up whole vectors. scratch:
-    room for the sum of one example.
+    K = k · k · C; the last row is the sum of the windows. A run fills up whole vectors. `scratch`
+    has room for the sum of one example.
     """
     before = flush()
     c = convs.layers[layer]
@@ -90,11 +90,11 @@ def add_errors(
     convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
     starts: Array, scratch: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """Add what errors (N, H · W · C) of the last layer say: g gᵀ of all places, and squares.
+    """Add g gᵀ at all places, or squared gradients, from the last layer's errors (N, H · W · C).
 
-    factors: float64, a matrix (channels, channels) of each layer, which begins at starts (L + 1,),
-    rows filled up. squares: float64, of the gradients of kernels and biases of each example, or
-    empty. scratch: room for one example, as squares or as factors.
+    `factors` are float64, a matrix (channels, channels) of each layer, which begins at starts
+    (L + 1,), rows filled up. `squares` are float64, of the gradients of kernels and biases of each
+    example, or empty. `scratch` has room for one example, as squares or as factors.
     """
     before = flush()
     turn_kernels(convs, weights, room)

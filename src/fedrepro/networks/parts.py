@@ -1,4 +1,4 @@
-"""Which layers a network has, in the words of compiled code: what lies below its affine maps."""
+"""Layers of a network as compiled code knows them: a body below affine maps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedrepro.networks.recurrent import EachPosition, Embedding, Lstm
 class Parts:
     """A network of known layers: convolutions or recurrent ones, then affine maps with ReLU.
 
-    sizes: (inputs, hidden…, outputs) of the affine maps. image: (C, H, W) of what the lowest of
-    these is given, or () where that is a vector. convolutions: each with the shape that it is given
-    and whether a pooling follows its ReLU.
+    `sizes` are (inputs, hidden…, outputs) of the affine maps; `image` is (C, H, W) of their input,
+    or () for a vector. Each of `convolutions` has the shape of its input and whether a pooling
+    follows.
     """
 
     sizes: tuple[int, ...]
@@ -34,7 +34,7 @@ class Parts:
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Find the parts of a network; None where a layer, or the order of layers, is another.
+    """Find the parts of a network; return None for other layers, or another order.
 
     There may be dropout after every hidden affine map.
     """
@@ -74,7 +74,7 @@ def parts_of(network: Network) -> Parts | None:
 
 
 def _affine(layers: Sequence[Layer]) -> list[int] | None:
-    """Units of affine maps with ReLU between, and maybe dropout; None for other layers."""
+    """List units of affine maps with ReLU between, and maybe dropout; None for other layers."""
     dropout = any(isinstance(layer, Dropout) for layer in layers)
     turns = (Affine, Relu, Dropout) if dropout else (Affine, Relu)
     for place, layer in enumerate(layers):

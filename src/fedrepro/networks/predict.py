@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class Scaled(Protocol):
-    """What is predicted, as `training.examples` has it: inputs as stored, (N, D)."""
+    """Examples to predict, as of `training.examples`: inputs as stored, (N, D)."""
 
     @property
     def inputs(self) -> torch.Tensor: ...
     @property
     def dtype(self) -> torch.dtype:
-        """In what networks compute."""
+        """The type in which networks compute."""
         ...
 
     def scaled(self, rows: slice) -> torch.Tensor:
-        """Inputs of some rows as networks see them: floating (n, D)."""
+        """Return inputs of some rows as networks see them: floating (n, D)."""
         ...
 
 
@@ -36,13 +36,13 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
-    """The network that a model spec describes for examples of this shape and these classes."""
+    """Make the network of a model spec for examples of this shape and these classes."""
     return _network_of(model, model.component, tuple(shape), classes)
 
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """component: that of the model, which another of the same name may have taken the place of."""
+    """Make a network; `component` is in the key because another one may have taken the name."""
     if component.meta.get(MODULE):
         from fedrepro.networks.modules import network_of_module
 
@@ -57,9 +57,9 @@ def predict_belief(
     samples: int,
     rng: Rng,
 ) -> torch.Tensor:
-    """Class scores (N·predictions, K): the mean of softmax(logits) over draws of the weights.
+    """Compute class scores (N·predictions, K): the mean of softmax(logits) over draws of weights.
 
-    tensors[name]: (*shape), of one belief. rng: the place that the draws belong to. A network
+    `tensors` (*shape) are of one belief, `rng` is the place that draws belong to. A network
     without spreads predicts once. Source: P2P, section 5.2, which does not say how many draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
@@ -68,7 +68,7 @@ def predict_belief(
 def draws_of(
     network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: Rng
 ) -> dict[str, np.ndarray]:
-    """Weights drawn from N(mean, softplus(spread)²), tensors (samples, *shape) by name."""
+    """Draw weights from N(mean, softplus(spread)²), tensors (samples, *shape) by name."""
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
     generator = rng.stream("predictive-weights")
@@ -89,9 +89,9 @@ def probabilities(
     weights: np.ndarray | None,
     examples: Scaled,
 ) -> torch.Tensor:
-    """Class scores sum_i weights[i] * softmax(logits_i), some examples at a time.
+    """Compute class scores sum_i weights[i] * softmax(logits_i), some examples at a time.
 
-    tensors[name]: (m, *shape); weights: (m, K) or None (every network counts 1/m). Returns
+    `tensors` are (m, *shape), `weights` (m, K) or None (every network counts 1/m). Returns
     (N·predictions, K) on the examples' device. Source: PFNM, supplement 4.1 (uniform and
     weighted ensemble).
     """
@@ -108,10 +108,10 @@ def votes(
     examples: Scaled,
     rng: Rng,
 ) -> torch.Tensor:
-    """Class scores sum_i weights[i] * [the class that network i predicts], and less than TIE more.
+    """Compute class scores sum_i weights[i] * [the class that network i predicts].
 
-    What is added decides between equally many votes, at random by the place `rng`. Shapes as of
-    `probabilities`; float64.
+    Random numbers below TIE, drawn at the place `rng`, decide between equally many votes. Shapes as
+    of `probabilities`; float64.
     """
     import torch
 
@@ -131,7 +131,7 @@ def _summed(
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:
-    """sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
+    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype

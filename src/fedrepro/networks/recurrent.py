@@ -26,17 +26,17 @@ class Embedding:
     size: int
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """table (codes, size)."""
+        """Return table (codes, size)."""
         return {"table": Parameter((self.codes, self.size), 1, "table")}
 
     def output(self, shape: Shape) -> Shape:
-        """(T, size)."""
+        """Return (T, size)."""
         return (*shape, self.size)
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """(A, B, T) to (A, B, T, size)."""
+        """Map (A, B, T) to (A, B, T, size)."""
         import torch
         from torch.nn.functional import embedding
 
@@ -48,14 +48,14 @@ class Embedding:
 class Lstm:
     """A layer of long short-term memory; rows of its tensors: input, forget, cell, output gate.
 
-    last: give the state after the last character only.
+    With `last` it gives the state after the last character only.
     """
 
     units: int
     last: bool = False
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """weight (4 units, inputs), recurrent (4 units, units), bias (4 units)."""
+        """Return weight (4 units, inputs), recurrent (4 units, units), bias (4 units)."""
         wide = 4 * self.units
         return {
             "weight": Parameter((wide, shape[1]), self.units),
@@ -64,11 +64,11 @@ class Lstm:
         }
 
     def output(self, shape: Shape) -> Shape:
-        """(T, units), or (units,) for the last state."""
+        """Return (T, units), or (units,) for the last state."""
         return (self.units,) if self.last else (shape[0], self.units)
 
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """(A, B, T, inputs) to (A, B, T, units), or (A, B, units)."""
+        """Map (A, B, T, inputs) to (A, B, T, units), or (A, B, units)."""
         tensors = [own[name] for name in ("weight", "recurrent", "bias")]
         states: torch.Tensor = _cell().apply(x.permute(2, 0, 1, 3), *tensors)
         return states[-1] if self.last else states.permute(1, 2, 0, 3)
@@ -79,33 +79,31 @@ class EachPosition:
     """Every position of a window as an example of its own, those of a window one after another."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """None."""
+        """Return none."""
         return {}
 
     def output(self, shape: Shape) -> Shape:
-        """(units,), of each position."""
+        """Return (units,), of each position."""
         return shape[1:]
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """(A, B, T, units) to (A, B·T, units)."""
+        """Map (A, B, T, units) to (A, B·T, units)."""
         return x.flatten(1, 2)
 
 
 def _beside(timed: torch.Tensor) -> torch.Tensor:
-    """(T, A, B, n) to (A, T·B, n)."""
     return timed.transpose(0, 1).flatten(1, 2)
 
 
 def _timed(flat: torch.Tensor, steps: int) -> torch.Tensor:
-    """(A, T·B, n) to (T, A, B, n), a view."""
     return flat.view(len(flat), steps, -1, flat.shape[-1]).transpose(0, 1)
 
 
 @cache
 def _cell() -> Any:
-    """The autograd function; made on first use, because torch is not imported before."""
+    """Make the autograd function, on first use, because torch is imported late."""
     import torch
 
     sigmoid_backward = torch.ops.aten.sigmoid_backward

@@ -15,14 +15,14 @@ GROUPS = 2  # of GroupNorm, as in Hsieh et al., ICML 2020
 
 
 def norm_of(norm: Norm, channels: int) -> nn.Module:
-    """The normalisation of so many channels; none leaves them as they are."""
+    """Make the normalisation of these channels; none is the identity."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(GROUPS, channels) if norm == "group" else nn.Identity()
 
 
 class ResidualBlock(nn.Module):
-    """relu(s(x) + two 3×3 convolutions of x), s a 1×1 convolution where the shape changes."""
+    """Two 3×3 convolutions c and a shortcut: relu(s(x) + c(x)), s 1×1 where the shape changes."""
 
     def __init__(self, inputs: int, channels: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class ResidualBlock(nn.Module):
             self.shortcut = nn.Sequential(projection, norm_of(norm, channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, inputs, H, W) to (B, channels, H / stride, W / stride)."""
+        """Map (B, inputs, H, W) to (B, channels, H / stride, W / stride)."""
         out = torch.relu(self.norm1(self.conv1(x)))
         return torch.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
@@ -68,7 +68,7 @@ class SmallResNet(nn.Module):
                 nn.init.zeros_(part.conv2.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, channels, H, W) to logits (B, classes)."""
+        """Map (B, channels, H, W) to logits (B, classes)."""
         out = self.blocks(torch.relu(self.norm(self.stem(x))))
         logits: torch.Tensor = self.head(out.mean((2, 3)))
         return logits

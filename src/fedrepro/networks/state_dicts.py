@@ -1,9 +1,9 @@
 """State dicts of plain PyTorch modules, read as networks of this package and written from them.
 
-What PyTorch lays down is taken as given: a fully connected layer keeps its weight as (out, in), a
-convolution as (channels, channels of the input, height, width), and a module lists its layers in
-the order in which they were made. ReLU between layers is assumed; a weight the other way round, or
-a layer without bias beside others with one, is refused.
+PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution
+as (channels, channels of the input, height, width), a module lists its layers in the order in
+which they were made, and ReLU stands between. A weight the other way round, or a layer without bias
+among others with one, is refused.
 """
 
 from __future__ import annotations
@@ -43,17 +43,12 @@ class StoredLayer(NamedTuple):
         """The weight as networks here keep it: (in, out); that of a convolution as it is."""
         return self.weight.T if self.weight.ndim == 2 else self.weight
 
-    @property
-    def words(self) -> str:
-        """Its name and shape."""
-        return f"{self.name} {self.weight.shape}{'' if self.bias is not None else ' without bias'}"
-
 
 @dataclass(frozen=True)
 class StackedModels:
     """The state dicts of J clients as one: tensors[name] is float32 (J, *shape).
 
-    layers: what the state dicts call their layers, in order. widths: hidden units of each where
+    `layers` are the state dicts' names of layers, in order; `widths` hidden units of each client if
     these differ; see `LocalModels`.
     """
 
@@ -74,28 +69,31 @@ def stack(
 ) -> StackedModels:
     """Read the state dicts of clients.
 
-    models: which network they are, one for all or one of each; without it, fully connected with
-    ReLU. shape: of one example, which other models need. layers: their order, where that of the
-    state dicts is another. names: of the state dicts, for sentences. Errors: FedreproError for what
-    is described at the top, and for shapes that differ from the model's, or between clients in more
-    than the widths of fully connected layers.
+    Args:
+        state_dicts: One for each client.
+        models: Their network, one for all or one for each; by default fully connected with ReLU.
+        shape: Shape of one example, which other models need.
+        layers: Order of the layers, if that of the state dicts is another.
+        names: Names of the state dicts in errors.
+
+    Raises:
+        FedreproError: For other forms than those at the top, and shapes that differ from the
+            model's, or between clients in more than the widths of fully connected layers.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
-        raise FedreproError("there is no state dict to combine; give one of each client")
+        raise FedreproError("no state dicts are given: give one for each client")
     state_dicts = unwrapped(state_dicts)
     if len(models) > 1:
         return _mixed(state_dicts, models, shape, named)
     model = models[0] if models else None
-    if model is not None and model.component.meta.get(MODULE):
+    if model and model.component.meta.get(MODULE):
         if shape is None:
             raise _without_shape(named[0], model)
         spec, classes, tensors = stacked_module(state_dicts, model, shape, named)
         return StackedModels(spec, shape, classes, tensors, ())
-    clients = [
-        _layers(state, layers, where)
-        for state, where in zip(without_prefix(state_dicts), named, strict=True)
-    ]
+    bare = zip(without_prefix(state_dicts), named, strict=True)
+    clients = [_layers(state, layers, where) for state, where in bare]
     first = clients[0]
     for own, where in zip(clients[1:], named[1:], strict=True):
         if not _alike(own, first):
@@ -105,11 +103,12 @@ def stack(
             )
     each = tuple(tuple(len(layer.weight) for layer in own[:-1]) for own in clients)
     most = [max(units) for units in zip(*each, strict=True)]
-    classes, inputs = len(first[-1].weight), int(first[0].weight.shape[1])
+    widths = each if len(set(each)) > 1 else None
     spec = model or _dense_model(first, named[0])
-    if len(set(each)) > 1:
+    if widths:
         clients = [_padded(own, most) for own in clients]
         spec = spec.component.spec({**spec.values, "hidden": most}) if spec.name == "mlp" else spec
+    classes, inputs = len(first[-1].weight), int(first[0].weight.shape[1])
     if shape is None and first[0].weight.ndim == 4:
         raise _without_shape(named[0], spec)
     shape = shape or (inputs,)
@@ -120,9 +119,7 @@ def stack(
         if stored[0].bias is not None:
             tensors[f"bias{place}"] = np.stack([layer.bias for layer in stored])
     called = tuple(layer.name for layer in first)
-    return StackedModels(
-        spec, shape, classes, tensors, called, each if len(set(each)) > 1 else None
-    )
+    return StackedModels(spec, shape, classes, tensors, called, widths)
 
 
 def _mixed(
@@ -131,36 +128,34 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Read the state dicts of clients with a network each. Errors: as of `stack`."""
+    """Read the state dicts of clients with a network each, as `stack` does."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one for all, or one "
             "of each, in the order of the models"
         )
     kinds = list(dict.fromkeys(models))
-    read = {
-        kind: stack(
-            [s for s, m in zip(state_dicts, models, strict=True) if m == kind], [kind], shape,
-            names=[n for n, m in zip(named, models, strict=True) if m == kind],
-        )
-        for kind in kinds
-    }  # fmt: skip
+    read = []
+    for kind in kinds:
+        at = [j for j, model in enumerate(models) if model == kind]
+        own = [state_dicts[j] for j in at], [kind], shape
+        read.append(stack(*own, names=[named[j] for j in at]))
     if len(kinds) == 1:
-        return read[kinds[0]]
-    forms = {(one.shape, one.classes) for one in read.values()}
-    if len(forms) > 1 or any(one.widths for one in read.values()):
+        return read[0]
+    forms = {(one.shape, one.classes) for one in read}
+    if len(forms) > 1 or any(one.widths for one in read):
         raise FedreproError(
             "the networks take and give "
             + " or ".join(f"{form} to {classes} classes" for form, classes in forms)
             + ": let all have one shape of examples (--shape) and the same classes"
         )
     ((form, classes),) = forms
-    at, each = dict.fromkeys(kinds, 0), []
-    for kind in models:
-        own = {name: value[at[kind]] for name, value in read[kind].tensors.items()}
-        each.append((kinds.index(kind), own))
-        at[kind] += 1
-    spec = mixed_spec([read[kind].model for kind in kinds])
+    rows = [zip(*one.tensors.values(), strict=True) for one in read]
+    each: list[tuple[int, dict[str, np.ndarray]]] = []
+    for at_kind in map(kinds.index, models):
+        own_tensors = zip(read[at_kind].tensors, next(rows[at_kind]), strict=True)
+        each.append((at_kind, dict(own_tensors)))
+    spec = mixed_spec([one.model for one in read])
     return StackedModels(spec, form, classes, mixed_tensors(each), ())
 
 
@@ -175,9 +170,9 @@ def _without_shape(where: str, model: Spec) -> FedreproError:
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """The layers of a state dict from inputs to outputs: in its order, or in that which is told."""
+    """List the layers of a state dict from inputs to outputs: in its order, or in `order`."""
     if not isinstance(state, Mapping) or not state:
-        raise FedreproError(f"{where} is no state dict: it holds {shown(type(state).__name__)}")
+        raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
     if inner is not None:
         raise FedreproError(
@@ -190,8 +185,8 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
         array = array_of(value, str(key), where)
         if part not in PARTS or array.ndim not in ((2, 4) if part == "weight" else (1,)):
             raise FedreproError(
-                f"{where}: '{key}', of shape {array.shape}, is no weight or bias of a fully "
-                "connected layer or a convolution: name the network that it is of, as in --model "
+                f"{where}: '{key}', of shape {array.shape}, is not a weight or bias of a "
+                "fully connected layer or a convolution: name its network, as in --model "
                 "nets.py:Net --shape 1,28,28"
             )
         parts.setdefault(name, {})[part] = array
@@ -203,20 +198,18 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
     biased = any("bias" in arrays for arrays in parts.values())
     found = []
     for name in order or parts:
-        lacking = next((p for p in PARTS if p not in parts[name] and (p == PARTS[0] or biased)), "")
+        lacking = [part for part in PARTS[: 1 + biased] if part not in parts[name]]
         if lacking:
             raise FedreproError(
-                f"{where}: layer '{name}' has no {lacking}, and every layer needs one here; if "
+                f"{where}: layer '{name}' has no {lacking[0]}, and every layer needs one here; if "
                 "it was trained without, say so with one of zeros"
             )
-        found.append(StoredLayer(name, parts[name]["weight"], parts[name].get("bias")))
-        outputs, inputs = found[-1].weight.shape[:2]
-        biases = len(parts[name].get("bias", found[-1].weight))
-        if biases != outputs:
-            turned = "it is stored as (in, out): transpose it" if biases == inputs else "mend it"
+        weight, bias = parts[name]["weight"], parts[name].get("bias")
+        found.append(StoredLayer(name, weight, bias))
+        if bias is not None and len(bias) != len(weight):
             raise FedreproError(
-                f"{where}: layer '{name}' has a weight of shape {found[-1].weight.shape}, which as "
-                f"(out, in) has {outputs} outputs, and {biases} biases; {turned}"
+                f"{where}: layer '{name}' has a weight of shape {weight.shape} and {len(bias)} "
+                "biases, and a weight is (out, in): if it is stored as (in, out), transpose it"
             )
     for below, above in pairwise(found):
         gives, takes = len(below.weight), int(above.weight.shape[1])
@@ -230,11 +223,12 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
 
 
 def _words(layers: Sequence[StoredLayer]) -> str:
-    return ", ".join(layer.words for layer in layers)
+    lacks = "" if layers[0].bias is not None else " without bias"
+    return ", ".join(f"{layer.name} {layer.weight.shape}{lacks}" for layer in layers)
 
 
 def _alike(one: Sequence[StoredLayer], other: Sequence[StoredLayer]) -> bool:
-    """Whether two networks are of one architecture but for the widths of fully connected layers."""
+    """Return whether two networks differ at most in the widths of fully connected layers."""
 
     def form(layers: Sequence[StoredLayer]) -> Any:
         dense = all(layer.weight.ndim == 2 for layer in layers)
@@ -246,7 +240,7 @@ def _alike(one: Sequence[StoredLayer], other: Sequence[StoredLayer]) -> bool:
 
 
 def _padded(layers: Sequence[StoredLayer], most: Sequence[int]) -> list[StoredLayer]:
-    """The layers with hidden units of zeros up to these widths; predictions stay as they are."""
+    """Add hidden units of zeros up to these widths; predictions stay as they are."""
     shapes = pairwise((layers[0].weight.shape[1], *most, len(layers[-1].weight)))
     padded = []
     for (name, weight, bias), (into, out) in zip(layers, shapes, strict=True):
@@ -257,7 +251,7 @@ def _padded(layers: Sequence[StoredLayer], most: Sequence[int]) -> list[StoredLa
 
 
 def _dense_model(layers: Sequence[StoredLayer], where: str) -> Spec:
-    """The fully connected ReLU network with these layers."""
+    """Return the fully connected ReLU network with these layers."""
     if any(layer.weight.ndim == 4 for layer in layers):
         raise FedreproError(
             f"{where} has convolutions, whose padding and pooling it does not hold; say which "
@@ -294,9 +288,10 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Examples of each client and class, int64 (clients, classes), or None if they are not known.
+    """Check examples of each client and class, int64 (clients, classes); None if not known.
 
-    Errors: FedreproError for another shape, or what are no counts.
+    Raises:
+        FedreproError: For another shape, or numbers that are not counts.
     """
     if counts is None:
         return None
@@ -307,12 +302,11 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
             f"outputs need a row per network and a column per class, ({clients}, {classes})"
         )
     valid = table.dtype.kind in "iuf" and ((table >= 0) & (table <= MOST_EXAMPLES)).all()
-    if not valid or (table != np.floor(table)).any():
+    if not valid or (table != np.floor(table)).any() or not table.any():
         raise FedreproError(
-            f"label counts are numbers of examples: whole, not below 0, at most {MOST_EXAMPLES:,}"
+            "label counts are numbers of examples: whole, not below 0, not all 0, at most "
+            f"{MOST_EXAMPLES:,}"
         )
-    if not table.any():
-        raise FedreproError("label counts are all 0: no client has an example to count for it")
     return table.astype(np.int64)
 
 
@@ -325,12 +319,17 @@ def unstack(
     layers: Sequence[str] | None = None,
     widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The m networks of tensors (m, *shape) as state dicts of torch tensors, float32.
+    """Convert the m networks of tensors (m, *shape) to state dicts of torch tensors, float32.
 
-    layers: what each layer is called; without it as in an `nn.Sequential` of the model's layers, or
-    of a `torch.nn.Module` of one's own by its names. widths: hidden units of each network, where
-    these differ. Errors: FedreproError for layers that PyTorch keeps in another form, or another
-    number of names.
+    Args:
+        model: Their model.
+        tensors: Tensors (m, *shape) by name.
+        layers: Names of the layers; by default those of an `nn.Sequential` of the model's layers,
+            or an own `torch.nn.Module`'s names.
+        widths: Hidden units of each network, if these differ.
+
+    Raises:
+        FedreproError: For layers that PyTorch keeps in another form, or another number of names.
     """
     import torch
 
@@ -343,13 +342,12 @@ def unstack(
             )[0]
             for i, k in enumerate(tensors[WHICH].argmax(axis=1))
         ]
-    form = form_of(model)
+    networks, form = range(len(next(iter(tensors.values())))), form_of(model)
     if form is not None:
-        return [form.written(tensors, i) for i in range(len(next(iter(tensors.values()))))]
+        return [form.written(tensors, i) for i in networks]
     if model.component.meta.get(MODULE):
-        count = len(next(iter(tensors.values())))
         arrays = {key: np.array(value, np.float32) for key, value in tensors.items()}
-        return [{k: torch.from_numpy(v)[i] for k, v in arrays.items()} for i in range(count)]
+        return [{k: torch.from_numpy(v)[i] for k, v in arrays.items()} for i in networks]
     places = range(sum(name.startswith("weight") for name in tensors))
     parts = PARTS if "bias0" in tensors else PARTS[:1]
     if set(tensors) != {f"{part}{place}" for part in parts for place in places}:
@@ -364,13 +362,14 @@ def unstack(
             "give one for each"
         )
     state_dicts = []
-    for network in range(len(tensors["weight0"])):
-        state = {}
+    for network in networks:
+        state, ends = {}, (None, *(widths[network] if widths else ()), None)
         for place, name in enumerate(names):
             for part in parts:
                 value = tensors[f"{part}{place}"][network]
-                if widths is not None:
-                    value = value[_own(widths[network], place)[len(PARTS) - value.ndim :]]
+                if widths:  # the rest stands for no units
+                    own = slice(ends[place]), slice(ends[place + 1])
+                    value = value[own[2 - value.ndim :]]
                 value = value.T if value.ndim == 2 else value
                 key = f"{name}.{part}" if name else part
                 state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
@@ -378,14 +377,8 @@ def unstack(
     return state_dicts
 
 
-def _own(widths: Sequence[int], place: int) -> tuple[slice, slice]:
-    """Which rows and columns of a weight (in, out) join units that there are."""
-    ends = (None, *widths, None)
-    return slice(ends[place]), slice(ends[place + 1])
-
-
 def _sequential_names(model: Spec, tensors: Mapping[str, np.ndarray]) -> list[str]:
-    """The places of a fully connected model's layers in an `nn.Sequential` of them all."""
+    """Return the places of a fully connected model's layers in an `nn.Sequential` of them all."""
     if any(value.ndim == 5 for value in tensors.values()):
         raise FedreproError(
             f"model '{model.name}' has convolutions: say what its layers are called, as in "

@@ -1,4 +1,4 @@
-"""What files of PyTorch hold: state dicts in checkpoints, prefixes of wrappers, tensors."""
+"""Contents of PyTorch's files: state dicts in checkpoints, prefixes of wrappers, tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # of DataParallel and torch.com
 
 
 def unwrapped(state_dicts: Sequence[Any]) -> list[Any]:
-    """The state dicts, taken out of checkpoints that keep them under a usual key."""
+    """Take state dicts out of checkpoints that keep them under a usual key."""
 
     def inner(state: Any) -> Any:
         if not isinstance(state, Mapping):
@@ -28,7 +28,7 @@ def unwrapped(state_dicts: Sequence[Any]) -> list[Any]:
 
 
 def unprefixed(state: StateDict) -> list[tuple[str, StateDict]]:
-    """The state dict as it is, and without each prefix that a wrapper put before every key."""
+    """Return the state dict as it is, and without each prefix that a wrapper put before keys."""
     found: list[tuple[str, StateDict]] = [("", state)]
     while True:
         prefix, inner = found[-1]
@@ -40,21 +40,25 @@ def unprefixed(state: StateDict) -> list[tuple[str, StateDict]]:
 
 
 def without_prefix(state_dicts: Sequence[StateDict]) -> list[StateDict]:
-    """The state dicts, without the prefixes of wrappers if these differ."""
+    """Remove the prefixes of wrappers from state dicts if these differ."""
     cut = [unprefixed(state)[-1] for state in state_dicts]
     same = len({prefix for prefix, _ in cut}) == 1
     return list(state_dicts) if same else [inner for _, inner in cut]
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """A tensor or array as float32. Errors: FedreproError if it has no finite numbers."""
+    """Convert a tensor or array to float32.
+
+    Raises:
+        FedreproError: If it has no finite numbers.
+    """
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()
             value = value.float().numpy() if value.is_floating_point() else value.numpy()
         except (RuntimeError, TypeError, NotImplementedError) as error:
             raise FedreproError(
-                f"{where}: '{key}' is no plain tensor ({one_line(error)}); store one that is "
+                f"{where}: '{key}' is not a plain tensor ({one_line(error)}); store one that is "
                 "dense, not quantised, and has its numbers"
             ) from None
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":

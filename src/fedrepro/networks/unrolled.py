@@ -21,10 +21,12 @@ TURNED = 16  # side of the squares in which a matrix is transposed
 
 
 class Recurrent(NamedTuple):
-    """starts: int64 (L, 3), where weight, recurrent and bias of each layer begin in a model. table:
-    where that of embeddings does, codes, and their size. units: of a layer; steps: letters of a
-    window; every: whether each of them is followed by a prediction, and not the last alone. by: the
-    address of the product."""
+    """Layout of recurrent layers: `starts`, int64 (L, 3), of weight, recurrent and bias in a model.
+
+    `table` is the start of the embeddings, codes, and their size; `units` of a layer, `steps`
+    letters of a window; `every` says whether each of them has a prediction, and not the last alone;
+    `by` is the address of the product.
+    """
 
     starts: Array
     table: tuple[int, int, int]
@@ -35,10 +37,11 @@ class Recurrent(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Buffers, flat: codes int64 (T, B); vectors of these (T, B, size); gates (L, T, B, 4 units);
-    states, cells and their tanh (L, T, B, units); a matrix turned; errors of states (T, B, units)
-    and of cells (B, units). asked: int64 (T, B), what is to be predicted; numbers: int64 (T · B,),
-    0, 1, …"""
+    """Buffers, flat: codes int64 (T, B); their vectors (T, B, size); gates (L, T, B, 4 units).
+
+    States, cells and their tanh (L, T, B, units); a matrix turned; errors of states (T, B, units)
+    and of cells (B, units). `asked` are targets, int64 (T, B), `numbers` int64 (T · B,), 0, 1, …
+    """
 
     codes: Array
     vectors: Array
@@ -59,7 +62,7 @@ def recurrent_of(
 ) -> tuple[Recurrent, Times]:
     """Lay out the recurrent layers of a network for `rows` examples at a time, and their buffers.
 
-    offsets: where begin the table, and weight, recurrent and bias of each layer.
+    `offsets` are where the table begins, and weight, recurrent and bias of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -89,14 +92,14 @@ def recurrent_of(
 
 @inner
 def sigmoid(x: Any, one: Any) -> Any:
-    """1 / (1 + exp(-x)); one: the number, of the same type."""
+    """Compute 1 / (1 + exp(-x)); `one` is 1 in the type of x."""
     e = exp_of(-abs(x))
     return (one if x >= 0 else e) / (one + e)
 
 
 @inner
 def tanh(x: Any, one: Any) -> Any:
-    """The hyperbolic tangent; one: the number, of the same type."""
+    """Compute the hyperbolic tangent; `one` is 1 in the type of x."""
     e = exp_of(-(one + one) * abs(x))
     t = (one - e) / (one + e)
     return t if x >= 0 else -t
@@ -145,7 +148,7 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> None:
-    """Gates of a time step become what they let through; cells and states follow."""
+    """Apply a time step's non-linearities to its gates; compute cells and states."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for r in range(first, first + rows):
@@ -175,7 +178,7 @@ def learn_unrolled(
 ) -> None:
     """Add the gradients of the table and all layers over `rows` examples.
 
-    errors: of what `unrolled` wrote, (units, padded rows) flat, one of these rows a state.
+    `errors` are of the output of `unrolled`, (units, padded rows) flat, one of these rows a state.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -223,7 +226,7 @@ def learn_unrolled(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None:
-    """The way back of `squash`: gates become their errors."""
+    """Compute the gates' errors in place, the backward pass of `squash`."""
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):
@@ -232,7 +235,7 @@ def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None
         error = room.above[(t * rows + b) * state : (t * rows + b) * state + h]
         squashed, cell = room.squashed[r * h : (r + 1) * h], room.cell[b * h : (b + 1) * h]
         before = room.cells[max(r - rows, 0) * h : (max(r - rows, 0) + 1) * h]
-        earlier = one if t else one - one  # there is no cell before the first
+        earlier = one if t else one - one  # the first cell has none before it
         for k in range(h):
             entry, forget, new, out = g[k], g[h + k], g[2 * h + k], g[3 * h + k]
             s, e = squashed[k], error[k]
@@ -246,7 +249,7 @@ def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None
 
 @inner
 def transpose(weights: Array, at: int, n: int, m: int, row: int, to: Array, to_row: int) -> None:
-    """Write the matrix (n, m) there as (m, n), in squares that stay in the cache."""
+    """Write the matrix (n, m) at `at` as (m, n), in squares that stay in the cache."""
     for i0 in range(0, n, TURNED):
         for j0 in range(0, m, TURNED):
             for j in range(j0, min(m, j0 + TURNED)):

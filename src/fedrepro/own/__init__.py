@@ -1,1 +1,1 @@
-"""Models, data and methods of one's own: read, combined, compared, checked."""
+"""Own models, data and methods: read, combined, compared, checked."""

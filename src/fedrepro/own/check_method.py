@@ -1,6 +1,4 @@
-"""A method, held to what every method is held to, and what it sees, sends and costs: on digits, in
-seconds. For methods of others, and for one's own while they change.
-"""
+"""Checks of a method on digits, in seconds: its contract, and its accuracy, messages and costs."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, takes
+from fedrepro.api import takes
 from fedrepro.core import outside
 from fedrepro.core.called import require_called
 from fedrepro.core.errors import FedreproError
@@ -23,10 +21,12 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.names import spec_called
 from fedrepro.core.registry import components, components_of
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Component, Spec
+from fedrepro.core.spec import Component
 from fedrepro.core.temporary import temporary_folder
-from fedrepro.numbers.measure import Draws, measure, measure_alone
+from fedrepro.federation.peers import Peers
+from fedrepro.numbers.measure import Draws
 from fedrepro.own.contract import Broken, allowed, checks_of, each, watched
+from fedrepro.own.evaluate import metrics_on
 from fedrepro.own.small_problem import SmallProblem, digits_problem
 from fedrepro.stages.aggregate import Prepare, worked
 from fedrepro.stages.federate import GlobalJudge
@@ -46,10 +46,11 @@ WORKS = "runs on digits, to a model that predicts"
 
 @dataclass(frozen=True)
 class CheckedMethod:
-    """findings: what is asked, and why it does not hold, empty where it does. numbers: by metric,
-    with `alone`, the mean accuracy of the clients' own models, `models`, bytes of these, and
-    `chance`, up to which an accuracy may be that of one class for all examples.
-    rounds: that the numbers are of, 0 for what is not in rounds.
+    """Result of the checks: `findings` are pairs of a check and why it fails, empty if it passes.
+
+    `numbers` are by metric, with `alone`, the mean accuracy of the clients' own models, `models`,
+    their bytes, and `chance`, the most accuracy that one class for all examples may reach. They are
+    measured after `rounds`, 0 for methods that are not in rounds.
     """
 
     item: Component
@@ -64,17 +65,17 @@ class CheckedMethod:
 
     @property
     def at_chance(self) -> str:
-        """Say so where its accuracy is not above chance; empty elsewhere."""
+        """Say so if the accuracy is not above chance; empty otherwise."""
         if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
             return ""
         return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
 
 
 def methods_of(wanted: str) -> list[Component]:
-    """The methods in a file, or the one of this name, in the package or one that is installed.
+    """Load the methods of a file, or the installed method of this name.
 
-    Errors: FedreproError for a file without a method, or that cannot be loaded, and for a name that
-    nothing has.
+    Raises:
+        FedreproError: For a file without a method or that cannot be loaded, and an unknown name.
     """
     if not wanted.endswith(".py"):
         return [_with_defaults(wanted)]
@@ -89,7 +90,7 @@ def methods_of(wanted: str) -> list[Component]:
 
 
 def _with_defaults(name: str) -> Component:
-    """The method of a name; a name of the field is its component with other defaults."""
+    """Find a method by name; a name of the field is its component with other defaults."""
     known = components("method")
     found = require_called(name, known, "fedrepro (a file ends in .py)")
     item = known[found.method]
@@ -105,9 +106,9 @@ def _with_defaults(name: str) -> Component:
 
 
 def check_method(item: Component, model: str = "") -> CheckedMethod:
-    """Run every check that its kind is held to, and then the method, at its default parameters.
+    """Run every check of the method's kind, and then the method, at its default parameters.
 
-    model: the network, such as resnet8 or nets.py:Net, in place of a small one that it combines.
+    `model` names a network, such as resnet8 or nets.py:Net, in place of a small one.
     """
     missing = [name for name, param in item.params.items() if param.required]
     if missing:
@@ -129,16 +130,18 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
         shares = np.bincount(digits.test.labels) / len(digits.test.labels)
         most = float(shares.max())  # of one class for all examples, and two standard errors
         chance = most + 2 * math.sqrt(most * (1 - most) / len(digits.test.labels))
-        numbers |= {"models": float(whole), "alone": _alone(digits), "chance": chance}
+        alone = [digits.models.alone(j) for j in range(digits.models.clients)]
+        accuracy = metrics_on(alone, digits.test, Draws(Rng(0)))["accuracy"]
+        numbers |= {"models": float(whole), "alone": accuracy, "chance": chance}
     rounds = int(numbers.pop("done", 0))
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
 
 def problem_for(item: Component, named: str = "") -> SmallProblem:
-    """Digits, with a network that it combines and clients that trained as it asks for.
+    """Make digits with a network that the method combines and clients that trained as it requires.
 
-    named: the network. Errors: FedreproError for a method that combines no such network, or none
-    of MODELS.
+    Raises:
+        FedreproError: For a method that combines neither the network `named` nor one of MODELS.
     """
     chosen = spec_called("model", named) if named else None
     if chosen and not takes(item, chosen):
@@ -163,7 +166,7 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Why it does not hold; empty where it does."""
+    """Run a check; return why it fails, empty if it passes."""
     try:
         run(item, problem)
     except (Broken, FedreproError) as error:
@@ -175,7 +178,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
 
 
 def _undeclared(item: Component, problem: SmallProblem | None) -> str:
-    """What the file reads of `info` and its method does not ask for, so that it is None."""
+    """Name a field of `info` that the file reads and its method does not declare: it is None."""
     if problem is None:
         return ""
     read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", Path(item.file).read_text(encoding="utf-8")))
@@ -185,7 +188,7 @@ def _undeclared(item: Component, problem: SmallProblem | None) -> str:
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Accuracy, sizes, messages and seconds of a one-shot method or a control."""
+    """Measure accuracy, sizes, messages and seconds of a one-shot method or a control."""
     info, rng = allowed(problem.info, item), Rng(0)
     spec = item.spec()
     done = worked(
@@ -195,19 +198,17 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
         raise FedreproError("it has no model of these clients (None)")
     if not all(model.finite for model in each(done.made)):
         raise FedreproError("its model has weights that are not finite")
-    draws, splits = Draws(rng), {"test": problem.test}
-    if isinstance(done.made, GlobalModel):
-        values = measure(done.made, splits, draws)
-    else:
-        values, _ = measure_alone(done.made, splits, draws)
-    numbers = {number.metric: number.value for number in [*values, *done.cost]}
+    numbers = metrics_on(done.made, problem.test, Draws(rng))
+    numbers |= {number.metric: number.value for number in done.cost}
     return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """The same of some rounds, after which it is measured."""
+    """Measure accuracy, sizes, messages and seconds after some rounds of a method in rounds."""
     spec, clients = item.spec(), watched(item, problem.clients)
-    judge = _judge(spec, clients)
+    judge: Judge = GlobalJudge(spec, clients)
+    if isinstance(clients, Peers):
+        judge = NodeJudge(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
     trial = TrialRounds(spec, judge, info, Measuring(None), splits)
     rounds = min(trial.made.rounds, MOST_ROUNDS)
@@ -222,19 +223,3 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
     }
     effort = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
     return numbers | effort | {"client_seconds": progress.client_seconds}
-
-
-def _judge(spec: Spec, clients: Any) -> Judge:
-    on_graph = METHOD_KINDS[spec.component.meta["kind"]].on_graph
-    return NodeJudge(spec, clients) if on_graph else GlobalJudge(spec, clients)
-
-
-def _alone(problem: SmallProblem) -> float:
-    """The mean accuracy of the clients' own models."""
-    tensors = problem.models.tensors
-    models = [
-        GlobalModel(problem.models.model, {name: value[[j]] for name, value in tensors.items()})
-        for j in range(problem.models.clients)
-    ]
-    numbers, _ = measure_alone(models, {"test": problem.test}, Draws(Rng(0)))
-    return next(number.value for number in numbers if number.metric == "accuracy")

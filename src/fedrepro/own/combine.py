@@ -1,4 +1,4 @@
-"""Models of one's own, combined by a one-shot method: from files to a file, or in Python.
+"""Own models combined by a one-shot method: from files to a file, or in Python.
 
 Nothing of the workflow is needed: no data set, no partition, no exhibit.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,32 +29,35 @@ from fedrepro.stages.aggregate import Prepare, Worked, worked
 from fedrepro.stages.chosen import as_state
 
 
-@dataclass(frozen=True)
-class Combined:
-    """What was made, and what was assumed on the way, in words."""
-
-    model: GlobalModel
-    notes: tuple[str, ...]
-
-
 def combine(
     models: LocalModels, method: str | Spec, /, *, seed: int = 0, **values: Any
 ) -> GlobalModel:
-    """A one-shot method applied to models of one's own (`LocalModels.from_state_dicts`).
+    """Apply a one-shot method to own models (`LocalModels.from_state_dicts`).
 
-    method: a token, such as "pfnm" or "pfnm+sigma2~0.1"; values: its parameters by name, over
-    those of the token. Draws are those of trial 0 of the workflow with this seed. Errors:
-    FedreproError for a method that is not one-shot, that does not combine such models, or that
-    needs what only data could tell.
+    Args:
+        models: The clients' models.
+        method: A token, such as "pfnm" or "pfnm+sigma2~0.1".
+        seed: Seed of the draws, which are those of trial 0 of the workflow.
+        values: Parameters of the method by name, over those of the token.
+
+    Raises:
+        FedreproError: For a method that is not one-shot, that does not combine such models, or that
+            needs data.
     """
-    ground, setting = OwnGround.of(models), _setting(method, values)
+    spec = read_token("method", method_named(method)) if isinstance(method, str) else method
+    setting = spec.component.spec({**spec.values, **values}).single()
+    ground = OwnGround.of(models)
     for doubt in ground.doubts(setting.component):
         warnings.warn(doubt, stacklevel=2)
     return combined(ground, setting, seed)
 
 
 def combined(ground: OwnGround, setting: Spec, seed: int) -> GlobalModel:
-    """The same where there may be more than models."""
+    """Apply a one-shot method to own models and data that are known of them.
+
+    Raises:
+        FedreproError: For a method that cannot be applied.
+    """
     name, lacking = setting.name, ground.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
@@ -66,9 +69,12 @@ def combined(ground: OwnGround, setting: Spec, seed: int) -> GlobalModel:
 
 
 def applied(ground: OwnGround, setting: Spec, seed: int, costly: Prepare | None = None) -> Worked:
-    """What a method that lacks nothing makes, and its price. costly: of `prepared_by`, if shared.
+    """Apply a method that lacks nothing; return its models with their costs.
 
-    Errors: FedreproError where there is no such model of these clients, or none that is finite.
+    `costly` is what `prepared_by` returns, if several settings share it.
+
+    Raises:
+        FedreproError: If the method has no model of these clients, or weights are not finite.
     """
     costly = costly or prepared_by(ground, setting, seed)
     done = worked(setting, costly.clients, costly.info, costly.rng, costly)
@@ -87,27 +93,33 @@ def applied(ground: OwnGround, setting: Spec, seed: int, costly: Prepare | None 
 
 
 def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:
-    """What a method is handed, with what it makes once for several settings."""
+    """Prepare a method's input, with what it computes once for several settings."""
     bare = replace(ground.models, label_counts=None, layers=None)
     item = method.component
     return Prepare(item.meta["prepare"], bare, ground.info(method), Rng(seed, 0))
 
 
-def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
-    spec = read_token("method", method_named(method)) if isinstance(method, str) else method
-    return spec.component.spec({**spec.values, **values}).single()
-
-
 def method_named(words: str) -> str:
-    """The token of a one-shot method that a leaderboard or its label calls so, such as RegMean++.
+    """Return the token of a one-shot method named by a leaderboard or a label, such as RegMean++.
 
-    A token stays as it is, and so does what is no method's name.
+    Tokens and unknown names are returned unchanged.
     """
     name, plus, rest = words.partition("+")
     known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
         return words
-    labels = {str(e["label"]).lower(): e["name"] for e in _of_boards() if e["name"] in known}
+    # of leaderboards, whose entries may be nested in any way
+    nodes: list[Any] = []
+    for file in load_exhibits().values():
+        nodes += [file.defaults, file.also, file.exhibits] if file.boards else []
+    labels: dict[str, str] = {}
+    for node in nodes:  # which grows on the way
+        if isinstance(node, dict):
+            nodes += node.values()
+            if str(node.get("name")) in known and "label" in node:
+                labels[str(node["label"]).lower()] = str(node["name"])
+        elif isinstance(node, list):
+            nodes += node
     for called, further in ((words, ""), (name, plus + rest)):
         if board := labels.get(called.lower()):
             return f"{board}{further}"
@@ -116,42 +128,17 @@ def method_named(words: str) -> str:
     return words
 
 
-def _of_boards() -> Iterator[Mapping[str, Any]]:
-    """All entries of leaderboards that have a name and a label."""
-    boards = (file for file in load_exhibits().values() if file.boards)
-    nodes: list[Any] = [[board.defaults, board.also, board.exhibits] for board in boards]
-    while nodes:
-        node = nodes.pop(0)
-        if isinstance(node, dict) and isinstance(node.get("name"), str) and "label" in node:
-            yield node
-        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-        nodes += inner
-
-
 # --------------------------------------------------------------------------------------- in files
 
 
 def run(
     method: str, files: OwnFiles, out: Path, settings: Sequence[str] = (), seed: int = 0
-) -> Combined:
-    """Combine files of state dicts into one; several networks go in as a list with weights.
+) -> tuple[str, ...]:
+    """Combine files of state dicts into one; return what was assumed and written, in sentences.
 
-    settings: key=value as in tokens.
+    Several networks are written as a list with weights. `settings` are key=value as in tokens.
     """
     require_target(out, SUFFIXES, files.all)
-    spec = _with_settings(method, settings).single()
-    ground, _, notes = read_ground(files)
-    made = combined(ground, spec, seed)
-    write_state(out, as_state(made, ground.models.classes))
-    network = network_of(made.model, ground.models.shape, ground.models.classes)
-    words = _made(made, made.trained(network.buffers), out)
-    return Combined(made, (*notes, *ground.doubts(spec.component), words))
-
-
-EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
-
-
-def _with_settings(method: str, settings: Sequence[str]) -> Spec:
     spec = read_token("method", method_named(method))
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -163,19 +150,22 @@ def _with_settings(method: str, settings: Sequence[str]) -> Spec:
         # as a token, so that values are read and refused in the one place that does so
         read = read_token("method", f"{spec.name}+{key}~{text.replace(',', '@')}")
         spec = spec.component.spec({**spec.values, key: read.values[key]})
-    return spec
-
-
-def _made(made: GlobalModel, numbers: int, out: Path) -> str:
-    if made.networks == 1:
-        return f"{out}: one network of {numbers:,} parameters, as a state dict"
-    return (
-        f"{out}: a mixture of {made.networks} networks, {numbers:,} parameters; `state_dicts` "
-        "holds them, "
-        + (
-            "`gate` the small network that says how much each counts"
-            if made.gate
-            else "`weights` the share of each network in each class's "
-            + ("votes" if made.ties else "probability")
+    spec = spec.single()
+    ground, _, notes = read_ground(files)
+    made = combined(ground, spec, seed)
+    write_state(out, as_state(made, ground.models.classes))
+    network = network_of(made.model, ground.models.shape, ground.models.classes)
+    numbers = f"{made.trained(network.buffers):,}"
+    written = f"one network of {numbers} parameters, as a state dict"
+    if made.networks > 1:
+        kind = "votes" if made.ties else "probability"
+        share = f"`weights` the share of each network in each class's {kind}"
+        gate = "`gate` the small network that says how much each counts"
+        written = (
+            f"a mixture of {made.networks} networks, {numbers} parameters; `state_dicts` holds "
+            f"them, {gate if made.gate else share}"
         )
-    )
+    return (*notes, *ground.doubts(spec.component), f"{out}: {written}")
+
+
+EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it

@@ -1,7 +1,6 @@
-"""What holds for every method, whichever there are: the tests hold the package's own to it, and
-`fedrepro check-method` those of others.
+"""Contract of every method: the package's own by its tests, others by `fedrepro check-method`.
 
-A check is a function of a component and a small problem; what does not hold raises `Broken`.
+A check is a function of a component and a small problem, and raises `Broken` if it fails.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ METHODS = "fedrepro.methods", "fedrepro.papers"
 
 
 class Broken(Exception):
-    """A sentence: what a method does that none may, or lacks."""
+    """A sentence that says which rule a method breaks."""
 
 
 def hold(whether: bool, sentence: str) -> None:
-    """Errors: Broken, with this sentence, for what is not so."""
+    """Raise Broken with this sentence unless the condition is true."""
     if not whether:
         raise Broken(sentence)
 
@@ -57,33 +56,31 @@ def hold(whether: bool, sentence: str) -> None:
 # ------------------------------------------------------------------------------------ handed over
 
 
-def _watch(clients: Clients, name: str) -> None:
-    """Errors: Broken where a method reads the data of clients, which stay with them."""
-    reader = sys._getframe(2).f_globals.get("__name__", "")
-    item = components("method").get(object.__getattribute__(clients, "method"))
-    mine = item.fn.__module__ if item else METHODS[0]
-    if name == "data" and (reader == mine or reader.startswith((*METHODS, outside.MODULES))):
-        raise Broken(f"a method reads `clients.data` (in {reader}): let clients answer instead")
-
-
-class WatchedClients(Clients):
-    """Clients whose data no method may take for itself."""
+class _Watched:
+    """Clients whose data, which stay with them, no method may read."""
 
     def __getattribute__(self, name: str) -> Any:
-        _watch(self, name)
+        if name == "data":
+            reader = sys._getframe(1).f_globals.get("__name__", "")
+            item = components("method").get(object.__getattribute__(self, "method"))
+            mine = item.fn.__module__ if item else METHODS[0]
+            if reader == mine or reader.startswith((*METHODS, outside.MODULES)):
+                raise Broken(
+                    f"a method reads `clients.data` (in {reader}): let clients answer instead"
+                )
         return super().__getattribute__(name)
 
 
-class WatchedPeers(Peers):
-    """The same as nodes of a graph."""
+class WatchedClients(_Watched, Clients):
+    """Clients whose data no method may read."""
 
-    def __getattribute__(self, name: str) -> Any:
-        _watch(self, name)
-        return super().__getattribute__(name)
+
+class WatchedPeers(_Watched, Peers):
+    """Nodes of a graph whose data no method may read."""
 
 
 def watched(item: Component, clients: Clients) -> Clients:
-    """The clients as the harness hands them to this method: they do what it declared."""
+    """Restrict clients to what this method declared, as the harness does."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, Peers):
         clients = peers_of(clients)
@@ -93,7 +90,7 @@ def watched(item: Component, clients: Clients) -> Clients:
 
 
 def allowed(info: ClientInfo, item: Component) -> ClientInfo:
-    """Only what the method declared, as the harness hands it over."""
+    """Restrict `info` to what this method declared, as the harness does."""
     keep = item.meta["needs"] | {"training", "device"}
     if item.meta["needs"] & AT_CLIENTS and info.clients is not None:
         keep |= {"clients"}
@@ -110,7 +107,7 @@ def allowed(info: ClientInfo, item: Component) -> ClientInfo:
 def made_of(
     item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
 ) -> Any:
-    """What one setting makes, with what the method prepares for all of them."""
+    """Apply one setting of a method, after what it prepares for all of them."""
     spec = item.spec(values)
     prepared = Prepare(item.meta["prepare"], models, info, Rng(0))(spec)
     made = item.fn(models, info, rng=Rng(0), **spec.own, **prepared)
@@ -119,14 +116,14 @@ def made_of(
 
 
 def each(made: Made) -> list[GlobalModel]:
-    """The models that were made: one, one for each client, or none."""
+    """List the models that were made: one, one for each client, or none."""
     if made is None:
         return []
     return [made] if isinstance(made, GlobalModel) else list(made)
 
 
 def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    """Class probabilities of the training examples, (N, K)."""
+    """Compute class probabilities of the training examples, (N, K)."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
         return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
@@ -139,17 +136,17 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Needs that there are, a label, a first line, and that it is measured on test examples."""
+    """Check for known needs, a label, a first line, and that it is measured on test examples."""
     meta = item.meta
     strange = sorted(meta["needs"] - set(NEEDS))
-    hold(not strange, f"it needs {', '.join(strange)}, which there is not")
+    hold(not strange, f"it declares unknown needs: {', '.join(strange)}")
     hold(bool(meta["label"]), "it has no label, by which figures call it")
     hold(bool(item.doc), "its docstring has no first line, which is what people read")
     hold("test" in meta["evaluate"], "it is not measured on test examples: put test in `evaluate`")
 
 
 def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
-    """What its grid has are settings, few enough, and the default is one of them."""
+    """Check that its grid has settings, at most BUDGET, and the default among them."""
     grid = item.meta["grid"]
     settings = list(item.spec({key: list(values) for key, values in grid.items()}).expand())
     hold(1 < len(settings) <= BUDGET, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
@@ -157,7 +154,7 @@ def tries_settings(item: Component, problem: SmallProblem | None = None) -> None
 
 
 def predicts(item: Component, problem: SmallProblem) -> None:
-    """Finite probabilities from what it declares, and numbers whose meaning is known."""
+    """Check for finite probabilities from what it declares, and known metrics."""
     made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
     known, shape = set(metrics_of(item.spec())), (len(problem.labels), problem.models.classes)
     for model in each(made):
@@ -165,7 +162,7 @@ def predicts(item: Component, problem: SmallProblem) -> None:
         hold(
             tuple(scores.shape) == shape, f"its predictions are {tuple(scores.shape)}: not {shape}"
         )
-        hold(bool(torch.isfinite(scores).all()), "its predictions are no finite numbers")
+        hold(bool(torch.isfinite(scores).all()), "its predictions are not finite")
         if model.weights is not None:
             due = (model.networks, problem.models.classes)
             hold(model.weights.shape == due, f"its weights are {model.weights.shape}, not {due}")
@@ -174,7 +171,7 @@ def predicts(item: Component, problem: SmallProblem) -> None:
 
 
 def repeats(item: Component, problem: SmallProblem) -> None:
-    """The same bytes at the second call, and models of clients that stay as they are."""
+    """Check for equal bytes at the second call, and that clients' models stay as they are."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
@@ -187,18 +184,18 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 
 
 def reports(item: Component, problem: SmallProblem) -> None:
-    """A round with what is declared, numbers whose meaning is known, and a model that predicts."""
+    """Check a round with what is declared: known metrics, and a model that predicts."""
     made, clients, info = _begun(item, problem)
     state, report = made.round(made.init(clients, info, Rng(0)), clients, info, Rng(0).at(round=0))
     _reported(item, report, clients)
     predicting = made.model(state, clients)
     first = predicting if isinstance(predicting, GlobalModel) else predicting[0]
     scores = scores_of(first, problem)
-    hold(bool(torch.isfinite(scores).all()), "its predictions are no finite numbers")
+    hold(bool(torch.isfinite(scores).all()), "its predictions are not finite")
 
 
 def believes(item: Component, problem: SmallProblem) -> None:
-    """The same on a graph: both beliefs of every node, float32 and finite, before and after."""
+    """Check a round on a graph: both beliefs of every node, float32, finite, before and after."""
     made, peers, info = _begun(item, problem)
     begun = made.init(peers, info, Rng(0))
     state, report = made.round(begun, peers, info, Rng(0).at(round=0))
@@ -218,7 +215,7 @@ def believes(item: Component, problem: SmallProblem) -> None:
 
 
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """A round changes nothing that it is given, and goes on alike from a state that was saved."""
+    """Check that a round changes none of its inputs, and continues alike from a saved state."""
     made, clients, info = _begun(item, problem)
     with temporary_folder() as folder:
         path = folder / "state.pt"
@@ -245,7 +242,7 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
 
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
-    """Numbers whose meaning is known, the same at the second call."""
+    """Check for known metrics, equal at the second call."""
     spec = item.spec()
     first, second = (item.make(Simulated, rng=Rng(0), **spec.values) for _ in range(2))
     hold(bool(first.rounds), "it takes no step")
@@ -255,12 +252,10 @@ def simulates(item: Component, problem: SmallProblem | None = None) -> None:
 
 
 def _copied(models: LocalModels) -> LocalModels:
-    """What a method changes of it, no later check is handed."""
     return replace(models, tensors={name: value.copy() for name, value in models.tensors.items()})
 
 
 def _begun(item: Component, problem: SmallProblem) -> tuple[Any, Any, ClientInfo]:
-    """A method in rounds, its clients, and what it is told."""
     return item.fn(), watched(item, problem.clients), allowed(problem.info, item)
 
 
@@ -271,8 +266,8 @@ def _reported(item: Component, report: Report, clients: Clients) -> None:
         hold(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
 
 
-def _known(told: set[str], known: set[str], where: str) -> None:
-    strange = sorted(told - known)
+def _known(names: set[str], known: set[str], where: str) -> None:
+    strange = sorted(names - known)
     hold(
         not strange,
         f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)",
@@ -281,7 +276,7 @@ def _known(told: set[str], known: set[str], where: str) -> None:
 
 @dataclass(frozen=True)
 class ContractCheck:
-    """words: what holds where it passes."""
+    """A check; `words` say which rule holds if it passes."""
 
     words: str
     run: Callable[[Component, SmallProblem], None]
@@ -310,6 +305,6 @@ OF_KIND = {
 
 
 def checks_of(item: Component) -> tuple[ContractCheck, ...]:
-    """What a method of its kind is held to."""
+    """List the checks for a method of this kind."""
     grid = (GRID,) if item.meta["grid"] else ()
     return (IDENTITY, *grid, *OF_KIND[item.meta["kind"]])

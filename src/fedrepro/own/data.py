@@ -1,4 +1,4 @@
-"""Examples of one's own for models of one's own: csv and npz files, as the networks take them."""
+"""Own examples for own models: csv and npz files, as the networks take them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ MOST_PAIRS = 20  # that a sentence lists
 
 @dataclass(frozen=True)
 class DataForm:
-    """How files are read. shape, classes: what networks take and give. label: the column of a csv
-    with the class. divide: what inputs are divided by before networks see them. channels: where an
-    npz has those of images, as of `read_npz`.
+    """How files are read: `shape`, `classes` are what the networks take and give.
+
+    `label` is the column of a csv with the class, inputs are divided by `divide`, and `channels`
+    says where an npz has those of images, see `read_npz`.
     """
 
     shape: tuple[int, ...]
@@ -46,19 +47,21 @@ class DataForm:
 def read_files(
     files: Mapping[str, Sequence[Path]], form: DataForm
 ) -> tuple[dict[str, list[Examples]], tuple[str, ...]]:
-    """The examples of every file, by what the files are for, and what was assumed, in sentences.
+    """Read the examples of every file, by the purpose of the files, and say what was assumed.
 
     Inputs become float32 (N, D), labels int64 (N,), numbers of the networks' outputs: a class that
     is a whole number is that output, from 0 on; classes named by words are outputs in the order of
-    their names, over all files together, if they are as many as there are outputs. Errors:
-    FedreproError for a file that cannot be read, numbers that are not finite, inputs of another
-    shape, and classes that are no outputs.
+    their names, over all files together, if they are as many as there are outputs.
+
+    Raises:
+        FedreproError: For a file that cannot be read, numbers that are not finite, inputs of
+            another shape, and classes that are not outputs.
     """
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
     read = {path: _read(path, form) for paths in files.values() for path in paths}
-    places, note = _places(read, form.classes)
-    notes = [*([note] if note else []), *(note for data in read.values() for note in data.notes)]
+    places, notes = _places(read, form.classes)
+    notes += [note for data in read.values() for note in data.notes]
     stored = [path for path, data in read.items() if looks_like_pixels(data.x)]
     if stored and form.divide == 1:
         notes.append(
@@ -70,82 +73,71 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """The inputs of a file, which needs no labels; they are not looked at.
-
-    Errors: as of `read_files`.
-    """
+    """Read the inputs of a file, with or without labels; raises as `read_files`."""
     data = _read(path, form, labelled=False)
     return _examples(path, data, dict.fromkeys(data.classes, 0), form)
 
 
 def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
-    """A file by its ending; of one client there may be examples of one class only."""
-    readers = {
-        ".csv": lambda: read_csv(path, form.label, least=1, labelled=labelled),
-        ".npz": lambda: read_npz(path, least=1, labelled=labelled, channels=form.channels),
-    }
-    if path.suffix.lower() not in readers:
+    """Read a file by its ending; a client may have examples of one class only."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".npz"):
         raise FedreproError(
             f"{path} is neither .csv nor .npz: give data as a csv with a column of classes, or as "
             "an npz with the arrays x and y"
         )
     require_file(path)
-    return readers[path.suffix.lower()]()
+    if kind == ".csv":
+        return read_csv(path, form.label, least=1, labelled=labelled)
+    return read_npz(path, least=1, labelled=labelled, channels=form.channels)
 
 
-def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[dict[str, int], str]:
-    """The output that each class is, by its name, and what is to be said of that."""
+def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
+    """Map the name of each class to an output; return notes on it as well."""
     where = {name: path for path, data in read.items() for name in data.classes}
-    if all(WHOLE.fullmatch(name) for name in where):
-        numbers = {name: int(name) for name in where}
-        for name, number in numbers.items():
-            if not 0 <= number < classes:
-                raise FedreproError(
-                    f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
-                    f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
-                )
-        lacking = sorted(set(range(classes)) - set(numbers.values()))
-        if not numbers or not lacking:
-            return numbers, ""
-        return numbers, (
-            f"no example has the label {', '.join(map(str, lacking[:8]))}"
-            f"{', …' if len(lacking) > 8 else ''}: label 0 is the networks' first output and label "
-            f"{classes - 1} their last, so labels that count from 1 have to be lowered by 1"
-        )
-    names = sorted(where)
-    if len(names) != classes:
-        raise FedreproError(
-            f"the data have {len(names)} classes that are named by words ({', '.join(names[:8])}"
-            f"{', …' if len(names) > 8 else ''}), and the networks have {classes} outputs: number "
-            "classes as the outputs are, from 0"
-        )
-    return (
-        {name: place for place, name in enumerate(names)},
-        f"classes are taken in the order of their names: {', '.join(names)}",
+    if not all(WHOLE.fullmatch(name) for name in where):
+        names = sorted(where)
+        if len(names) != classes:
+            raise FedreproError(
+                f"the data have {len(names)} classes that are named by words ({_some(names)}), and "
+                f"the networks have {classes} outputs: number classes as the outputs are, from 0"
+            )
+        note = f"classes are taken in the order of their names: {', '.join(names)}"
+        return {name: place for place, name in enumerate(names)}, [note]
+    numbers = {name: int(name) for name in where}
+    for name, number in numbers.items():
+        if not 0 <= number < classes:
+            raise FedreproError(
+                f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
+                f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
+            )
+    lacking = sorted(set(range(classes)) - set(numbers.values())) if numbers else []
+    note = (
+        f"no example has the label {_some(lacking)}: label 0 is the networks' first output and "
+        f"label {classes - 1} their last, so labels that count from 1 have to be lowered by 1"
     )
+    return numbers, [note] if lacking else []
+
+
+def _some(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
 
 
 def _examples(
     path: Path, examples: OwnExamples, places: Mapping[str, int], form: DataForm
 ) -> Examples:
     shape, wanted = examples.x.shape[1:], form.shape
+    sides = [[size for size in each if size > 1] for each in (shape, wanted)]
     flat = len(shape) == 1 or len(wanted) == 1
-    if math.prod(shape) != math.prod(wanted) or not (flat or _bare(shape) == _bare(wanted)):
+    if math.prod(shape) != math.prod(wanted) or not (flat or sides[0] == sides[1]):
+        found, due = ("×".join(map(str, each)) for each in (shape, wanted))
         raise FedreproError(
-            f"{path} has examples of shape {_times(shape)}, and the networks take "
-            f"{_times(wanted)}: give them as the networks were trained on them"
+            f"{path} has examples of shape {found}, and the networks take {due}: give them as the "
+            "networks were trained on them"
         )
     inputs = examples.x.reshape(len(examples.x), -1).astype(np.float32) / np.float32(form.divide)
     number = np.array([places[name] for name in examples.classes], np.int64)
     return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
-
-
-def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size > 1)
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))
 
 
 # ------------------------------------------------------------------------------- whose is what
@@ -156,29 +148,30 @@ def paired(
 ) -> tuple[list[Path], list[str]]:
     """Return the files in the order of the models that they are named like, and a note.
 
-    client0.npz is of client0.pt, and a/data.npz of a/model.pt. Files that are not one of each model
-    stay as they are. Errors: FedreproError for names that do not agree, unless all are `in_order`.
+    client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
+    each model, files stay as they are.
+
+    Raises:
+        FedreproError: For names that do not agree, unless all are `in_order`.
     """
     if not len(files) == len(models) > 1:
         return list(files), []
-    for names in (
-        [[path.stem for path in paths] for paths in (files, models)],
-        [[path.parent.name for path in paths] for paths in (files, models)],
-    ):
-        named, wanted = dict(zip(names[0], files, strict=True)), names[1]
+    for part in ("stem", "parent"):
+        named = {Path(getattr(path, part)).name: path for path in files}
+        wanted = [Path(getattr(path, part)).name for path in models]
         if sorted(named) == sorted(wanted):
             return [named[name] for name in wanted], [f"{option}: paired with the models by name"]
     pairs = _listed(files, models)
     if not in_order:
         raise FedreproError(
-            f"the names of {option} do not say which file is of which model: name both alike, such "
-            f"as client0.npz and client0.pt, or say --in-order if this is right: {pairs}"
+            f"the names of {option} do not say which file belongs to which model: name both alike, "
+            f"such as client0.npz and client0.pt, or add --in-order if this is right: {pairs}"
         )
     return list(files), [f"{option}: {pairs}"]
 
 
 def _listed(parts: Sequence[object], models: Sequence[Path]) -> str:
-    """Name each part with its model, as far as people read on."""
+    """Name each part with its model, MOST_PAIRS at most."""
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
     return ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
@@ -219,7 +212,14 @@ def read_counts(
             "and names of classes that are no numbers if there is a header"
         )
     if by_name:
-        body = [_row_of(file, body, path) for file in files]
+        rows, body = body, []
+        for file in files:
+            own = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
+            if len(own) != 1:
+                raise FedreproError(
+                    f"{path} has {len(own)} rows of the client '{file.stem}'; one of each is needed"
+                )
+            body += own
     if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
         raise FedreproError(
             f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
@@ -231,16 +231,7 @@ def read_counts(
         if not in_order:
             raise FedreproError(
                 f"{path} does not say which client a row is of: name the models in a first column "
-                f"'{CLIENT}', or say --in-order if this is right: {pairs}"
+                f"'{CLIENT}', or add --in-order if this is right: {pairs}"
             )
         notes = (f"label counts: {pairs}",)
     return np.array([[int(cell) for cell in row] for row in body], np.int64), notes
-
-
-def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:
-    matches = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
-    if len(matches) != 1:
-        raise FedreproError(
-            f"{path} has {len(matches)} rows of the client '{file.stem}'; one of each is needed"
-        )
-    return matches[0]

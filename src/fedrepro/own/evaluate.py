@@ -1,20 +1,19 @@
-"""Models of one's own, measured on data of one's own: accuracy, loss, what is taken for what."""
+"""Own models measured on own data: accuracy, loss, confusion."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, LocalModels
+from fedrepro.api import GlobalModel, LocalModels, Made
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import MODULE
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import EvaluationSplit, scores_of
+from fedrepro.numbers.measure import Draws, EvaluationSplit, measure, measure_alone, scores_of
 from fedrepro.own.data import DataForm, read_files
 from fedrepro.own.models import ASSUMED, OwnFiles, numbers_of
 from fedrepro.own.state_files import read_state
@@ -25,8 +24,10 @@ MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes o
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model on examples. loss: mean of -ln p of the right class, nats; None where scores are no
-    probabilities. confusion: int64 (K, K), rows are classes, columns predictions.
+    """A model on examples.
+
+    `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
+    `confusion` is int64 (K, K), rows are classes, columns predictions.
     """
 
     name: str
@@ -38,13 +39,13 @@ class Evaluation:
 
     @property
     def right(self) -> np.ndarray:
-        """The share of each class's examples that is right, float64 (K,); 0 of none."""
+        """Return each class's recall, float64 (K,); 0 for a class without examples."""
         shares: np.ndarray = self.confusion.diagonal() / np.maximum(self.confusion.sum(axis=1), 1)
         return shares
 
     @property
     def worst(self) -> int:
-        """The class of which least is right, of those that have examples."""
+        """Return the class with the lowest recall, among those with examples."""
         held = self.confusion.sum(axis=1) > 0
         return int(np.where(held, self.right, np.inf).argmin())
 
@@ -52,10 +53,12 @@ class Evaluation:
 def evaluations(
     models: Sequence[Path], files: OwnFiles
 ) -> tuple[list[Evaluation], tuple[str, ...]]:
-    """Each of the models on the examples of `files.evaluate`, and what was assumed.
+    """Measure each model on the examples of `files.evaluate`; return assumptions as well.
 
-    Models may have other widths than each other. Errors: FedreproError for files that cannot be
-    read or do not fit.
+    Models may differ in width.
+
+    Raises:
+        FedreproError: For files that cannot be read or do not fit.
     """
     assert files.evaluate is not None
     words = files.model.split(",") if files.model else [None]
@@ -78,7 +81,7 @@ def evaluations(
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """A model, which takes and gives what those of `local` do, on these examples."""
+    """Measure a model on these examples; `local` has its shape and classes."""
     labels, classes = examples.targets.numpy(), local.classes
     split = EvaluationSplit(examples, labels, local.shape, classes)
     network = network_of(model.model, local.shape, classes)
@@ -87,51 +90,52 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
     confusion = np.bincount(classes * labels + taken, minlength=classes**2)
     shares = model.gate is None and model.ties is None
     label_scores = scores[np.arange(len(labels)), labels]
+    loss = -np.log(np.maximum(label_scores, np.finfo(np.float64).tiny)).mean()
     return Evaluation(
         name,
         float((taken == labels).mean()),
-        float(-np.log(np.maximum(label_scores, np.finfo(np.float64).tiny)).mean())
-        if shares
-        else None,
+        float(loss) if shares else None,
         confusion.reshape(classes, classes),
         model.trained(network.buffers),
         model.networks,
     )
 
 
+def metrics_on(made: Made, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
+    """Measure a method's model, or one for each client, on test examples: by metric."""
+    assert made is not None
+    if isinstance(made, GlobalModel):
+        values = measure(made, {"test": split}, draws)
+    else:
+        values, _ = measure_alone(made, {"test": split}, draws)
+    return {number.metric: number.value for number in values}
+
+
 def _model(
     path: Path, files: OwnFiles, words: Sequence[str | None]
 ) -> tuple[GlobalModel, LocalModels]:
-    """What a file holds: a state dict, or a mixture of several. words: which network each is."""
-    state = read_state(path)
+    """Read a state dict, or a mixture of several; `words` name the network of each."""
+    state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     several = list(state["state_dicts"]) if mixed else [state]
+    if mixed:
+        names = [f"{path}, network {place}" for place in range(len(several))]
     local = LocalModels.from_state_dicts(
         several,
         model=[word for word in words if word],
         shape=numbers_of(files.shape),
         layers=files.layers.split(",") if files.layers else None,
-        names=[f"{path}, network {place}" for place in range(len(several))]
-        if mixed
-        else [str(path)],
+        names=names,
     )
+    made = GlobalModel(local.model, local.tensors, widths=local.widths)
     if not mixed:
-        return GlobalModel(local.model, local.tensors, widths=local.widths), local
+        return made, local
     weights = np.asarray(state["weights"], np.float64)
     if weights.shape != (len(several), local.classes) or not np.isfinite(weights).all():
         raise FedreproError(
             f"{path} has weights {weights.shape} for {len(several)} networks of {local.classes} "
             "classes, or some that are not finite: write it by `fedrepro combine`"
         )
-    return GlobalModel(
-        local.model,
-        local.tensors,
-        weights=weights,
-        ties=Rng(0, 0) if state.get("vote") else None,
-        gate=_gate(state["gate"]) if "gate" in state else None,
-        widths=local.widths,
-    ), local
-
-
-def _gate(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value, np.float32) for name, value in tensors.items()}
+    gate = {name: np.asarray(value, np.float32) for name, value in state.get("gate", {}).items()}
+    ties = Rng(0, 0) if state.get("vote") else None
+    return replace(made, weights=weights, ties=ties, gate=gate or None), local

@@ -1,4 +1,4 @@
-"""Models of one's own and what there is beside them: which methods can be applied, and why not."""
+"""Own models with data that are known of them: which methods can be applied, and why not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,19 +50,23 @@ EQUAL = (
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
 )
 OF_ONE_START = (
-    "combines units in their places: what it makes of models that did not train from one start is "
-    "often worse than each of them"
+    "combines units in their places: models that did not train from one start often become one "
+    "that is worse than each of them"
 )
 
 
 @dataclass(frozen=True)
 class OwnGround:
-    """Models of one's own, and what there is beside them.
+    """Own models, and what is known of them: input of every method.
 
-    training: the procedure of methods that train. sizes: training examples of each client, where
-    those of each class are not known. start: tensors (1, *shape) that all models started from.
-    one_start: whether somebody says that there is such a one. held: what clients hold, if that is
-    known. validation, public: examples at the server; of the latter the inputs alone are looked at.
+    Attributes:
+        training: The procedure of methods that train.
+        sizes: Training examples of each client, if their classes are not known.
+        start: Tensors (1, *shape) that all models started from.
+        one_start: Whether the user says that all started from one.
+        held: The clients' data, if known.
+        validation: Examples at the server.
+        public: Examples at the server, whose labels are ignored.
     """
 
     models: LocalModels
@@ -75,7 +80,7 @@ class OwnGround:
 
     @staticmethod
     def of(models: LocalModels) -> OwnGround:
-        """The models alone."""
+        """Make one of the models alone."""
         return OwnGround(models, components("training")["adam"].spec())
 
     @property
@@ -84,7 +89,7 @@ class OwnGround:
         return self.held is not None and any(len(rows) for rows in self.held.rows)
 
     def lacking(self, item: Component) -> str:
-        """Why a method cannot be applied, in words that follow its name; nothing if it can."""
+        """Say why a method cannot be applied, in words that follow its name; empty if it can."""
         meta, models = item.meta, self.models
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -109,11 +114,11 @@ class OwnGround:
         return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
-        """Say what speaks against a method that can be applied."""
+        """List reasons against a method that can be applied."""
         alike = "example_counts" in item.meta["needs"] and self._counts is None
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
-        told = f"note: '{item.name}' {OF_ONE_START}"
-        return [EQUAL] * alike + [told] * (places and not self.one_start)
+        doubt = f"note: '{item.name}' {OF_ONE_START}"
+        return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     @property
     def _counts(self) -> np.ndarray | None:
@@ -132,44 +137,41 @@ class OwnGround:
         return extras[need] is not None if need in extras else need in WAYS and self.trained_on
 
     def info(self, method: Spec) -> ClientInfo:
-        """What a method that lacks nothing declared, and what its rule of BatchNorm reads."""
-        item, again = method.component, recalibrates(method)
-        needs, counts = item.meta["needs"], self._counts
-        equal = np.ones(self.models.clients, np.int64)
-        pooled, known = (self.held.examples if self.held else None), self.validation
-        return ClientInfo(
-            training=self.training,
-            example_counts=(equal if counts is None else counts)
-            if "example_counts" in needs
-            else None,
-            label_counts=self.models.label_counts if "label_counts" in needs else None,
-            pooled_inputs=_inputs(pooled) if "pooled_inputs" in needs else None,
-            pooled_labels=_labels(pooled) if "pooled_labels" in needs else None,
-            validation_inputs=_inputs(known) if "server_validation" in needs else None,
-            validation_labels=_labels(known) if "server_validation" in needs else None,
-            public_inputs=_inputs(self.public) if again or "public_inputs" in needs else None,
-            clients=self._clients(item)
-            if needs & AT_CLIENTS or (again and self.trained_on)
-            else None,
-            start=self.start if "start" in needs else None,
-        )
-
-    def _clients(self, item: Component) -> Clients:
-        models = self.models
-        assert self.held is not None
-        return Clients(
-            model=models.model,
-            network=network_of(models.model, models.shape, models.classes),
-            settings=settings_of(self.training),
-            data=self.held,
-            method=item.name,
-            needs=item.meta["needs"],
-            own=models.tensors,
-        )
+        """Collect what a method declared, and what its rule of BatchNorm reads."""
+        needs, again, models = method.component.meta["needs"], recalibrates(method), self.models
+        counts = np.ones(models.clients, np.int64) if self._counts is None else self._counts
+        clients = None
+        if needs & AT_CLIENTS or (again and self.trained_on):
+            assert self.held is not None
+            clients = Clients(
+                model=models.model,
+                network=network_of(models.model, models.shape, models.classes),
+                settings=settings_of(self.training),
+                data=self.held,
+                method=method.name,
+                needs=needs,
+                own=models.tensors,
+            )
+        pooled = self.held.examples if self.held else None
+        parts = {
+            "example_counts": counts,
+            "label_counts": models.label_counts,
+            "pooled_inputs": _inputs(pooled),
+            "pooled_labels": _labels(pooled),
+            "public_inputs": _inputs(self.public),
+        }
+        kept: dict[str, Any] = {k: v for k, v in parts.items() if k in needs}
+        if again:
+            kept["public_inputs"] = parts["public_inputs"]
+        if "server_validation" in needs:
+            kept |= {"validation_inputs": _inputs(self.validation)}
+            kept |= {"validation_labels": _labels(self.validation)}
+        start = self.start if "start" in needs else None
+        return ClientInfo(self.training, clients=clients, start=start, **kept)
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Hidden units of some models, in words."""
+    """Name the hidden units of some models, in words."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
@@ -187,12 +189,18 @@ def _labels(examples: Examples | None) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """What a command names. models: a state dict of each client. model, shape, layers: how they are
-    read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
-    validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide,
-    channels: of `DataForm`. training: a token. one_start: whether
-    all trained from one. in_order: files and rows
-    whose names do not say whose they are, are taken in the order of the models.
+    """Files and options of a command.
+
+    Attributes:
+        models: A state dict of each client.
+        model, shape, layers: Of `LocalModels.from_state_dicts`, lists with commas between.
+        labels: Label counts.
+        data, validation, public: Examples, see `OwnGround`.
+        evaluate: Examples to measure on.
+        label, divide, channels: Of `DataForm`.
+        training: A token.
+        one_start: Whether all trained from one start.
+        in_order: Whether files and rows without a client's name have the order of the models.
     """
 
     models: Sequence[Path]
@@ -219,24 +227,23 @@ class OwnFiles:
         return [*self.models, *self.data, *self.validation, *filter(None, single)]
 
     def form(self, models: LocalModels) -> DataForm:
-        """How examples are read for these models."""
+        """Return how examples are read for these models."""
         return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
 
 def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str, ...]]:
-    """All of it as methods and measurements take it, and what was assumed, in sentences.
+    """Read all files; return them for methods, examples to measure on, and assumptions in words.
 
-    Errors: FedreproError for files that cannot be read, or do not fit each other.
+    Raises:
+        FedreproError: For files that cannot be read, or do not fit each other.
     """
     names = [str(path) for path in files.models]
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")
     training = read_token("training", files.training)
-    counts, assumptions = (
-        (None, ())
-        if files.labels is None
-        else read_counts(files.labels, files.models, files.in_order)
-    )
+    counts, assumptions = None, tuple[str, ...]()
+    if files.labels:
+        counts, assumptions = read_counts(files.labels, files.models, files.in_order)
     beyond = [files.start] if files.start else []
     read = LocalModels.from_state_dicts(
         [read_state(path) for path in (*files.models, *beyond)],
@@ -251,35 +258,40 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
             "architecture train from one start, so leave out --start or give theirs"
         )
     start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
-    tensors = {k: v[: len(names)] for k, v in read.tensors.items()}
-    form = files.form(read)
-    of_each, pairs = {}, []
+    form, pairs, of_each = files.form(read), [], {}
     for what, option, paths in (
         ("data", "--clients-data", files.data),
         ("validation", "--validation", files.validation),
     ):
         of_each[what], note = paired(option, paths, files.models, files.in_order)
         pairs += note
-    examples, notes = read_files(
-        {
-            **of_each,
-            "evaluate": [files.evaluate] if files.evaluate else [],
-        },
-        form,
-    )
+    evaluated = [files.evaluate] if files.evaluate else []
+    examples, notes = read_files({**of_each, "evaluate": evaluated}, form)
     held = client_data(examples["data"], examples["validation"], names)
     sizes = None
     if counts is not None and counts.shape[1] == 1:
         known = checked_counts(counts, len(names), 1)
         counts, sizes = None, None if known is None else known[:, 0]
+    counts = checked_counts(counts, len(names), read.classes)
+    if files.data:
+        found = counted(examples["data"], read.classes)
+        stated, due = (counts, found)
+        if sizes is not None:
+            stated, due = sizes[:, None], found.sum(1, keepdims=True)
+        if stated is not None and not np.array_equal(stated, due):
+            at = int(np.flatnonzero((stated != due).any(axis=1))[0])
+            raise FedreproError(
+                f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
+                f"{due[at].sum()}, or other ones of a class: leave out --labels, which follow from "
+                "the data"
+            )
+        counts = found
     models = replace(
         read,
-        tensors=tensors,
-        label_counts=checked_counts(counts, len(names), read.classes),
+        tensors={k: v[: len(names)] for k, v in read.tensors.items()},
+        label_counts=counts,
         widths=read.widths and read.widths[: len(names)],
     )
-    if files.data:
-        models = _counted_too(models, sizes, examples["data"], names)
     ground = OwnGround(
         models,
         training,
@@ -290,29 +302,8 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         validation=joined(examples["validation"]) if files.validation else None,
         public=read_inputs(files.public, form) if files.public else None,
     )
-    evaluated = examples["evaluate"][0] if files.evaluate else None
-    return ground, evaluated, (*assumed(models), *assumptions, *pairs, *notes)
-
-
-def _counted_too(
-    models: LocalModels,
-    sizes: np.ndarray | None,
-    data: Sequence[Examples],
-    names: Sequence[str],
-) -> LocalModels:
-    """The models with the label counts of the clients' data. Errors: for others that are told."""
-    found, stated = counted(data, models.classes), models.label_counts
-    counts = found
-    if sizes is not None:
-        stated, counts = sizes[:, None], found.sum(1, keepdims=True)
-    if stated is not None and not np.array_equal(stated, counts):
-        at = int(np.flatnonzero((stated != counts).any(axis=1))[0])
-        raise FedreproError(
-            f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
-            f"{counts[at].sum()}, or other ones of a class: leave out --labels, which follow from "
-            "the data"
-        )
-    return replace(models, label_counts=found)
+    measured = examples["evaluate"][0] if evaluated else None
+    return ground, measured, (*assumed(models), *assumptions, *pairs, *notes)
 
 
 ASSUMED = (
@@ -322,19 +313,18 @@ ASSUMED = (
 
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
-    """What a state dict does not say."""
-    shape = "×".join(map(str, models.shape))
+    """Say how models were read, and what a state dict leaves open."""
+    shape, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
+    layers = "" if module else f"; layers in order: {', '.join(models.layers or ())}"
     read = (
         f"read as {models.model.token} on examples of shape {shape} with {models.classes} "
-        f"classes, {models.clients} clients"
+        f"classes, {models.clients} clients{layers}"
     )
-    if not models.model.component.meta.get(MODULE):
-        return f"{read}; layers in order: {', '.join(models.layers or ())}", ASSUMED
-    return (read,)
+    return (read,) if module else (read, ASSUMED)
 
 
 def numbers_of(shape: str | None) -> tuple[int, ...] | None:
-    """The shape of an example as it is written on a command line: 28,28."""
+    """Read an example's shape as a command line has it: 28,28."""
     if not shape:
         return None
     parts = shape.split(",")
@@ -346,37 +336,34 @@ def numbers_of(shape: str | None) -> tuple[int, ...] | None:
 def client_data(
     own: Sequence[Examples], validation: Sequence[Examples], names: Sequence[str]
 ) -> ClientData | None:
-    """What clients hold: a file of each, or none; to validate with one for all, or one of each.
+    """Collect the clients' data: a file for each, or none; to validate one for all, or one each.
 
-    names: of the clients. Errors: FedreproError for another number of files.
+    Raises:
+        FedreproError: For another number of files.
     """
     count = len(names)
-    for what, files, allowed in (
-        ("--clients-data", own, (0, count)),
-        ("--validation", validation, (0, 1, count)),
+    for what, files, also in (
+        ("--clients-data", own, ""),
+        ("--validation", validation, "one for all, or "),
     ):
-        if len(files) not in allowed:
-            also = "one for all, or " if 1 in allowed else ""
+        if len(files) not in (0, count, bool(also)):
             raise FedreproError(
                 f"{what} names {len(files)} files for {count} models: give {also}one of each "
                 "client, in the order of the models"
             )
     if not own and not validation:
         return None
-    known = joined(validation) if validation else None
     at = rows_of(validation)
-    examples = joined(own) if own else known
-    assert examples is not None
     return ClientData(
-        examples=examples,
+        examples=joined(own or validation),
         rows=rows_of(own) or [np.empty(0, np.int64)] * count,
         validation=at * count if len(at) == 1 else at,
-        validation_examples=known,
+        validation_examples=joined(validation) if validation else None,
     )
 
 
 def joined(parts: Sequence[Examples]) -> Examples:
-    """Examples of several files behind each other."""
+    """Concatenate examples of several files."""
     import torch
 
     return Examples(
@@ -385,11 +372,11 @@ def joined(parts: Sequence[Examples]) -> Examples:
 
 
 def rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
-    """Which rows of them are those of each file."""
+    """Return the rows of each file among the concatenated ones."""
     ends = np.cumsum([0, *(len(part.targets) for part in parts)])
     return [np.arange(a, b) for a, b in pairwise(ends)]
 
 
 def counted(parts: Sequence[Examples], classes: int) -> np.ndarray:
-    """Examples of each file and class, int64 (J, K)."""
+    """Count examples of each file and class, int64 (J, K)."""
     return np.stack([np.bincount(part.targets.numpy(), minlength=classes) for part in parts])

@@ -1,12 +1,11 @@
-"""All one-shot methods and controls on models of one's own, beside each other, with their costs."""
+"""All one-shot methods and controls applied to own models, in one table with their costs."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,32 +13,32 @@ from fedrepro.api import GlobalModel, Made
 from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.metrics import FLOAT_BYTES, Number
+from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.states import save_state
 from fedrepro.numbers.costs import seen
-from fedrepro.numbers.measure import Draws, EvaluationSplit, measure, measure_alone
+from fedrepro.numbers.measure import Draws, EvaluationSplit
 from fedrepro.numbers.summary import csv_text
 from fedrepro.own.combine import applied, prepared_by
+from fedrepro.own.evaluate import metrics_on
 from fedrepro.own.models import OwnFiles, OwnGround, read_ground
+from fedrepro.stages.aggregate import Worked
 from fedrepro.stages.chosen import as_state
 from fedrepro.stages.common import say
 from fedrepro.training.examples import Examples
 
-TEST, VALIDATION = "test", "validation"
-TABLE = "table.csv"
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """A method: what it came to and what it cost, or why it could not be applied.
+    """A method's accuracy and costs, or why it could not be applied.
 
-    setting: chosen among `tried`. numbers: by metric, those of COSTS and of the examples that are
-    measured on: accuracy, and accuracy_worst of clients alone. seconds: of all settings, those of
-    clients with them. sent: how many times all clients' models once.
+    `setting` was chosen among `tried`. `numbers` are by metric: COSTS, accuracy, and for clients
+    alone accuracy_worst. `seconds` are of all settings, `client_seconds` within them. `sent` is in
+    multiples of all clients' models.
     """
 
     item: Component
@@ -54,14 +53,14 @@ class AppliedMethod:
 
     @property
     def label(self) -> str:
-        """What figures call it; its name with that where others are called the same."""
+        """The label in figures, with the method's name if others have the same label."""
         label = str(self.item.meta["label"])
         named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
 
     @property
     def called(self) -> str:
-        """Its label, with whether it is a control."""
+        """The label, which says if it is a control."""
         return f"{self.label}, control" if self.item.meta["kind"] == "control" else self.label
 
     @property
@@ -79,30 +78,31 @@ class AppliedMethod:
 
 @dataclass(frozen=True)
 class AllOfThem:
-    """Every method that combines trained models; notes: what was assumed, in sentences."""
+    """Every method that combines trained models; `notes` say what was assumed."""
 
     entries: tuple[AppliedMethod, ...]
     notes: tuple[str, ...]
 
     @property
     def applied(self) -> list[AppliedMethod]:
-        """Those that could be, the most accurate first."""
+        """List methods that could be applied, the most accurate first."""
         usable = [entry for entry in self.entries if not entry.why]
         return sorted(usable, key=lambda entry: -entry.numbers["accuracy"])
 
     @property
     def left_out(self) -> list[AppliedMethod]:
-        """Those that could not be, in the order of their names."""
+        """List methods that could not be applied, by name."""
         return [entry for entry in self.entries if entry.why]
 
 
 def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThem:
-    """Apply every method to the models of a command, and measure what it makes.
+    """Apply every method to the models of a command, and measure the results.
 
-    Methods with a declared grid are tried at all its settings where there are validation examples,
-    and the best one on these is measured; elsewhere at their defaults. out: a new folder for what
-    they make and for the table. Errors: FedreproError for files that cannot be used; what a single
-    method cannot do is its entry.
+    A method with a grid is tried at all its settings if there are validation examples, and the best
+    one on these is measured; otherwise defaults are used. `out` is a new folder for the results.
+
+    Raises:
+        FedreproError: For files that cannot be used; a failure of one method is its entry.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -119,7 +119,7 @@ def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThe
 
 
 def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
-    """An entry for each one-shot method and control, in the order of their names."""
+    """Yield an entry for each one-shot method and control, by name."""
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
@@ -138,24 +138,31 @@ def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[Ap
 
 
 def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> AppliedMethod:
-    """The entry of a method at the setting that validation examples choose, the first of equals."""
+    """Apply a method at the setting that validation examples choose, the first of equals."""
     chosen = ground.validation is not None and bool(item.meta["grid"])
     method = item.spec({k: list(v) for k, v in item.meta["grid"].items()} if chosen else {})
     settings = list(method.expand())
     costly, draws = prepared_by(ground, settings[0], seed), Draws(Rng(seed, 0))
-    best: tuple[float, Spec, Made, list[Number]] | None = None
+    known = ground.models
+
+    def measured(made: Made, on: Examples) -> dict[str, float]:
+        split = EvaluationSplit(on, on.targets.numpy(), known.shape, known.classes)
+        return metrics_on(made, split, draws)
+
+    best: tuple[float, Spec, Worked] | None = None
     seconds = at_clients = 0.0
     for setting in settings:
         done = applied(ground, setting, seed, costly)
         seconds, at_clients = seconds + done.seconds, max(at_clients, done.further.seconds)
-        score = _accuracy(done.made, ground, ground.validation, draws) if chosen else 0.0
+        score = 0.0
+        if chosen and ground.validation:
+            score = measured(done.made, ground.validation)["accuracy"]
         if best is None or score > best[0]:
-            best = score, setting, done.made, done.cost
+            best = score, setting, done
     assert best is not None
-    _, setting, made, cost = best
-    numbers = {number.metric: number.value for number in cost}
-    numbers |= _measured(made, ground, examples, draws)
-    whole = FLOAT_BYTES * ground.models.numbers
+    _, setting, done = best
+    numbers = {number.metric: number.value for number in done.cost}
+    numbers |= measured(done.made, examples)
     return AppliedMethod(
         item,
         setting=setting.token,
@@ -163,34 +170,16 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
         numbers=numbers,
         seconds=seconds,
         client_seconds=at_clients,
-        sent=numbers["bytes_up"] / whole,
-        made=made,
+        sent=numbers["bytes_up"] / (FLOAT_BYTES * known.numbers),
+        made=done.made,
     )
-
-
-def _measured(made: Made, ground: OwnGround, examples: Examples, draws: Draws) -> dict[str, float]:
-    """Accuracies and sizes on these examples, by metric."""
-    split = EvaluationSplit(
-        examples, examples.targets.numpy(), ground.models.shape, ground.models.classes
-    )
-    assert made is not None
-    if isinstance(made, GlobalModel):
-        values = measure(made, {TEST: split}, draws)
-    else:
-        values, _ = measure_alone(made, {TEST: split}, draws)
-    return {number.metric: number.value for number in values}
-
-
-def _accuracy(made: Made, ground: OwnGround, examples: Examples | None, draws: Draws) -> float:
-    assert examples is not None
-    return _measured(made, ground, examples, draws)["accuracy"]
 
 
 # -------------------------------------------------------------------------------------- written
 
 
 def as_frame(comparison: AllOfThem) -> pd.DataFrame:
-    """The table with every column; the methods that could not be applied at the end, with why."""
+    """Make the table with every column; methods that could not be applied are last, with why."""
     rows = []
     for entry in (*comparison.applied, *comparison.left_out):
         row = {
@@ -212,31 +201,19 @@ def as_frame(comparison: AllOfThem) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def as_csv_text(comparison: AllOfThem) -> str:
-    """`as_frame` as csv."""
-    return csv_text(as_frame(comparison))
-
-
 def _write(comparison: AllOfThem, ground: OwnGround, out: Path) -> None:
-    """The folder, whole or not at all: a model of each method that makes one, and the table."""
-    part = out.with_name(f".{out.name}.part")
+    """Write the folder, whole or not at all: the table, and each method's model if it makes one."""
+    part, layers = out.with_name(f".{out.name}.part"), ground.models.layers or ()
     shutil.rmtree(part, ignore_errors=True)
     try:
         for entry in comparison.applied:
-            state = _state(entry.made, ground)
-            if state is not None:
+            made = entry.made
+            if isinstance(made, GlobalModel):  # clients alone make none
+                weights = sum(name.startswith("weight") for name in made.tensors)
+                named = replace(made, layers=layers if weights == len(layers) else None)
+                state = as_state(named, ground.models.classes)
                 save_state(part / f"{entry.item.name}.pt", state)
-        write_text(part / TABLE, as_csv_text(comparison))
+        write_text(part / "table.csv", csv_text(as_frame(comparison)))
         part.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _state(made: Made, ground: OwnGround) -> Any:
-    """What a method made as `fedrepro combine` writes it; None for clients that stay alone."""
-    if not isinstance(made, GlobalModel):
-        return None
-    layers: Sequence[str] = ground.models.layers or ()
-    weights = sum(name.startswith("weight") for name in made.tensors)
-    named = replace(made, layers=tuple(layers) if weights == len(layers) else None)
-    return as_state(named, ground.models.classes)

@@ -1,5 +1,6 @@
-"""A small federated problem in memory: clients, the models that they trained, and what servers may
-be told. On digits it is what `fedrepro check-method` holds a method to.
+"""A small federated problem in memory: clients, their trained models, and a server's data.
+
+`fedrepro check-method` checks methods on digits by it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ TEST, HELD = 360, 300  # examples of the digits for testing; for validation and 
 
 @dataclass(frozen=True)
 class SmallProblem:
-    """inputs: float32 (N, D), labels: int64 (N,), of which client j holds rows[j]. models: what the
-    clients trained. info: all that any method may be told; each is handed its part. test: examples
-    that nobody holds.
+    """Inputs float32 (N, D) and labels int64 (N,); client j has rows[j].
+
+    `models` are those that clients trained; `info` is complete, and each method gets its part; no
+    client has the examples of `test`.
     """
 
     inputs: np.ndarray
@@ -52,7 +54,7 @@ class SmallProblem:
 class Beside:
     """Examples that no client trains with: inputs float32 (n, D) and labels int64 (n,).
 
-    clients: what they validate with, client j the rows of rows[j].
+    Client j validates with the rows rows[j] of `clients`.
     """
 
     clients: tuple[np.ndarray, np.ndarray]
@@ -72,7 +74,7 @@ def problem_of(
     shape: tuple[int, ...],
     classes: int,
 ) -> SmallProblem:
-    """Clients train their models, by seed 0 and trial 0."""
+    """Train the clients' models, by seed 0 and trial 0."""
     network, settings = network_of(model, shape, classes), settings_of(training)
     examples = _examples(inputs, labels)
     tasks = [Task(client_rows, Rng(0, 0, j)) for j, client_rows in enumerate(rows)]
@@ -113,15 +115,15 @@ def _examples(inputs: np.ndarray, labels: np.ndarray) -> Examples:
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> Peers:
-    """The same clients as nodes of a graph."""
+    """Make the clients nodes of a graph."""
     weights = weights_of(components("graph")[graph].spec(), clients.count, Rng(0))
     return Peers(**vars(clients), weights=weights)
 
 
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Five clients with digits of unlike classes, or one that has all of them.
+    """Make five clients with digits of unlike classes, or one that has all of them.
 
-    training: values of the local training, which is adam for 10 epochs elsewhere.
+    `training` changes the local training, adam for 10 epochs.
     """
     x, y, shape, classes = _digits()
     scaled = {split: (part / np.float32(16)).reshape(len(part), -1) for split, part in x.items()}

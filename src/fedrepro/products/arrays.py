@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def multiplied(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """a @ b, (n, k) by (k, m) or stacks of both, into `out` if it is given; not differentiable."""
+    """Compute a @ b, (n, k) by (k, m) or stacks of both, into `out` if given, without gradients."""
     import torch
 
     if a.device.type != "cpu":
@@ -32,7 +32,7 @@ def multiplied(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None
 
 
 def affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """x @ weight + bias, to be differentiated: (A, B, n), (A, n, m) and (A, m) to (A, B, m)."""
+    """Compute x @ weight + bias, differentiable: (A, B, n), (A, n, m) and (A, m) to (A, B, m)."""
     import torch
 
     if x.device.type != "cpu":
@@ -43,7 +43,7 @@ def affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
 
 @cache
 def _affine() -> Any:
-    """The autograd function; made on first use, because torch comes later."""
+    """Make the autograd function, on first use, because torch is imported late."""
     import torch
 
     class AffineProduct(torch.autograd.Function):

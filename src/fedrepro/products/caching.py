@@ -1,7 +1,7 @@
-"""Where compiled code is kept: with the user, by the content of its source.
+"""Cache of compiled code: in the user's folder, by the content of its source.
 
-Numba keeps it beside the source, or by the path of the source, so that each copy of the package
-would compile anew what another one has. What belongs to an old source is never looked at again.
+Numba caches by the path of the source, so that each copy of the package would compile again. Code
+of an old source is never read again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from numba.core.caching import UserProvidedCacheLocator
 
 
 def compiled_folder() -> Path:
-    """Where all of it lies. Errors: RuntimeError without a home."""
+    """Return the folder of all compiled code.
+
+    Raises:
+        RuntimeError: Without a home folder.
+    """
     config: Any = numba.config
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR)
@@ -36,7 +40,7 @@ class ByContent(UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
-        """None where there is no file, or the folder cannot be written."""
+        """Make the locator; return None without a source file or a folder that can be written."""
         try:
             locator = cls(py_func, py_file)
             locator.ensure_cache_path()  # type: ignore[no-untyped-call]
@@ -47,7 +51,7 @@ class ByContent(UserProvidedCacheLocator):
 
 @contextmanager
 def kept_by_content() -> Iterator[None]:
-    """What Numba is told to keep meanwhile is kept so; beside its source where that cannot be."""
+    """Let Numba cache functions by content, or in the source's folder where that fails."""
     config: Any = numba.config
     before = config.CACHE_LOCATOR_CLASSES
     ours = f"{ByContent.__module__}.{ByContent.__name__}"
@@ -60,7 +64,7 @@ def kept_by_content() -> Iterator[None]:
 
 @contextmanager
 def one_process(what: str) -> Iterator[None]:
-    """Jobs that need the same code at once: one compiles it, the others wait and read it.
+    """Let one of several jobs compile the code that all need; the others wait and read it.
 
     Where nothing can be written each compiles by itself.
     """

@@ -1,6 +1,6 @@
 """Products, exponentials and random words in compiled code: the same bits on every processor.
 
-A product is written out in vectors of LLVM, of which each machine makes what it has: an element is
+A product is written in LLVM's vectors, which each machine maps to its registers: an element is
 one chain of fused multiplications and additions in the order of its sum, whatever the width of the
 vectors, and however many rows and columns are computed at a time. No library is called, so neither
 its version nor the branch that it takes can change a result. Nothing here allows `fastmath`.
@@ -70,10 +70,10 @@ def named_after(function: Function, calls: Collection[ModuleType]) -> None:
 
 
 def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
-    """Make machine code of a function, which is kept on disk where that can be written.
+    """Compile a function to machine code, which is cached on disk where that can be written.
 
     A division by zero gives infinity, as in NumPy: looking for it would keep loops from being
-    vectors. calls: modules of the compiled functions that it calls.
+    vectors. `calls` are modules of the compiled functions that it calls.
     """
     if calls:
         named_after(function, calls)
@@ -88,7 +88,7 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
 
 
 def inner(function: Function) -> Any:
-    """A function that compiled functions alone call; it is compiled, and kept, with them."""
+    """Compile a function that only compiled functions call, and cache it with them."""
     jit: Any = numba.njit
     return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
@@ -97,7 +97,6 @@ padded_to, row_of = inner(memory.padded_to), inner(memory.row_of)
 
 
 def _wide() -> bool:
-    """Whether the code is made for registers of 512 bits, of which there are 32."""
     named = config.CPU_FEATURES  # type: ignore[attr-defined]
     return "+avx512f" in named if named else bool(binding.get_host_cpu_features().get("avx512f"))
 
@@ -116,8 +115,7 @@ PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 def _tile_of(
     typing: Any, columns: Any, rows: Any, length: Any, out: Any, begin: Any, a: Any, b: Any
 ) -> Any:
-    """out = begin + a @ b of one row or an even number up to ROWS, and of as many columns as the
-    literal says.
+    """Compute out = begin + a @ b for one row or an even number up to ROWS; `columns` is a literal.
 
     Each matrix is a tuple (pointer, where it begins there, its strides).
     """
@@ -179,9 +177,9 @@ def write_tile(
 ) -> None:
     """Write the code of out = begin + a @ b for a tile that the registers hold.
 
-    size: rows, columns, bits of a number. terms: runs of a sum, or None for one, and terms of a
-    run. targets: pointer and row stride of out and of begin. each: where a's rows begin. a_steps,
-    b_steps: strides from run to run, and from term to term.
+    `size` is rows, columns, bits of a number; `terms` runs of a sum, or None for one, and terms of
+    a run; `targets` pointer and row stride of out and of begin; `each` where a's rows begin;
+    `a_steps`, `b_steps` strides from run to run, and from term to term.
     """
     height, width, bits = size
     lanes = min(width, VECTOR // bits)
@@ -209,14 +207,14 @@ def write_tile(
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
 
     def run(sums: list[Any], turn: Any) -> list[Any]:
-        """The terms of one run."""
+        """Add the terms of one run."""
         a_at, b_at = (
             constant(0) if turn is None else builder.mul(turn, steps[0])
             for steps in (a_steps, b_steps)
         )
 
         def add(sums: list[Any], k: Any) -> list[Any]:
-            """One more term of each sum."""
+            """Add one more term to each sum."""
             at = builder.add(b_at, builder.mul(k, b_steps[1]))
             across = [builder.load(vector_at(b, at, v), align=size_bytes) for v in range(vectors)]
             at = builder.add(a_at, builder.mul(k, a_steps[1]))
@@ -244,7 +242,10 @@ def write_tile(
 def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
-    """Values after body(values, k) for k from first to end, so many a turn; and k at the end."""
+    """Write a loop of values = body(values, k), k from first to end; return values and the last k.
+
+    One turn of the loop has the code of `times` values of k.
+    """
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
     builder.branch(test)
@@ -273,7 +274,7 @@ def _multiply(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_row: int, a_inner: int,
     b: Any, b_row: int, rows: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """See `product`; matrices are pointers, followed by their strides."""
+    """Compute `product`; matrices are pointers, followed by their strides."""
     # what is read again and again should be the smaller one, or stay in the first cache
     panel = columns if length * columns <= FEW else PANEL
     for first in range(0, columns, panel):
@@ -304,7 +305,7 @@ def _multiply(
 
 @cache
 def multiplier(dtype: str) -> Any:
-    """The compiled product of float32 or float64 numbers, to call by its address.
+    """Compile the product of float32 or float64 numbers, to call by its address.
 
     It is the most code by far, so it is compiled by itself and not again with all that call it.
     """
@@ -319,7 +320,7 @@ def multiplier(dtype: str) -> Any:
 
 
 def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:
-    """out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
+    """Compute out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
 
     by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
     of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
@@ -360,7 +361,7 @@ fma: Any = intrinsic(_fma)
 
 
 def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """value / scale of a stored number; inverse: 1 / scale."""
+    """Compute value / scale of a stored number, given inverse = 1 / scale."""
     raise NotImplementedError
 
 
@@ -382,7 +383,7 @@ def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
 
 @inner
 def odd_terms(q: float) -> float:
-    """1/3 + q/5 + q²/7 + …: atanh(z) = z + z q times this, where q = z² is at most a ninth."""
+    """Sum 1/3 + q/5 + q²/7 + …: atanh(z) = z + z q times this, where q = z² is at most a ninth."""
     p = 0.0
     for k in range(len(ODD)):
         p = fma(p, q, ODD[len(ODD) - 1 - k])
@@ -391,7 +392,7 @@ def odd_terms(q: float) -> float:
 
 @inner
 def log_of(x: float) -> float:
-    """log(x) of a float64 that is at least the smallest normal number, or not finite."""
+    """Compute log(x) of a float64 that is at least the smallest normal number, or not finite."""
     if not 0 < x < math.inf:
         return x
     bits = np.float64(x).view(np.int64)
@@ -407,12 +408,12 @@ def log_of(x: float) -> float:
 
 
 def softplus_of(x: Any) -> Any:
-    """log(1 + exp(x)) of a scalar, in compiled functions; `_softplus_of` has it for each dtype."""
+    """Compute log(1 + exp(x)) of a scalar in compiled functions; `_softplus_of` has each dtype."""
     raise NotImplementedError
 
 
 def exp_of(x: Any) -> Any:
-    """exp(x) of a scalar that is not above zero, likewise."""
+    """Compute exp(x) of a scalar that is not above zero, likewise."""
     raise NotImplementedError
 
 

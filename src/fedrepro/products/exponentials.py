@@ -9,7 +9,6 @@ and log_softmax are torch's own, and do not. All of these but `root` can be diff
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,39 +16,21 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-# what goes by MKL's vector functions on the CPU, as torch's operators are called
-BY_MKL = frozenset(
-    f"aten::{name}{place}"
-    for name in (
-        *("acos", "asin", "atan", "erf", "erfc", "erfinv", "exp", "log", "log10", "log2"),
-        *("sqrt", "tan", "trunc", "logsumexp"),
-    )
-    for place in ("", "_")
-)
-
-
-def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
-    """Whether torch's operator, with these arguments on the CPU, goes by MKL's vector functions."""
-    of_half = operator in ("aten::pow", "aten::pow_") and any(
-        exponent == 0.5 for exponent in arguments[1:2]
-    )
-    return operator in BY_MKL or of_half
-
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
-    """e**x; its relative error grows to |x| roundings."""
+    """Compute e**x; its relative error grows to |x| roundings."""
     return (x * math.log2(math.e)).exp2()
 
 
 def logarithm(x: torch.Tensor) -> torch.Tensor:
-    """log x, of the C library."""
+    """Compute log x by the C library."""
     import torch
 
     return torch.xlogy(torch.ones_like(x), x)
 
 
 def root(x: torch.Tensor) -> torch.Tensor:
-    """The square root, rounded correctly on the CPU; without a gradient."""
+    """Compute the square root, rounded correctly on the CPU; without a gradient."""
     import torch
 
     detached = x.detach()
@@ -61,7 +42,7 @@ def root(x: torch.Tensor) -> torch.Tensor:
 
 
 def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
-    """log sum_k e**x_k over the last axis; not a number where any x is not finite."""
+    """Compute log sum_k e**x_k over the last axis; NaN where any x is not finite."""
     top = x.amax(-1, keepdim=True)
     terms = ((x - top) * math.log2(math.e)).exp2_()
     # the largest term is 1, so what is added to it is at least 0

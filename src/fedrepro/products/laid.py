@@ -28,7 +28,7 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile:
-    """Writes what is done with the vectors of a tile."""
+    """Writer of the code for the vectors of a tile."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         self.context, self.builder, self.index = context, builder, index
@@ -46,12 +46,12 @@ class _Tile:
         return self.builder.call(self.fused, [a, b, c])
 
     def data(self, kind: Any, array: Any, at: Any) -> Any:
-        """A pointer to element `at` of an array."""
+        """Return a pointer to element `at` of an array."""
         data = self.context.make_array(kind)(self.context, self.builder, array).data
         return self.builder.gep(data, [at])
 
     def spread(self, pointer: Any) -> Any:
-        """A number in all lanes."""
+        """Load a number into all lanes."""
         nowhere, word = ir.Constant(self.vector, ir.Undefined), ir.IntType(32)
         lane = self.builder.insert_element(
             nowhere, self.builder.load(pointer), ir.Constant(word, 0)
@@ -69,13 +69,13 @@ class _Tile:
         by_height(self.builder, kind, CASES, whole)
 
     def parts(self, kind: int) -> list[range]:
-        """Numbers of the vectors of a tile, as many at a time as the registers hold."""
+        """Split the vectors of a tile into groups that the registers hold; return their numbers."""
         count = kind if kind <= VECTORS else kind - VECTORS + 1
         each = -(-count // -(-count // HELD))
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Of these vectors of a tile that begins there."""
+        """Return pointers to these vectors of a tile that begins at `first`."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
@@ -92,9 +92,9 @@ class _Tile:
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """image += sum_m amounts[m] · laid[which[m]:], m from part[0] to part[1], for a tile.
+    """Compute image += sum_m amounts[m] · laid[which[m]:], m from part[0] to part[1], for a tile.
 
-    kind: so many vectors of a row; or, above VECTORS, rows of one vector, one more than exceed it.
+    kind: the number of vectors of a row; above VECTORS, rows of one vector, less VECTORS - 1.
     image, laid: (array, at, from row to row of the tile).
     """
 
@@ -135,9 +135,9 @@ def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """The gradients of `lay` for one row of `laid`, of a tile: of it, added to moved; of amounts,
-    whose lanes are added to sums. count: of amounts.
+    """Compute the gradients of `lay` for one row of `laid`, of a tile.
 
+    The row's gradient is added to moved; lanes of the gradients of `count` amounts to sums.
     errors: (array, at, from row to row of the tile), from which tile m begins seats[m] further.
     laid, moved: arrays, and with the first where both begin and the stride.
     """
@@ -186,7 +186,7 @@ lift: Any = intrinsic(_lift)
 
 
 def _total(typing: Any, sums: Any, at: Any) -> Any:
-    """The sum of the lanes that begin there: of halves, of halves of these, and so on."""
+    """Sum the lanes that begin at `at`: halves, halves of these, and so on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments

@@ -1,4 +1,4 @@
-"""How numbers lie in memory: rows of whole vectors, buffers that begin at a line or a page."""
+"""Layout of numbers in memory: rows of whole vectors, buffers that begin at a line or a page."""
 
 from __future__ import annotations
 

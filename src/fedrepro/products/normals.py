@@ -1,7 +1,7 @@
 """Normal random numbers in compiled code: the same bits as NumPy's, in half its time.
 
-A thousand small networks that start anew draw forty million of them, which took longer than a step
-of training each.
+A thousand small networks that are initialised again draw forty million of them, which took longer
+than a step of training each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EDGE, PER_EDGE = ziggurat.ziggurat_nor_r, ziggurat.ziggurat_nor_inv_r
 
 
 def normals(key: int, sd: float, count: int) -> np.ndarray:
-    """N(0, sd²), float32 (count,): `normal(0, sd, count)` of the Philox generator with this key."""
+    """Draw N(0, sd²), float32 (count,), as `normal(0, sd, count)` of Philox with this key does."""
     out = np.empty(count, np.float32)
     _fill(np.array([key & (1 << 64) - 1, key >> 64], np.uint64), float(sd), out)
     return out
@@ -39,7 +39,7 @@ def _uniform(word: np.uint64) -> float:
 
 @inner
 def _beyond(key: Array, place: int) -> tuple[float, int]:
-    """A number beyond the last layer's edge (Marsaglia's tail), and the next word's place."""
+    """Draw a number beyond the last layer's edge (Marsaglia's tail); return the next place too."""
     two = np.empty(2, np.uint64)
     while True:
         words(key, 0, 0, place, two)
@@ -51,7 +51,7 @@ def _beyond(key: Array, place: int) -> tuple[float, int]:
 
 @partial(compiled, calls=(compiling, random_words))
 def _fill(key: Array, sd: float, out: Array) -> None:
-    """The ziggurat of 256 layers with NumPy's tables, a word a number in 99 of 100 cases."""
+    """Draw by the ziggurat of 256 layers with NumPy's tables: 99 of 100 numbers take one word."""
     ahead = np.empty(AHEAD, np.uint64)
     last = np.uint64(AHEAD - 1)  # places without a sign, so that nobody looks for one
     done, place = 0, np.int64(0)

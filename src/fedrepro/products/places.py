@@ -1,4 +1,4 @@
-"""Products whose first factor is read where it is, and pooling by vectors, in compiled code.
+"""Products whose first factor is read in place, and pooling by vectors, in compiled code.
 
 Rows of the first factor begin at places of a list, and a sum is made of runs. A window of an image
 that lies as (H, W, C) is such a row: k runs of k · C numbers. So a convolution is a product, and
@@ -31,7 +31,7 @@ NOWHERE = 4  # the place in a window of 2 × 2 that a pooling notes where nothin
 def _tile_of(
     typing: Any, columns: Any, rows: Any, out: Any, begin: Any, a: Any, b: Any, terms: Any
 ) -> Any:
-    """out = begin + a @ b of up to ROWS rows, and of as many columns as the literal says.
+    """Compute out = begin + a @ b for up to ROWS rows; the number of columns is a literal.
 
     out, begin: (pointer, at, row stride). a: (pointer, at, places, that of the first row), b:
     (pointer, at), both followed by strides from run to run and from term to term. terms: runs, and
@@ -68,7 +68,7 @@ def _multiply_at(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_run: int, a_step: int,
     b: Any, b_run: int, b_step: int, places: Any, rows: int, runs: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """See `product_at`; matrices are pointers, followed by their strides."""
+    """Compute `product_at`; matrices are pointers, followed by their strides."""
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
     together = max(1, DEEP // length)
@@ -105,7 +105,7 @@ named_after(_multiply_at, [compiled])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """The compiled product by places of float32 or float64 numbers, to call by its address."""
+    """Compile the product by places of float32 or float64 numbers, to call by its address."""
     pointer, size = numba_types.CPointer(getattr(types, dtype)), types.intp
     matrix = pointer, size
     signature = types.void(
@@ -122,7 +122,7 @@ def multiplier_at(dtype: str) -> Any:
 def _product_at(
     typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
 ) -> Any:
-    """out = begin + a @ b; size: rows, runs, terms of a run, columns, which are a multiple of PAD.
+    """Compute out = begin + a @ b; size: rows, runs, terms of a run, columns (a multiple of PAD).
 
     by: the address of `multiplier_at`. out, begin: (array, at, row stride), which for `begin` may
     be 0. a, b: (array, at, stride from run to run, from term to term). places: (int64 array, where
@@ -169,7 +169,7 @@ def _pointer(builder: Any, context: Any, kind: Any, array: Any, at: Any, vector:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Where the four values of a window are."""
+    """Return the places of the four values of a window."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
@@ -177,10 +177,9 @@ def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
 def _largest(
     typing: Any, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
 ) -> Any:
-    """Write the largest of a 2×2 window of PAD channels, its ReLU, and note which it was.
+    """Write the ReLU of the largest of a 2×2 window of PAD channels, and note its position.
 
-    The first of equal ones is taken, NOWHERE is noted where none is above zero, and what is not a
-    number stays.
+    The first of equal values is taken, NOWHERE is noted where none is above zero, and NaN stays.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

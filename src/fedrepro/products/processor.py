@@ -1,4 +1,4 @@
-"""What compiled code tells its processor: which memory comes next, and what counts as zero."""
+"""Instructions to the processor in compiled code: memory to prefetch, and flushing to zero."""
 
 from __future__ import annotations
 

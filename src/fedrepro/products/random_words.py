@@ -13,7 +13,7 @@ from fedrepro.products.compiled import Array, inner
 
 
 def _high_of(typing: Any, a: Any, b: Any) -> Any:
-    """The upper 64 bits of a product of two uint64."""
+    """Compute the upper 64 bits of a product of two uint64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 
 def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
-    """Model by model, to be differentiated: (A, B, C, H, W) by (A, O, C, k, k) to
-    (A, B, O, H', W')."""
+    """Convolve model by model, differentiable.
+
+    (A, B, C, H, W) by (A, O, C, k, k) to (A, B, O, H', W').
+    """
     output: torch.Tensor = _convolution().apply(x, weight, padding)
     return output
 
 
 def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
-    """The windows of each image: (A, B, C, H, W) to (A · B, C · k · k, H' · W')."""
+    """Unfold the windows of each image: (A, B, C, H, W) to (A · B, C · k · k, H' · W')."""
     from torch.nn.functional import pad
 
     around = pad(x, (padding,) * 4) if padding else x
@@ -33,7 +35,7 @@ def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
 
 @cache
 def _convolution() -> Any:
-    """The autograd function; made on first use, because torch comes later."""
+    """Make the autograd function, on first use, because torch is imported late."""
     import torch
     from torch.nn.functional import fold
 
