@@ -176,7 +176,7 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("def (", r"mine\.py cannot be loaded: line 1 is no Python"),
+        ("def (", r"mine\.py cannot be loaded: line 1 is not Python"),
         ("x = 1\nimport nothing_like_it\n", r"mine\.py, line 2, `import nothing_like_it`: ModuleN"),
         ("x = 1\n", r"mine\.py has no component: decorate"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
@@ -211,7 +211,7 @@ def test_a_missing_file_and_one_that_is_no_python(named, tmp_path, monkeypatch):
     with pytest.raises(FedreproError, match=r"gone\.py is missing: write it, or take it out"):
         registry.components("method")
     named("x", "mine.txt")
-    with pytest.raises(FedreproError, match="is no Python file"):
+    with pytest.raises(FedreproError, match="is not a Python file"):
         registry.components("method")
 
 

@@ -91,7 +91,7 @@ def test_a_tuned_method_says_that_it_needs_a_public_sample():
         ({"dataset": {"name": "digits"}}, "'A tuned' works on validation examples of clients, and"),
         (
             {"methods": [{"name": "downpour_sgd", "tune": {}}]},
-            "'downpour_sgd' runs in rounds, and only what is made at once is tuned",
+            "'downpour_sgd' runs in rounds, and only one-shot models are tuned",
         ),
         (
             {"methods": [{**TUNED, "training": {"lr": [0.1, 1.0]}, "tune": {"lr": [0.1, 0.2]}}]},

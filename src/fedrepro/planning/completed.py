@@ -1,4 +1,4 @@
-"""Entries of methods with what their exhibit, their case and the method itself say."""
+"""Fill in entries of methods from their exhibit, their case and the method itself."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedrepro.planning.entries import GRID, MethodEntry
 
 
 def by_its_name(entry: MethodEntry) -> MethodEntry:
-    """The entry of the component that a name of the field stands for, labelled by that name.
+    """Replace a name of the field by its component, labelled by that name.
 
-    What it sets itself stays. An unknown name stays as well, and is told elsewhere.
+    Parameters that the entry sets win. An unknown name is left for `measures` to refuse.
     """
     found = method_called(entry.name, components("method"))
     if found is None or found.method == entry.name:
@@ -28,9 +28,10 @@ def by_its_name(entry: MethodEntry) -> MethodEntry:
 
 
 def with_grid(entry: MethodEntry, where: str) -> MethodEntry:
-    """The entry with the settings that its method declares, where it asks for these.
+    """Replace `settings: grid` by the settings that the method declares for comparisons.
 
-    Errors: FedreproError for a method that declares none.
+    Raises:
+        FedreproError: the method declares none.
     """
     if entry.settings != GRID:
         return entry
@@ -46,23 +47,23 @@ def with_grid(entry: MethodEntry, where: str) -> MethodEntry:
 
 
 def listed(entry: MethodEntry) -> list[dict[str, Any]]:
-    """The settings that an entry lists one by one."""
+    """Return the settings that an entry lists one by one."""
     return [] if isinstance(entry.settings, str) else entry.settings
 
 
 def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
-    """The entry with what an exhibit or a case says of parameters that it has and does not set."""
+    """Add parameters of the exhibit or case that the method has and the entry does not set."""
     set_by_itself = {*entry.parameters, *(key for setting in listed(entry) for key in setting)}
     added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
     return entry.model_copy(update=added) if added else entry
 
 
 def with_measuring(entry: MethodEntry, every: int | str) -> MethodEntry:
-    """The entry with what its exhibit or its case says of when to measure, if it does not say."""
+    """Set when the method is measured, where the entry does not say."""
     return entry.model_copy(update={"measure_every": entry.measure_every or every})
 
 
 def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
-    """The parameters of a method; none of one that is unknown, which is told elsewhere."""
+    """Return the parameters of a method; none of an unknown one, which `measures` refuses."""
     known = components("method")
     return known[entry.name].params if entry.name in known else {}

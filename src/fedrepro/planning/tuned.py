@@ -1,4 +1,4 @@
-"""How the model of an exhibit's method is tuned, as its entry and the exhibit's sweep say."""
+"""Read how the models of an exhibit's method are tuned, from its entry and the sweep."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
 from fedrepro.planning.entries import ExhibitSettings, MethodEntry
 
-PUBLIC_SAMPLE = "public_sample"  # what a tuned method needs
-TUNED = f"{TUNE.name}."  # before the keys of a sweep that are of tuning
+PUBLIC_SAMPLE = "public_sample"  # the need of a tuned method
+TUNED = f"{TUNE.name}."  # prefix of keys of a sweep
 
 
 def tune_of(spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str) -> Spec | None:
-    """How a method's model is tuned, with what the exhibit sweeps of it.
+    """Return how a method's models are tuned, with the values that the exhibit sweeps.
 
-    Errors: FedreproError for a method in rounds, one that lives of a sample and has none, and for
-    a key that would be hard to tell from one of the method or its training.
+    Raises:
+        FedreproError: the method runs in rounds, needs a public sample and has none, or has a
+            parameter of the same name.
     """
     where = f"{where}: method '{spec.name}'"
     if entry.tune is None:
@@ -30,7 +31,7 @@ def tune_of(spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: st
             )
         return None
     if METHOD_KINDS[spec.component.meta["kind"]].in_rounds:
-        raise FedreproError(f"{where} runs in rounds, and only what is made at once is tuned")
+        raise FedreproError(f"{where} runs in rounds, and only one-shot models are tuned")
     swept = {
         key.removeprefix(TUNED): values
         for key, values in settings.sweep.items()
@@ -51,7 +52,7 @@ def tune_of(spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: st
 
 
 def ways_of(tune: Spec, at: Mapping[str, Any]) -> list[Spec]:
-    """The ways of tuning at a point of the exhibit, with these values of what it sweeps."""
+    """Return the tunings at a point of the exhibit, where the swept ones have the values `at`."""
     return [way for way in tune.expand() if all(way[key] == value for key, value in at.items())]
 
 
@@ -61,7 +62,11 @@ def sweeps_tuning(settings: ExhibitSettings) -> bool:
 
 
 def require_tuned(settings: ExhibitSettings, measures: Sequence[Any], where: str) -> None:
-    """Errors: FedreproError for a sweep of tuning where no method's model is tuned."""
+    """Refuse a sweep of tuning where no method's models are tuned.
+
+    Raises:
+        FedreproError: no method has a `tune`.
+    """
     if sweeps_tuning(settings) and not any(measure.tune for measure in measures):
         key = next(key for key in settings.sweep if key.startswith(TUNED))
         raise FedreproError(f"{where}: it sweeps {key}, but none of its methods has a tune")
