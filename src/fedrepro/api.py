@@ -376,7 +376,7 @@ def method(
     name: str,
     *,
     kind: Kind,
-    version: int | Literal["dev"] = 1,
+    version: int = 1,
     needs: Collection[str] = (),
     models: Collection[str] = (),
     trainings: Collection[str] = (),

@@ -101,9 +101,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
     before = sorted(os.listdir(tmp_path))
     kinds = {"pipe": "a pipe", "folder": "a folder", "socket": "a socket", "link": "a pipe"}
     for name, kind in kinds.items():
-        with pytest.raises(
-            FedreproError, match=f"cannot write .*{name}: it is {kind};"
-        ):
+        with pytest.raises(FedreproError, match=f"cannot write .*{name}: it is {kind};"):
             write_json(tmp_path / name, {"a": 1})
     with pytest.raises(FedreproError, match=r"cannot write .*loop \(too many levels"):
         write_json(tmp_path / "loop", {"a": 1})
@@ -331,9 +329,7 @@ def test_a_flipped_bit_or_a_cut_anywhere_is_a_sentence(tmp_path, kind):
     cases += [good[: int(length)] for length in draw.integers(len(good), size=5)]
     for bad in [*cases, b"", b"\0" * 99]:
         path.write_bytes(bad)
-        with pytest.raises(
-            FedreproError, match=r"file (cannot be read|holds a table of other)"
-        ):
+        with pytest.raises(FedreproError, match=r"file (cannot be read|holds a table of other)"):
             READ[kind](path)
 
 

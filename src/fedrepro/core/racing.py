@@ -73,6 +73,6 @@ def require_fits(race: int, rounds: int, where: str) -> None:
     """
     if race > rounds:
         raise FedreproError(
-            f"{where}: a race takes {race} rounds, but a run ends after {rounds}; let it race over "
+            f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "
             f"{rounds} at most"
         )

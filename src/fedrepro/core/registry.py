@@ -51,7 +51,6 @@ def _set_aside(
     """Training examples that no client trains with, drawn once per trial before the partition."""
 
 
-DEV = "dev"
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 # Parameters that every component of a kind has besides its own; the machinery acts on them.
@@ -70,7 +69,7 @@ def register(
     kind: str,
     name: str,
     /,
-    version: int | str,
+    version: int = 1,
     common: Callable[..., Any] | None = None,
     **meta: Any,
 ) -> Callable[[F], F]:
@@ -79,8 +78,8 @@ def register(
     Args:
         kind: of the component.
         name: of the component.
-        version: an integer, raised whenever the component's results change. "dev" stands for the
-            digest of its file.
+        version: raised whenever the component's results change; outside the package, the digest of
+            its file follows by itself.
         common: a function whose parameters it has besides its own; see `Component`.
         meta: properties that its kind defines.
 
@@ -100,7 +99,8 @@ def register(
             )
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
         digest = digest_of_file(component.file)  # as it was loaded, whatever is on disk later
-        shown = f"{DEV}-{digest}" if version == DEV else version
+        # results of a file outside the package may change with any change of it
+        shown = f"{version}-{digest}" if component.outside else version
         component = replace(component, version=shown, digest=digest)
         taken = sorted(set(component.own_params) & set(component.common_params))
         if taken:
@@ -206,7 +206,7 @@ def _load(file: str) -> None:
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
-            register("model", asked[0], DEV, None, title=made.__name__, **{MODULE: True})(
+            register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
                 called_by(made, outside.module_of(file))
             )
         _of_file[file] = [

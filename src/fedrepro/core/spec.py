@@ -32,8 +32,8 @@ T = TypeVar("T")
 class Component:
     """A registered function with its parameters; `meta` has further properties of its kind.
 
-    version: raised whenever results change; of a component in development, a text that changes with
-    its file. common: a function whose parameters every component of the kind has besides its own;
+    version: raised whenever results change; outside the package, a text that changes with its file.
+    common: a function whose parameters every component of the kind has besides its own;
     they are not passed to `fn`. digest: 64 bits of its file as it was loaded.
     """
 

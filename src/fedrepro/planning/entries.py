@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     SerializeAsAny,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -145,11 +144,6 @@ Rule = Annotated[
 ]
 
 
-# keys of a method's entry that came after results were kept, with what they are by themselves
-LATER: dict[str, Any] = {"tune": None, "spread": "trials"}
-NEVER = object()
-
-
 class MethodEntry(ComponentEntry):
     """A method of an exhibit. A list for one of its parameters is a sweep."""
 
@@ -214,12 +208,6 @@ class MethodEntry(ComponentEntry):
         description="where it has fewer trials than others: the label of the method that it is set "
         "beside, such as the teacher of a distilled network",
     )
-
-    @model_serializer(mode="wrap")
-    def _told(self, write: Any) -> dict[str, Any]:
-        """Leave out keys that are newer than the record where they have their default."""
-        data: dict[str, Any] = write(self)
-        return {key: value for key, value in data.items() if LATER.get(key, NEVER) != value}
 
 
 class Case(Strict):

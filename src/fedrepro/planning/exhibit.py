@@ -7,11 +7,9 @@ each measurement is a run, made by one job and kept in one file.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
@@ -26,13 +24,12 @@ from fedrepro.planning.drawing import CASE as CASE
 from fedrepro.planning.drawing import TABLE, Planned
 from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.fitting import require_fitting, require_kind
+from fedrepro.planning.measures import TUNED, in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
-from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
 from fedrepro.planning.runs import Run as Run
 from fedrepro.planning.runs import Scenario
-from fedrepro.planning.tuned import require_tuned, sweeps_tuning
 
 
 @dataclass(frozen=True)
@@ -86,18 +83,17 @@ class Exhibit:
     @cached_property
     def evaluate(self) -> dict[Run, set[str]]:
         """Return the splits that each run is measured on."""
-        return self._splits(attrgetter("evaluate"))
+        return self._splits("evaluate")
 
     @cached_property
     def follow(self) -> dict[Run, set[str]]:
         """Return the splits, in addition to test, that each run is measured on after rounds."""
-        return self._splits(attrgetter("follow"))
+        return self._splits("follow")
 
-    def _splits(self, of: Callable[[Measure], Collection[str]]) -> dict[Run, set[str]]:
-        """Collect the splits of every measure, by run."""
+    def _splits(self, when: str) -> dict[Run, set[str]]:
         by_run: dict[Run, set[str]] = {}
         for point in self.points:
-            splits = {measure.label: of(measure) for measure in point.measures}
+            splits = {measure.label: getattr(measure, when) for measure in point.measures}
             for (label, _), run in point.runs.items():
                 by_run.setdefault(run, set()).update(splits[label])
         return by_run
@@ -174,24 +170,22 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     settings = file.settings(name, scale)
     where = f"{file.place}, {name} at scale {scale}"
     places = tuple(_places(settings, where))
-    _require_distinct_points(where, [_at(place.values) for place in places])
-    measures = _distinct(places)
     values = [place.values for place in places]
-    require_tuned(settings, measures, where)
+    names = [", ".join(f"{key} {written(v)}" for key, v in at.items()) for at in values]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise FedreproError(f"{where}: two of its points are '{twice[0]}'; tell them apart")
+    by_label: dict[str, Measure] = {}
+    for measure in (measure for place in places for measure in place.measures):
+        by_label.setdefault(measure.label, measure)
+    measures = tuple(by_label.values())
+    tuned = [key for key in settings.sweep if key.startswith(TUNED)]
+    if tuned and not any(measure.tune for measure in measures):
+        raise FedreproError(f"{where}: it sweeps {tuned[0]}, but none of its methods has a tune")
     for reason in settings.drawing.reasons(Planned(measures, values)):
         raise FedreproError(f"{where}: {reason}")
     points = tuple(_point(place, where) for place in places)
     require_comparable(where, settings, measures, [point.trials for point in points])
     return Exhibit(file.paper, name, settings, measures, points)
-
-
-def _distinct(places: Sequence[Place]) -> tuple[Measure, ...]:
-    """List the methods of all places in order of first appearance, each label once."""
-    by_label: dict[str, Measure] = {}
-    for place in places:
-        for measure in place.measures:
-            by_label.setdefault(measure.label, measure)
-    return tuple(by_label.values())
 
 
 def _point(place: Place, where: str) -> Point:
@@ -222,64 +216,37 @@ def _shared(runs: Runs) -> Runs:
 
 
 def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tuple[Setting, Run]]:
-    """Plan the runs of a method's settings in the scenario of a point."""
-    method_scenario = own_scenario(scenario, measure.spec)
-    require_fitting(measure, scenario, method_scenario, where)
-    for group in measure.groups.values():
-        yield from _runs(method_scenario, measure, group, where)
-
-
-def _runs(
-    usual: Scenario, measure: Measure, group: Sequence[Setting], where: str
-) -> Iterator[tuple[Setting, Run]]:
-    """Plan the runs of settings that one is chosen from.
+    """Plan the runs of a method's settings in the scenario of a point.
 
     A sweep is one run, except that a method in rounds has one per setting unless they race.
     """
-    if measure.races:
-        method, changes = raced(group, where)
-        scenario = replace(
-            usual,
-            training=_training(usual.training, measure, changes, where),
-        )
-        yield from ((setting, Run(scenario, method, measure.measured(group))) for setting in group)
-        return
-    for setting in group:
-        scenario = replace(
-            usual,
-            training=_training(usual.training, measure, setting.training, where),
-        )
-        alone = in_rounds(setting.method)
-        yield (
-            setting,
-            Run(scenario, setting.method, measure.measuring)
-            if alone
-            else Run(scenario, measure.spec, tune=measure.tune),
-        )
+    usual = own_scenario(scenario, measure.spec)
+    require_fitting(measure, scenario, usual, where)
+
+    def trained(changes: Mapping[str, Any]) -> Scenario:
+        return replace(usual, training=_training(usual.training, measure, changes, where))
+
+    for group in measure.groups.values():
+        if measure.races:
+            method, changes = raced(group, where)
+            run = Run(trained(changes), method, measure.measured(group))
+            yield from ((setting, run) for setting in group)
+            continue
+        for setting in group:
+            own = trained(dict(setting.training))
+            if in_rounds(setting.method):
+                yield setting, Run(own, setting.method, measure.measuring)
+            else:
+                yield setting, Run(own, measure.spec, tune=measure.tune)
 
 
-def _training(
-    usual: Spec,
-    measure: Measure,
-    of_settings: Mapping[str, Any] | Iterable[tuple[str, Any]],
-    where: str,
-) -> Spec:
+def _training(usual: Spec, measure: Measure, changes: Mapping[str, Any], where: str) -> Spec:
     """Return the local training of settings: the scenario's, as the method changes it."""
     if not measure.training:
         return usual
     entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
-    changes = {**measure.training, **dict(of_settings)}
-    return spec_of("training", entry.changed(changes), where, sweep=measure.races)
-
-
-def _require_distinct_points(where: str, names: Sequence[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:  # tables and figures identify points by their values
-            raise FedreproError(f"{where}: two of its points are '{name}'; tell them apart")
-
-
-def _at(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {written(value)}" for key, value in values.items())
+    changed = entry.changed({**measure.training, **changes})
+    return spec_of("training", changed, where, sweep=measure.races)
 
 
 def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
@@ -289,7 +256,8 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
         named = {CASE: names[case]} if case is not None else {}
         case_entry = settings.cases.get(case or "")
         measures = partial(measures_of, settings, case, where)
-        usual = list(measures({}).values()) if not sweeps_tuning(settings) else []
+        tuned = any(key.startswith(TUNED) for key in settings.sweep)
+        usual = [] if tuned else list(measures({}).values())
         for values in _grid(settings.sweep, where):
             parts = _parts(settings, case, where, values)
             shown, scenario = named | _shown(parts, values), Scenario(**parts) if parts else None

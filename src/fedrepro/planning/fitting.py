@@ -15,9 +15,8 @@ from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validat
 from fedrepro.data.population import population_of
 from fedrepro.graphs.made import weights_of
 from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.measures import Measure, in_rounds, simulated
+from fedrepro.planning.measures import PUBLIC_SAMPLE, Measure, in_rounds, simulated
 from fedrepro.planning.runs import Scenario, clients_of
-from fedrepro.planning.tuned import PUBLIC_SAMPLE
 
 if TYPE_CHECKING:
     from fedrepro.planning.exhibit import Exhibit

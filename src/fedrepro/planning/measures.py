@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from fedrepro.api import BELIEFS
-from fedrepro.core.called import unknown_method
+from fedrepro.core.called import method_called, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
@@ -18,9 +19,10 @@ from fedrepro.core.registry import components
 from fedrepro.core.selection import CHOICES, Choice
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
+from fedrepro.core.tuning import TUNE
 from fedrepro.data.aside import ASIDE
-from fedrepro.planning.completed import by_its_name, listed, with_grid, with_measuring, with_shared
 from fedrepro.planning.entries import (
+    GRID,
     RACE,
     TOGETHER,
     ChoiceEntry,
@@ -28,7 +30,9 @@ from fedrepro.planning.entries import (
     ExhibitSettings,
     MethodEntry,
 )
-from fedrepro.planning.tuned import PUBLIC_SAMPLE, tune_of, ways_of
+
+PUBLIC_SAMPLE = "public_sample"  # the need of a tuned method
+TUNED = f"{TUNE.name}."  # prefix of keys of a sweep
 
 
 @dataclass(frozen=True)
@@ -159,11 +163,6 @@ def simulated(method: Spec) -> bool:
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
-def _measuring(entry: MethodEntry) -> Measuring:
-    every = entry.measure_every or 1
-    return Measuring(None if every == "auto" else every, entry.until)
-
-
 def _require_race(measure: Measure, where: str) -> None:
     """Require one number of rounds of settings that race each other."""
     where = f"{where}: method '{measure.spec.name}'"
@@ -213,53 +212,70 @@ def measures_of(
     """
     case_entry = settings.cases[case] if case is not None else None
     shared = settings.parameters | (case_entry.parameters if case_entry else {})
-    _require_shared(shared, where)
+    known = {key: None for item in components("method").values() for key in item.params}
+    for key in shared:  # those of a file need not be in each exhibit
+        if key not in known:
+            raise unknown("parameter", key, known, f"parameters of {where}")
+    usual = (case_entry and case_entry.measure_every) or settings.measure_every
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, Measure]:
-        usual = (case_entry and case_entry.measure_every) or settings.measure_every
-        named = map(by_its_name, entries)
-        whole = (with_shared(with_grid(entry, where), shared) for entry in named)
-        complete = (with_measuring(entry, usual) for entry in whole)
-        return _by_label([measure_of(entry, settings, where, at) for entry in complete], where)
+        by_label: dict[str, Measure] = {}  # tables and figures identify methods by labels
+        for entry in entries:
+            measure = measure_of(_completed(entry, shared, usual, where), settings, where, at)
+            if measure.label in by_label:
+                raise FedreproError(
+                    f"{where}: two of its methods are called '{measure.label}'; tell them apart"
+                )
+            by_label[measure.label] = measure
+        return by_label
 
     measures = made(settings.methods)
-    if case_entry is None or case is None:
+    if case_entry is None:
         return measures
     added = made(case_entry.methods)
     for label in case_entry.without:
         if label not in measures:
             raise unknown("method", label, measures, f"without of case '{case}', {where}")
     for label in measures.keys() & added.keys():
-        _require_same_form(measures[label], added[label], case, where)
+        for key in ("show", "reference"):  # all methods of one label are drawn alike
+            if getattr(measures[label], key) != getattr(added[label], key):
+                raise FedreproError(
+                    f"{where}: method '{label}' of case '{case}' has another `{key}` than in the "
+                    "other cases; give it a label of its own"
+                )
     return {label: m for label, m in (measures | added).items() if label not in case_entry.without}
 
 
-def _require_shared(shared: Mapping[str, Any], where: str) -> None:
-    """Refuse a parameter that no method has."""
-    known = {key: None for item in components("method").values() for key in item.params}
-    for key in shared:
-        if key not in known:
-            raise unknown("parameter", key, known, f"parameters of {where}")
+def _completed(
+    entry: MethodEntry, shared: Mapping[str, Any], every: int | str, where: str
+) -> MethodEntry:
+    """Fill in an entry from the method itself, and from its exhibit and case.
 
-
-def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
-    by_label: dict[str, Measure] = {}  # tables and figures identify methods by labels
-    for measure in measures:
-        if measure.label in by_label:
+    A name of the field becomes its component, labelled by that name; `settings: grid` the settings
+    that the method declares. Parameters that the entry sets win over shared ones.
+    """
+    known = components("method")
+    found = method_called(entry.name, known)
+    if found is None:
+        raise unknown_method(entry.name, known, where)
+    update: dict[str, Any] = {"measure_every": entry.measure_every or every}
+    if found.method != entry.name:
+        update |= {k: v for k, v in found.values.items() if k not in entry.parameters}
+        update |= {"name": found.method, "label": entry.label or found.name}
+        update["training"] = {**found.training, **entry.training}
+    item, settings = known[found.method], entry.settings
+    if settings == GRID:
+        grid = item.meta["grid"]
+        if not grid:
             raise FedreproError(
-                f"{where}: two of its methods are called '{measure.label}'; tell them apart"
+                f"{where}: method '{item.name}' declares no settings for comparisons; leave out "
+                "settings: grid"
             )
-        by_label[measure.label] = measure
-    return by_label
-
-
-def _require_same_form(usual: Measure, other: Measure, case: str, where: str) -> None:
-    for what in ("show", "reference"):  # all methods of one label are drawn alike
-        if getattr(usual, what) != getattr(other, what):
-            raise FedreproError(
-                f"{where}: method '{other.label}' of case '{case}' has another `{what}` than in "
-                "the other cases; give it a label of its own"
-            )
+        settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
+        update["settings"] = settings
+    own = {*update, *entry.parameters, *(key for one in settings for key in one)}
+    update |= {k: v for k, v in shared.items() if k in item.params and k not in own}
+    return entry.model_copy(update=update)
 
 
 def measure_of(
@@ -276,25 +292,36 @@ def measure_of(
     Raises:
         FedreproError: the method is unknown, or its settings cannot be chosen.
     """
-    spec = _method(entry, where)
-    label = entry.label or spec.component.meta["label"]
+    listed = _listed(entry)
+    item = components("method")[entry.name]
+    spec = item.paired(entry.parameters, listed, where) if listed else None
+    spec = spec or item.spec(entry.parameters, where)
+    label, rule = entry.label or item.meta["label"], entry.choose
     tune = tune_of(spec, entry, settings, where)
+    tunings = tune.expand() if tune else ()
+    ways = [way for way in tunings if all(way[key] == value for key, value in at.items())]
+    _, shown = settings.drawing.number
+    every = entry.measure_every
     measure = Measure(
         spec=spec,
         label=label,
         trials=settings.trials_of.get(label, entry.trials),
-        choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
+        choose=rule.choice if isinstance(rule, ChoiceEntry) else CHOICES[rule] if rule else None,
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),
         training=entry.training,
-        measuring=_measuring(entry),
-        settings=tuple(_settings(spec, entry, settings, tune, at, where)),
-        race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
+        measuring=Measuring(None if every == "auto" else every, entry.until),
+        settings=tuple(
+            replace(setting, tune=way)
+            for setting in _trained(spec, entry, settings, where)
+            for way in (ways if tune else [None])
+        ),
+        race=(rule.race or 0) if isinstance(rule, ChoiceEntry) else 0,
         tune=tune,
         over_clients=entry.spread == "clients",
         node=entry.node,
-        shown_on=_shown_on(settings),
+        shown_on=tuple(part.split for part in ASIDE if part.split == shown),
         last_rounds=settings.last_rounds,
         belief=entry.belief,
     )
@@ -306,33 +333,8 @@ def measure_of(
     return measure
 
 
-def _shown_on(settings: ExhibitSettings) -> tuple[str, ...]:
-    """Return the split of a table if its examples were set aside."""
-    _, shown = settings.drawing.number
-    return tuple(part.split for part in ASIDE if part.split == shown)
-
-
-def _method(entry: MethodEntry, where: str) -> Spec:
-    if not entry.settings:
-        return spec_of("method", entry, where)
-    known = components("method")
-    if entry.name not in known:
-        raise unknown_method(entry.name, known, where)
-    return known[entry.name].paired(entry.parameters, listed(entry), where)
-
-
-def _settings(
-    spec: Spec,
-    entry: MethodEntry,
-    settings: ExhibitSettings,
-    tune: Spec | None,
-    at: Mapping[str, Any],
-    where: str,
-) -> Iterator[Setting]:
-    """Yield every setting of method, training and tuning at this point, in the order written."""
-    ways = ways_of(tune, at) if tune else [None]
-    for setting in _trained(spec, entry, settings, where):
-        yield from (replace(setting, tune=how) for how in ways)
+def _listed(entry: MethodEntry) -> list[dict[str, Any]]:
+    return [] if isinstance(entry.settings, str) else entry.settings
 
 
 def _trained(
@@ -364,10 +366,46 @@ def _trained(
             yield Setting(method, tuple((key, training[key]) for key in named))
 
 
+def tune_of(spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str) -> Spec | None:
+    """Return how a method's models are tuned, with the values that the exhibit sweeps.
+
+    Raises:
+        FedreproError: the method runs in rounds, needs a public sample and has none, or has a
+            parameter of the same name.
+    """
+    where = f"{where}: method '{spec.name}'"
+    if entry.tune is None:
+        if PUBLIC_SAMPLE in spec.component.meta["needs"]:
+            raise FedreproError(
+                f"{where} works on the public sample alone: give it one by tune, such as "
+                "tune: {examples: 1000}"
+            )
+        return None
+    if METHOD_KINDS[spec.component.meta["kind"]].in_rounds:
+        raise FedreproError(f"{where} runs in rounds, and only one-shot models are tuned")
+    swept = {
+        key.removeprefix(TUNED): values
+        for key, values in settings.sweep.items()
+        if key.startswith(TUNED)
+    }
+    twice = next((key for key in swept if key in entry.tune), None)
+    if twice is not None:
+        raise FedreproError(f"{where} sets the tuning's {twice}, which the exhibit sweeps")
+    tune = TUNE.spec({**entry.tune, **swept}, where)
+    method_values = {**spec.values, **entry.training}
+    taken = next((key for key in tune.swept if key in method_values and key not in swept), None)
+    if taken is not None:
+        raise FedreproError(
+            f"{where} has a parameter '{taken}' of its own, so that it would be hard to tell from "
+            "that of its tuning; list one value for tune, in an entry for each"
+        )
+    return tune
+
+
 def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
     # a case may have one setting of a method that has several in other cases
     tuned = measure.tune.swept if measure.tune else ()
-    known = {*measure.swept, *tuned, *(key for setting in listed(entry) for key in setting)}
+    known = {*measure.swept, *tuned, *(key for setting in _listed(entry) for key in setting)}
     idle = [key for key in measure.show if key not in known]
     if idle:
         raise FedreproError(
@@ -380,10 +418,6 @@ def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
             f"with what they believe {BELIEFS[0]} they hear their neighbours, and method "
             f"'{measure.label}' shows belief {measure.belief}: leave it out, or take split test"
         )
-
-
-def _named(entry: MethodEntry) -> Choice | None:
-    return CHOICES[entry.choose] if isinstance(entry.choose, str) else None
 
 
 def _require_choice(measure: Measure, until: float | None, where: str) -> None:

@@ -7,7 +7,7 @@ block of trials, so more exhibits, methods or trials add files and rename none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,15 +24,6 @@ __all__ = ["Exhibit", "Measure", "Plan", "Point", "Run"]
 # Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
 # longer than its work; at the paper's a job of one trial loses least when it is killed.
 AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
-
-
-def most_trials(exhibits: Iterable[Exhibit]) -> dict[Run, int]:
-    """Return the runs of exhibits, each with the most trials that any of them asks for."""
-    by_run: dict[Run, int] = {}
-    for exhibit in exhibits:
-        for run, trials in exhibit.trials.items():
-            by_run[run] = max(by_run.get(run, 0), trials)
-    return by_run
 
 
 def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str, FedreproError]:
@@ -180,10 +171,6 @@ class Plan:
         layer = at.get(self.scale) if isinstance(at, Mapping) else None
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
-    def selected_of(self, paper: str) -> list[Exhibit]:
-        """List the selected exhibits of one paper."""
-        return [exhibit for exhibit in self.selected if exhibit.paper == paper]
-
     def exhibit(self, key: str) -> Exhibit:
         if key in self.broken:
             raise self.broken[key]
@@ -203,7 +190,11 @@ class Plan:
     @cached_property
     def trials(self) -> dict[Run, int]:
         """Return the distinct runs of all exhibits, selected or not, and their trials."""
-        return most_trials(self.exhibits.values())
+        by_run: dict[Run, int] = {}
+        for exhibit in self.exhibits.values():
+            for run, trials in exhibit.trials.items():
+                by_run[run] = max(by_run.get(run, 0), trials)
+        return by_run
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -189,8 +189,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
     then = {source.get("component_files", {}).get(f"method {item.name}") for source in sources}
     if then != {file_of(item)}:
         raise FedreproError(
-            f"files of runs are of another {Path(item.file).name} than is there now: compute them "
-            "again (version='dev' does so by itself), or take the file back to what it was"
+            f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
         )
     own = item.file if item.file in outside.loaded_digests else ""
     version = name.partition("-")[0]
