@@ -1,15 +1,15 @@
-"""What methods see and what they return, and the decorator that makes a function a method.
+"""The interface of methods: arguments, results, and the decorator that registers one.
 
-A one-shot method or a control is one function; a federated method is a class with a pair of
-pure functions, `init` and `round`, and `model` to read the global model off the state, a peer
-method one with `beliefs`, to read off it what each node believes; a simulation is a function of its
-parameters and a random place alone, since it has neither data nor a model:
+A one-shot method or a control is one function. A federated method is a class with a pair of pure
+functions, `init` and `round`, and `model`, which reads the global model off the state; a peer
+method has `beliefs` instead, which reads off the belief of each node. A simulation is a function of
+its parameters and an `rng` alone, since it has neither data nor a model:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel: ...
 
-What a method is handed follows from `needs`, for both kinds: `ClientInfo` holds what is declared,
-and `Clients`, who keep their data, do what is declared.
+A method gets exactly the information that `needs` declares: data in `ClientInfo`, and work of
+`Clients`, who keep their data.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
     from fedrepro.federation.peers import Peers
 
-# imported where it is asked for: no result depends on it
+# imported on use: no result depends on it
 STATE_DICTS = "fedrepro.networks.state_dicts"
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 
-# What a method may ask for beyond the clients' weights. The harness hands over what is declared
-# and nothing else; every figure and the leaderboard show it.
+# Information that a method may ask for beyond the clients' weights. It gets exactly the information
+# that it declares; every figure and the leaderboard show it.
 NEEDS = {
     "example_counts": "number of training examples of each client",
     "label_counts": "number of training examples of each client and class",
@@ -65,7 +65,7 @@ NEEDS = {
     "start": "the weights that all clients started from",
 }
 
-# What choosing one setting of a sweep reads, beside what the method itself is handed.
+# Information that the choice of a setting reads, in addition to the method's needs.
 DISCLOSED = {
     "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
     "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
@@ -74,7 +74,7 @@ DISCLOSED = {
     "public": "labelled examples that everybody may see, by which a setting is chosen",
 }
 
-# What becomes of running statistics, such as BatchNorm's, where models are merged.
+# The rule for running statistics, such as BatchNorm's, where models are merged.
 BatchNorm = Annotated[
     Literal["average", "local", "recalibrate"],
     Arg(
@@ -96,10 +96,10 @@ BUDGET = 8  # settings of a method that a comparison of many methods tries
 class LocalModels:
     """The models of J clients of one trial; `tensors[name]` is float32 (J, *shape).
 
-    shape: of one example; classes: outputs of the models. Models of one's own also carry what
-    came with them, which no method is handed: label_counts, int64 (J, K), and what their state
-    dicts call the layers. widths: hidden units of each client's layers where these differ; tensors
-    are then as wide as the widest, with units of zeros behind a client's own.
+    shape: of one example; classes: outputs of the models. Models of one's own also carry
+    label_counts, int64 (J, K), and the layers' names in their state dicts, which no method gets.
+    widths: hidden units of each client's layers where these differ; tensors are then as wide as the
+    widest, with units of zeros after a client's own.
     """
 
     model: Spec
@@ -120,14 +120,20 @@ class LocalModels:
         layers: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> LocalModels:
-        """Models that plain PyTorch trained, one state dict per client; `combine` takes them.
+        """Stack models that plain PyTorch trained, one state dict per client, for `combine`.
 
-        label_counts: examples of each client and class, (J, K). model: the architecture, such as
-        resnet20+norm~batch, lenet5 or nets.py:Net, or that of each client; without it, fully
-        connected layers in the order of the state dicts, with ReLU between them. shape: of one
-        example, which other models need.
-        layers: their names in order, where that of the state dicts is another. names: of the
-        clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
+        Args:
+            state_dicts: of each client.
+            label_counts: examples of each client and class, (J, K).
+            model: the architecture, such as resnet20+norm~batch, lenet5 or nets.py:Net, or that of
+                each client. By default fully connected layers in the order of the state dicts, with
+                ReLU.
+            shape: of one example, which other models need.
+            layers: names of the layers in order, where that of the state dicts differs.
+            names: of the clients, for error messages.
+
+        Raises:
+            FedreproError: they do not fit; see `networks.state_dicts`.
         """
         module = import_module(STATE_DICTS)
         words = [model] if isinstance(model, str) else list(model or ())
@@ -141,25 +147,25 @@ class LocalModels:
         return len(next(iter(self.tensors.values())))
 
     def alone(self, client: int) -> GlobalModel:
-        """The model of one client as it is."""
+        """Return the model of one client."""
         tensors = {name: value[[client]] for name, value in self.tensors.items()}
         return GlobalModel(self.model, tensors, widths=self.widths and (self.widths[client],))
 
     @property
     def numbers(self) -> int:
-        """Numbers of all models together, as clients send them."""
+        """Count the parameters of all models together, as clients send them."""
         return _numbers(self.tensors, self.widths)
 
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What a method declared in `needs`; everything else is None.
+    """The information that a method declared in `needs`; everything else is None.
 
     example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,); the same of the public sample and of the server's validation
-    examples. clients: those of a one-shot method that lets them train, evaluate or answer once
-    more. start: tensors (1, *shape) that all clients started from. `training` is the scenario's
-    local training procedure, `device` where to compute.
+    pooled_labels: int64 (N,); likewise of the public sample and of the server's validation
+    examples. clients: of a one-shot method for which they train, evaluate or answer once more.
+    start: tensors (1, *shape) that all clients started from. `training` is the scenario's local
+    training procedure, `device` where to compute.
     """
 
     training: Spec
@@ -178,12 +184,12 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class Report:
-    """What a round tells of itself, beside the next state.
+    """Report of a round, in addition to the next state.
 
-    metrics: named numbers, of METRICS or declared by the method. clients: the same per client,
-    (J,), NaN for those that took no part. traffic: what was sent; None is what `Clients` counted,
-    a model down and one up for every client that trained, or along each edge of a graph one
-    belief. exchanges: of all clients with the server, or with their neighbours, in this round.
+    metrics: named numbers, of METRICS or declared by the method. clients: such numbers per client,
+    (J,), NaN for those that took no part. traffic: messages; None for those that `Clients` counted,
+    a model down and one up for every client that trained, or along each edge of a graph one belief.
+    exchanges: of all clients with the server, or with their neighbours, in this round.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -194,21 +200,20 @@ class Report:
 
 @dataclass(frozen=True)
 class GlobalModel:
-    """What predicts: one network, or a mixture of m networks with a weight per class.
+    """A model that predicts: one network, or a mixture of m networks with a weight per class.
 
     tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. ties: if given, networks vote
-    instead, each with its weights for the class that it predicts, and this is the random place that
-    decides between classes with equally many votes. gate: if given, the prediction is argmax of
-    what this small network makes of all logits instead, see `networks.gates`. diagnostics: named
-    numbers that become metrics, of METRICS or declared by the method. traffic: all that a one-shot
-    method sent, if it is not every client's model once and what `Clients` counted. exchanges: those
-    of all clients with the server, if they are not one, and one more for what clients did beside.
-    layers: what the clients' state dicts call the layers, if the models came as such. widths: of
-    each network as of `LocalModels`, where they differ. unseen: of each client's validation
-    examples the positions, int64, that nothing was fitted to, where a method fits to some; choices
-    read these alone.
+    instead, each with its weights for the class that it predicts, and this place draws between
+    classes with equal votes. gate: if given, the prediction is the argmax of this small network's
+    outputs on all logits, see `networks.gates`. diagnostics: named numbers that become metrics, of
+    METRICS or declared by the method. traffic: all messages of a one-shot method, if they are not
+    every client's model once and those that `Clients` counted. exchanges: of all clients with the
+    server, if not one, and one more for further work of clients. layers: names of layers in the
+    clients' state dicts, if there are any. widths: of each network as of `LocalModels`, where they
+    differ. unseen: for each client the positions, int64, of validation examples that nothing was
+    fitted to, where a method fits to some; choices read these alone.
     """
 
     model: Spec
@@ -225,11 +230,11 @@ class GlobalModel:
 
     @property
     def parameters(self) -> int:
-        """Numbers of all networks and the gate together."""
+        """Count the parameters of all networks and the gate."""
         return self.trained()
 
     def trained(self, buffers: Collection[str] = ()) -> int:
-        """Count the numbers of all networks and the gate, without these buffers of the network."""
+        """Count the parameters of all networks and the gate, without buffers of these names."""
         tensors = {k: v for k, v in self.tensors.items() if k == WHICH or k not in buffers}
         return _numbers(tensors, self.widths) + sum(v.size for v in (self.gate or {}).values())
 
@@ -239,15 +244,19 @@ class GlobalModel:
 
     @property
     def finite(self) -> bool:
-        """Whether all weights are numbers: a model that is not predicts nothing."""
+        """Whether all weights are finite: a model with other weights predicts nothing."""
         arrays = [*self.tensors.values(), *(self.gate or {}).values()]
         return all(bool(np.isfinite(value).all()) for value in arrays)
 
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
-        """The network as plain PyTorch loads it: torch tensors, float32, weights as (out, in).
+        """Return the state dict of the network: torch tensors, float32, weights as (out, in).
 
-        layers: what to call them; by default as the clients' state dicts do, or else as in an
-        `nn.Sequential` of the model's layers. Errors: FedreproError for several networks.
+        Args:
+            layers: their names; by default those in the clients' state dicts, or else those of an
+                `nn.Sequential` of the model's layers.
+
+        Raises:
+            FedreproError: there are several networks.
         """
         if self.networks > 1:
             raise FedreproError(
@@ -257,7 +266,7 @@ class GlobalModel:
         return self.state_dicts(layers)[0]
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The same for each of the m networks."""
+        """Return the state dict of each of the m networks; see `state_dict`."""
         dicts: list[dict[str, Any]]
         dicts = import_module(STATE_DICTS).unstack(
             self.model, self.tensors, layers or self.layers, self.widths
@@ -268,7 +277,7 @@ class GlobalModel:
 def _numbers(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> int:
-    """Numbers of all networks, without the units or architectures that stand for none."""
+    """Count the parameters of all networks, without padding units and architectures."""
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
         sizes = ((name, value[0].size) for name, value in tensors.items() if name != WHICH)
@@ -292,11 +301,11 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds. The state is plain data, arrays and tensors: `states.py` says which.
+    """A method in rounds. Its state is plain data, arrays and tensors; see `core/states.py`.
 
-    `init` and `round` are pure: the next state depends on the state, what the clients do, the
-    declared information and the random place (rng.round is the round's number) only. `model` reads
-    off the state what predicts: one model, or one for each client, which then predicts alone.
+    `init` and `round` are pure: the next state depends only on the state, the clients' work, the
+    declared information and `rng`, where rng.round is the number of the round. `model` reads off
+    the state the model that predicts, or one for each client, which then predicts alone.
     """
 
     rounds: int
@@ -310,8 +319,8 @@ class Federated(Protocol):
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]: ...
 
 
-# What a peer method has of every node: what it came to on its own data, by which nodes are judged,
-# and what it made of its neighbours' beliefs, which it starts from next.
+# The beliefs of a node: before, learned on its own data, by which nodes are judged; and after,
+# combined with its neighbours' beliefs, from which it starts next.
 BELIEFS = ("before", "after")
 Tensors = Mapping[str, np.ndarray]
 
@@ -319,8 +328,8 @@ Tensors = Mapping[str, np.ndarray]
 class Peer(Protocol):
     """A method in rounds without a server: its clients are the nodes of a graph.
 
-    As `Federated`, and pure in the same way. `beliefs` reads both of BELIEFS off the state, those
-    of the last round, or what nodes start from: tensors of the network by name, (N, *shape).
+    As `Federated`, and pure in the same way. `beliefs` reads both of BELIEFS off the state, of the
+    last round or of the start: tensors of the network by name, (N, *shape).
     """
 
     rounds: int
@@ -336,20 +345,20 @@ class Peer(Protocol):
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulation found in one trial, which is a block of repeats.
+    """The result of a simulation in one trial, which is a block of repeats.
 
-    rounds: steps done -> named numbers, of METRICS or declared by the method: one for all nodes,
-    or an array (N,) with one for each; what stands at the last step is what it ended with. ended:
-    numbers that belong to no step.
+    rounds: steps done -> named numbers, of METRICS or declared by the method: one for all nodes, or
+    an array (N,) with one for each; those of the last step are its final numbers. ended: numbers
+    that belong to no step.
     """
 
     rounds: Mapping[int, Mapping[str, float | np.ndarray]]
     ended: Mapping[str, float] = field(default_factory=dict)
 
 
-# What a one-shot method or a control gives: a model, one for each client, or nothing where it has
-# none of these clients, as of a size that they have not enough units for. The setting is then left
-# out of tables and figures, in all trials.
+# The result of a one-shot method or a control: a model, one for each client, or None where it has
+# no model of these clients, as of a size for which they have too few units. The setting is then
+# left out of tables and figures, in all trials.
 Made = GlobalModel | Sequence[GlobalModel] | None
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -359,7 +368,7 @@ def method(
     name: str,
     *,
     kind: Kind,
-    version: int | Literal["dev"] = 1,
+    version: int = 1,
     needs: Collection[str] = (),
     models: Collection[str] = (),
     trainings: Collection[str] = (),
@@ -375,25 +384,35 @@ def method(
     any_width: bool = False,
     merges: bool | Literal["matched"] = False,
 ) -> Callable[[F], F]:
-    """Decorator: registers a method.
+    """Register a method.
 
-    version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
-    (empty: any), among which "module" is any `torch.nn.Module`. trainings: local training
-    procedures that it is defined with (empty: any). evaluate: splits on which the harness measures
-    it. scenario: components it sets itself (pooled training takes the partition `pooled`), or
-    parameters of them (averaging from a shared start sets `shared_init` of the training). metrics:
-    what it reports that METRICS does not have. prepare: of a one-shot method, a function of
-    (clients, info, *, rng, and some of its parameters), called once for all settings of a trial
-    with equal values of those; what it returns becomes `prepared`. sends: what clients send beside
-    their models, in a phrase; it belongs to the need `client_answers`. one_start: whether it
-    combines only models that trained from the same start; "better": others too, and a note is told
-    of them. grid: values of its parameters that a comparison may try, BUDGET settings at most.
-    any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
-    different architectures if `models` allow it. merges:
-    whether it makes one network of the clients' form from their weights, so that it has rules for
-    running statistics (`BatchNorm`); "matched": whose units are in an order of its own. Errors:
-    FedreproError for a need that there is not, for answers without that phrase, and for a larger
-    grid.
+    Args:
+        name: of the method.
+        kind: of the method.
+        version: see `registry.register`.
+        needs: keys of NEEDS.
+        models: names of models that it combines (empty: any); "module" is any `torch.nn.Module`.
+        trainings: local training procedures that it is defined with (empty: any).
+        paper: its source.
+        label: its name in figures; by default `name`.
+        evaluate: splits on which the harness measures it.
+        scenario: components that it sets (pooled training takes the partition `pooled`), or
+            parameters of them (averaging from a shared start sets `shared_init` of the training).
+        metrics: its metrics that METRICS lacks.
+        prepare: of a one-shot method, a function of (clients, info, *, rng, and some of its
+            parameters), called once for all settings of a trial with equal values of those; its
+            result is the argument `prepared`.
+        sends: the messages of clients besides their models, in a phrase, for `client_answers`.
+        one_start: whether it combines only models that trained from one start; "better": a note
+            warns of others.
+        grid: values of its parameters that a comparison may try, BUDGET settings at most.
+        any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
+            different architectures if `models` allow it.
+        merges: whether it makes one network of the clients' form from their weights, so that it has
+            rules for running statistics (`BatchNorm`); "matched": with its units in another order.
+
+    Raises:
+        FedreproError: a need is unknown, answers lack their phrase, or the grid is too large.
     """
     if kind not in METHOD_KINDS:
         raise unknown("kind", kind, METHOD_KINDS, f"method '{name}'")
@@ -403,7 +422,7 @@ def method(
     require_several("grid of method", name, **(grid or {}))
     if strangers := sorted(set(needs) - set(NEEDS)):
         raise FedreproError(
-            f"method '{name}' needs '{strangers[0]}', which nobody can give: known needs are "
+            f"method '{name}' needs '{strangers[0]}', which does not exist: known needs are "
             f"{', '.join(sorted(NEEDS))}"
         )
     if ("client_answers" in needs) != bool(sends):

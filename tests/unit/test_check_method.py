@@ -77,7 +77,7 @@ RESULT = "GlobalModel(clients.model, tensors)"
          "its networks cannot predict|weights are"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, diagnostics={'luck': 1.0})"),
          "which its decorator does not declare"),
-        (changed(changed(MEDIAN, 'version="dev"', "version=1, needs={'client_answers'}, sends='x'"),
+        (changed(changed(MEDIAN, 'label="', "needs={'client_answers'}, sends='x', label=\""),
                  BODY, BODY + "    info.clients.data\n"), "a method reads `clients.data`"),
         (changed(ROUNDS, '        return {"weights": {k: v / found.weight for',
                  '        state["weights"]["bias0"][:] = 0\n        return {"weights": {k: v / '
@@ -119,7 +119,7 @@ def test_methods_of_other_kinds_are_measured_too():
 def test_what_cannot_be_checked_is_a_sentence(found, capsys, tmp_path):
     assert main(["check-method", "fedavgg"]) == 2
     assert "did you mean 'fedavg'?" in capsys.readouterr().err
-    (tmp_path / "deep.py").write_text(changed(MEDIAN, "version=", "models={'cnn'}, version="))
+    (tmp_path / "deep.py").write_text(changed(MEDIAN, "label=", "models={'cnn'}, label="))
     assert main(["check-method", str(tmp_path / "deep.py")]) == 2
     assert "combines cnn only" in capsys.readouterr().err
     needing = changed(MEDIAN, "*, rng: Rng)", "*, rng: Rng, share: Annotated[float, Arg('x')])")

@@ -498,7 +498,7 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["pfnm", "--labels", "long.csv"], "whole numbers of at most 13 digits"),
         (["pfnm", "--labels", "large.csv", "--in-order"], "at most 1,000,000,000,000"),
         (["pfnm", "--labels", "field.csv"], "field larger than field limit"),
-        (["pfnm", "--labels", "pipe"], "cannot read pipe: it is a pipe and no file"),
+        (["pfnm", "--labels", "pipe"], "cannot read pipe: it is a pipe; name a file"),
         (["average", "pipe"], "cannot read pipe: it is a pipe"),
         (["average", "--labels", "counts.csv", "--out", "pipe"], "cannot write pipe: it is a pipe"),
         (["average", "--labels", "counts.csv", "--out", "."], "cannot write .: it is a folder"),

@@ -62,7 +62,7 @@ def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(numbe
 
 def test_another_error_of_a_file_is_said_with_its_reason():
     said = sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
-    assert str(said) == "here/file cannot be used (permission denied); mend that and go on"
+    assert str(said) == "here/file cannot be used (permission denied); fix that and start again"
 
 
 def test_an_error_of_no_file_that_is_not_of_the_disk_is_left_to_the_handler_of_faults():

@@ -108,10 +108,10 @@ def test_what_extras_bring_is_hidden_here():
 def test_the_package_imports_fast_and_the_base_install_computes(tmp_path):
     done = python(LIGHT + WORK, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "this takes matplotlib, which is not installed here: pip install 'matplotlib'" in (
+    assert "this needs matplotlib, which is not installed here: pip install 'matplotlib'" in (
         done.stderr
     )
-    assert "told: to compute an exhibit takes Snakemake, which is not installed" in done.stdout
+    assert "told: computing an exhibit needs Snakemake, which is not installed" in done.stdout
 
 
 def test_every_module_of_an_extra_says_which_extra_it_is_of():

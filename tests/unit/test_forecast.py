@@ -37,7 +37,7 @@ def test_targets_are_paths_or_words(target, found):
 
 
 def test_what_is_no_target_is_a_sentence():
-    with pytest.raises(FedreproError, match="is no target"):
+    with pytest.raises(FedreproError, match="is not a target"):
         parse_target("reports/paper/pfnm", "quick")
 
 

@@ -74,7 +74,7 @@ def test_a_folder_begins_with_configuration_and_workflow_once(tmp_path, capsys):
 
 def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "PACKAGE", str(tmp_path / "lib/fedrepro"))
-    with pytest.raises(FedreproError, match="has no workflow beside it"):
+    with pytest.raises(FedreproError, match="has no workflow at"):
         fedrepro.start(tmp_path / "one")
     inside = tmp_path / "lib/fedrepro" / notebook.INSTALLED
     for name in notebook.BEGINNING:
@@ -136,7 +136,7 @@ def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path
     monkeypatch.setattr(computing, "find_spec", lambda name: None)
     with pytest.raises(FedreproError, match=r"pip install .*'snakemake.*the extra workflow"):
         fedrepro.run(KEY, scale="tiny")
-    with pytest.raises(FedreproError, match=r"is no folder to compute in: fedrepro\.start"):
+    with pytest.raises(FedreproError, match=r"has no workflow: call fedrepro\.start"):
         fedrepro.run(KEY, folder=tmp_path / "none")
 
 

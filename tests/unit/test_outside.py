@@ -57,7 +57,7 @@ def test_a_named_file_is_found_and_says_where_it_came_from(named):
     path = named(MEDIAN)
     item = registry.components("method")["median"]
     assert item.file == path
-    assert item.version == f"dev-{digest_of_file(path)}"
+    assert item.version == f"1-{digest_of_file(path)}"
     before = file_of(item)
     Path(path).write_text(MEDIAN + "# changed\n")  # what was loaded computes, not what is there now
     assert file_of(item) == before
@@ -176,13 +176,13 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("def (", r"mine\.py cannot be loaded: line 1 is no Python"),
+        ("def (", r"mine\.py cannot be loaded: line 1 is not Python"),
         ("x = 1\nimport nothing_like_it\n", r"mine\.py, line 2, `import nothing_like_it`: ModuleN"),
         ("x = 1\n", r"mine\.py has no component: decorate"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
-        (MEDIAN.replace("version=", "needs={'all'}, version="), r"mine\.py: method 'median' needs"),
+        (MEDIAN.replace("label=", "needs={'all'}, label="), r"mine\.py: method 'median' needs"),
         *(
-            (MEDIAN.replace("version=", f"{key}='x', version="), rf"median': `{key}` .*{many}")
+            (MEDIAN.replace("label=", f"{key}='x', label="), rf"median': `{key}` .*{many}")
             for key, many in [
                 ("needs", "{'x'}"),
                 ("models", "{'x'}"),
@@ -190,7 +190,7 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
                 ("evaluate", r"\('x',\)"),
             ]
         ),
-        (MEDIAN.replace("version=", "grid={'a': 'xy'}, version="), r"`a` takes several, not one"),
+        (MEDIAN.replace("label=", "grid={'a': 'xy'}, label="), r"`a` takes several, not one"),
         (
             OWN_PARTITION.replace('"partition"', '"dataset"').replace('"t"', '"t", files="raw.gz"'),
             r"dataset 'own_cut': `files` takes several, not one text: write \('raw.gz',\)",
@@ -211,7 +211,7 @@ def test_a_missing_file_and_one_that_is_no_python(named, tmp_path, monkeypatch):
     with pytest.raises(FedreproError, match=r"gone\.py is missing: write it, or take it out"):
         registry.components("method")
     named("x", "mine.txt")
-    with pytest.raises(FedreproError, match="is no Python file"):
+    with pytest.raises(FedreproError, match="is not a Python file"):
         registry.components("method")
 
 

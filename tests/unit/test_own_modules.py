@@ -94,7 +94,7 @@ ODD = {
 @pytest.fixture(autouse=True)
 def registered():
     for name, make in ODD.items():
-        module(name, version="dev")(make)
+        module(name)(make)
     yield
     for name in ODD:
         components("model").pop(name, None)
@@ -224,7 +224,7 @@ def test_masks_that_all_clients_share_may_be_infinite():
             self.register_buffer("far", torch.full((2,), -torch.inf))
 
     try:
-        module("masked", version="dev")(Masked)
+        module("masked")(Masked)
         made = clients(Masked)
         state = fedrepro.combine(read([m.state_dict() for m in made], "masked"), "average")
         made[0].load_state_dict(state.state_dict(), strict=True)
@@ -291,7 +291,7 @@ def test_buffers_that_a_module_draws_are_the_same_in_every_job():
     try:
         drawn = []
         for _ in range(2):
-            module("projected", version="dev")(projected)
+            module("projected")(projected)
             spec = components("model").pop("projected").spec()
             drawn.append(network_of(spec, SHAPE, CLASSES).module.drawn)
         assert torch.equal(*drawn)

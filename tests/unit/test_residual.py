@@ -548,7 +548,7 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
     capsys.readouterr()
     for wrong, told in (
         ("nets.py:Nat", "did you mean 'Net'"),
-        ("nets.py:Odd", "Odd takes 'thing', and nobody knows what to give"),
+        ("nets.py:Odd", "Odd takes 'thing', whose value is unknown"),
         ("gone.py:Net", "gone.py is missing"),
     ):
         words = [

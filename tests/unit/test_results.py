@@ -361,7 +361,7 @@ def test_nothing_drawn_and_an_older_drawing_are_sentences(workplace, capsys):
     assert main(["results", "--scale", "tiny"]) == 2
     assert "by --reports reports/record --scale paper" in capsys.readouterr().err
     assert main(["results", "--scale", "huge"]) == 2
-    assert "scale 'huge' is none of" in capsys.readouterr().err
+    assert "scale must be tiny, quick or paper, not 'huge'" in capsys.readouterr().err
     base = draw(plan(), KEY)
     text = Path(f"{base}.csv").read_text().replace("\n2,", "\n3,")
     rewrite(base, ".csv", text.encode())

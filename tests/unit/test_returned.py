@@ -83,7 +83,7 @@ def test_tensors_of_another_form(change, told):
 
 def test_tensors_of_other_names_or_numbers_of_networks():
     local, average = problem().models, components("method")["average"].spec()
-    with pytest.raises(FedreproError, match="returns 'scale', which its model has not"):
+    with pytest.raises(FedreproError, match="returns 'scale', which its model lacks"):
         require_models(
             GlobalModel(local.model, {**local.tensors, "scale": np.ones(1)}), average, local
         )

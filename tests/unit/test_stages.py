@@ -312,7 +312,7 @@ def test_a_checkpoint_of_another_meaning_or_a_damaged_one_is_not_continued(data,
     (folder / "trial-1.pt").write_bytes(b"half a checkpoint")
     capsys.readouterr()
     assert rounds(data, test[1]) == 0
-    assert "starting this trial anew" in capsys.readouterr().err
+    assert "starting this trial again" in capsys.readouterr().err
     assert (test[0] / "m.parquet").read_bytes() == (test[1] / "m.parquet").read_bytes()
 
 
@@ -328,7 +328,7 @@ def test_a_checkpoint_of_other_sources_or_another_device_is_not_continued(
     capsys.readouterr()
     assert rounds(data, stopped) == 0
     said = capsys.readouterr().err
-    assert "trial-0.pt is of other sources, settings or another device; starting anew" in said
+    assert "trial-0.pt is of other sources, settings or another device; starting again" in said
     assert "going on from" not in said
     for name in ("m.parquet", "global.pt"):
         assert (whole / name).read_bytes() == (stopped / name).read_bytes()
@@ -371,7 +371,7 @@ def test_an_unknown_scale_is_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     job = {"stage": "exhibit", "exhibit": "pfnm/figure-2a", "scale": "large", "out": str(tmp_path)}
     assert main(["job", json.dumps(job)]) == 2
-    assert "scale 'large' is none of tiny, quick, paper" in capsys.readouterr().err
+    assert "scale must be tiny, quick or paper, not 'large'" in capsys.readouterr().err
 
 
 def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, local, tmp_path):

@@ -27,7 +27,7 @@ def halves(examples, rng):
     return Owners((np.arange(len(examples)) % 2).astype(np.int32), 2)
 
 
-@method("median", kind="one_shot", label="median", version="dev")
+@method("median", kind="one_shot", label="median")
 def median(clients, info, *, rng):
     """median_j w_j, weight by weight."""
     tensors = {k: np.median(v, axis=0)[None] for k, v in clients.tensors.items()}

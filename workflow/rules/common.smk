@@ -1,10 +1,11 @@
-"""What the rules ask the plan: the jobs of folders, and what they read."""
+"""Functions of the rules: jobs of folders, their inputs, and what pages show."""
 
 import itertools
 import json
 import os
 import re
 import sys
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,22 +39,28 @@ from snakemake.exceptions import WorkflowError
 
 put_on_path()
 
-try:
+
+@contextmanager
+def sentences():
+    """Turn a refusal of the package into one of the workflow, without a traceback."""
+    try:
+        yield
+    except FedreproError as error:
+        raise WorkflowError(str(error)) from None
+
+
+with sentences():
     CONFIG = read_config(config)
     EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
-except FedreproError as error:
-    raise WorkflowError(str(error)) from None
 hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components)
 
 
 onstart:
     if workflow.is_main_process and workflow.executor_plugin.name == "slurm":
-        try:
+        with sentences():
             for sentence in slurm.begin(workflow.executor_settings, os.getcwd()):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
-        except FedreproError as error:
-            raise WorkflowError(str(error)) from None
-    # for jobs of this machine only: elsewhere the environment of a job may be another one
+    # only for jobs of this machine: elsewhere a job may have another environment
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         jobs = hooks.waiting_jobs(workflow)
         lifeline = preload.start(jobs)
@@ -80,14 +87,11 @@ onerror:
         say_again(log)
 
 
-try:
+with sentences():
     hooks.join(workflow, onstart, onerror)
-except FedreproError as error:
-    raise WorkflowError(str(error)) from None
 
-
-# Snakemake removes what a job wrote before it runs again. So all is drawn here, and copied to
-# `reports` once it is whole: a figure that was there stays while drawing it again fails.
+# Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are
+# copied to `reports`: an earlier figure stays if drawing it again fails.
 DRAWN = "results/drawn/{scale}"
 FIGURE = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
 TABLE = (".html", ".md", ".tex", ".printed.csv", *FIGURE[2:])
@@ -96,8 +100,7 @@ BOARD = (
     *(".gains.svg", ".gains.png", ".bytes.svg", ".bytes.png"),
     *(".scenarios.svg", ".scenarios.png"),
 )
-# the names of exhibits that are written as tables, each behind its scale and paper; every other
-# one is drawn
+# names of exhibits that are written as tables, each after its scale and paper; others are drawn
 TABLES = (
     "|".join(
         f"(?<=/{place}/)(?:{'|'.join(names)})"
@@ -109,7 +112,7 @@ GPUS = int(CONFIG.device == "cuda")
 
 
 def growing(amount):
-    """A limit in MB or minutes; a job that failed is tried again with once more as much."""
+    """Raise a limit in MB or minutes by `amount` with each attempt."""
     return lambda wildcards, attempt: amount * attempt
 
 
@@ -123,18 +126,16 @@ wildcard_constraints:
 
 @cache
 def plan_of(scale):
-    """The plan of a scale; a mistake in the exhibits becomes one sentence."""
-    try:
+    """Plan the exhibits of a scale."""
+    with sentences():
         plan = Plan(CONFIG, EXHIBITS, scale)
         if workflow.is_main_process:
             leave_out_mistaken(plan)
         return plan
-    except FedreproError as error:
-        raise WorkflowError(str(error)) from None
 
 
 def scales_asked_for():
-    """The scale of the configuration, and those of files that are asked for by name."""
+    """Return the scale of the configuration, and those in names of targets."""
     words = " ".join(sys.argv)
     return [s for s in SCALES if s == CONFIG.scale or f"/{s}/" in words]
 
@@ -149,28 +150,26 @@ if workflow.is_main_process:
 
 
 def job_of(stage, wildcards):
-    """The job of a folder, as the plan has it."""
-    folder = f"results/{wildcards.scale}/{stage}/{wildcards.job}"
-    try:
+    """Return the job of a folder."""
+    with sentences():
+        folder = f"results/{wildcards.scale}/{stage}/{wildcards.job}"
         return plan_of(wildcards.scale).job(folder)
-    except FedreproError as error:
-        raise WorkflowError(str(error)) from None
 
 
-# What these return takes wildcards alone: Snakemake does not run a job again for a parameter that
-# is made from its inputs or outputs.
+# These take wildcards alone: Snakemake does not run a job again after a change of a parameter that
+# depends on inputs or outputs.
 def text_of(stage):
-    """All that a job of this stage is told, as json."""
+    """Return the json of a job of this stage."""
     return lambda wildcards: job_of(stage, wildcards).text
 
 
 def digest_of(stage):
-    """What makes it run again beside its text: files and versions of its components."""
+    """Return the digest by whose change it runs again: files and versions of its components."""
     return lambda wildcards: job_of(stage, wildcards).digest
 
 
 def read_by(stage, name):
-    """The file or folder of this name that a job of this stage reads; all those of local models."""
+    """Return the inputs of this name of a job of this stage."""
 
     def paths(wildcards):
         job = job_of(stage, wildcards)
@@ -180,7 +179,7 @@ def read_by(stage, name):
 
 
 def raw_files(wildcards):
-    """The files that a data set is made from; none if it is embedded in a package."""
+    """Return the files of a data set; none if a package includes it."""
     job = job_of("prepare", wildcards)
     return [f"{job.raw}/{name}" for name in files_of(job.specs["dataset"])]
 
@@ -192,10 +191,7 @@ OF_PLAN = {"seed": CONFIG.seed, "granularity": CONFIG.granularity.model_dump()}
 
 
 def drawing(stage, **keys):
-    """The json of a job that draws.
-
-    keys: its arguments; texts may hold wildcards, and a function is asked what they come to.
-    """
+    """Return the json of a job that draws; its keys may have wildcards, or be functions of them."""
 
     def text(wildcards):
         given = {
@@ -212,12 +208,9 @@ def drawing(stage, **keys):
 
 
 def exhibit_of(wildcards):
-    try:
-        return plan_of(wildcards.scale).exhibit(
-            f"{wildcards.paper}/{wildcards.exhibit}"
-        )
-    except FedreproError as error:
-        raise WorkflowError(str(error)) from None
+    with sentences():
+        key = f"{wildcards.paper}/{wildcards.exhibit}"
+        return plan_of(wildcards.scale).exhibit(key)
 
 
 def selected_keys(wildcards):
@@ -225,10 +218,7 @@ def selected_keys(wildcards):
 
 
 def shown_keys(wildcards):
-    """The selected exhibits, and what was drawn before: a page of some forgets none of the others.
-
-    These are shown as they are; nothing is computed for them.
-    """
+    """Return the selected exhibits, and those drawn before, which pages show as they are."""
     from fedrepro.numbers.files import whole_exhibits
 
     plan = plan_of(wildcards.scale)
@@ -244,14 +234,13 @@ def shown_keys_of_paper(wildcards):
 
 
 def report_of_configured_scale():
-    """The plan is made here, before any job, so that a mistake in what the configuration asks for
-    ends in one sentence; where files are asked for by their names, others do not matter.
+    """Return the target; plan first, so that a mistake is one sentence before any job runs.
+
+    Where files are asked for by name, mistakes in other exhibits do not matter.
     """
     named = any(word.startswith(("reports/", "results/")) for word in sys.argv)
-    try:
+    with sentences():
         named or plan_of(CONFIG.scale).selected
-    except FedreproError as error:
-        raise WorkflowError(str(error)) from None
     asked = any(word.partition("=")[0] == "--report" for word in sys.argv)
     if asked and not named:
         return there_for_report(SimpleNamespace(scale=CONFIG.scale))
@@ -259,9 +248,9 @@ def report_of_configured_scale():
 
 
 def there_for_report(wildcards):
-    """What Snakemake's report can show of the selected exhibits; it says what is left out.
+    """Return the selected files that Snakemake's report can show; print which are left out.
 
-    Verdicts and leaderboards need all exhibits that they are made of.
+    Verdicts and leaderboards need all of their exhibits.
     """
     from fedrepro.numbers.files import whole_exhibits
 
@@ -302,12 +291,12 @@ def timings_files(wildcards):
 
 
 def claims_said(wildcards):
-    """What the paper says in words, by its digest: where the file lies is no matter."""
+    """Return the digest of a paper's claims, wherever the file lies."""
     return digest_of_file(str(claims_file(wildcards.paper)))
 
 
 def read_by_exhibit(name):
-    """The files or folders of this name that the one-shot jobs of an exhibit read."""
+    """Return the inputs of this name of an exhibit's one-shot jobs."""
 
     def paths(wildcards):
         jobs = plan_of(wildcards.scale).jobs_of(exhibit_of(wildcards))
@@ -326,7 +315,7 @@ def read_by_exhibit(name):
 
 
 def labels_of(wildcards):
-    """What Snakemake's report lists of an exhibit."""
+    """Return the labels of an exhibit in Snakemake's report."""
     return {
         "exhibit": wildcards.exhibit,
         "shows": exhibit_of(wildcards).settings.title,
@@ -341,22 +330,22 @@ def name_of_paper(wildcards):
 
 
 def caption_of(wildcards):
-    """The caption of an exhibit for the report, where signs of reStructuredText are plain."""
+    """Return the caption of an exhibit, with signs of reStructuredText escaped."""
     return re.sub(r"([*_`|\\])", r"\\\1", exhibit_of(wildcards).caption)
 
 
 def exhibit_settings(wildcards):
-    """Everything that the drawing depends on; a changed label redraws and recomputes nothing."""
+    """Return everything that a drawing depends on; a changed label computes nothing."""
     exhibit = exhibit_of(wildcards)
     settings = exhibit.settings.model_dump_json()
-    # a table sets what the paper printed beside ours; where that file lies is no matter
+    # a table compares with the paper's printed values, wherever their file lies
     printed = str(published_file(wildcards.paper)) if exhibit.is_table else ""
     digest = digest_of_file(printed)
     return f"{settings} {digest}" if digest else settings
 
 
 def partitions_of_selected(wildcards):
-    """The partitions that the selected exhibits are about, in the first trial."""
+    """Return the partitions of the selected exhibits in the first trial."""
     plan = plan_of(wildcards.scale)
     (first,) = plan.blocks(1)
     return [
@@ -372,24 +361,24 @@ def data_of_selected(wildcards):
 
 
 def resolved_graphs(wildcards):
-    """What the drawings of graphs depend on: all parameters and versions, and files of weights."""
+    """Return everything that drawings of graphs depend on, files of weights included."""
     found = plan_of(wildcards.scale).graphs(selected_keys(wildcards))
     return ";".join(f"{graph.resolved} {nodes}" for graph, nodes in found)
 
 
 def graph_maps_of_selected(wildcards):
-    """The drawings of graphs, where the selected exhibits have methods on such."""
+    """Return the folder of drawings of graphs, if the selected exhibits have any."""
     plan = plan_of(wildcards.scale)
     return [plan.maps_folder("graphs")] if plan.graphs(selected_keys(wildcards)) else []
 
 
 def selected_keys_of_paper(wildcards):
     plan = plan_of(wildcards.scale)
-    return [exhibit.key for exhibit in plan.selected_of(wildcards.paper)]
+    return [e.key for e in plan.selected if e.paper == wildcards.paper]
 
 
 def selected_tables_of_paper(wildcards):
-    """What the claims of a paper are judged by: the numbers of its selected exhibits."""
+    """Return the numbers by which the claims of a paper are judged."""
     return [
         f"reports/{wildcards.scale}/{key}{suffix}"
         for key in selected_keys_of_paper(wildcards)
@@ -398,7 +387,7 @@ def selected_tables_of_paper(wildcards):
 
 
 def claims_of_selected(wildcards):
-    """The verdicts of every paper that has selected exhibits and published claims."""
+    """Return the verdicts of every paper with selected exhibits and claims."""
     papers = dict.fromkeys(e.paper for e in plan_of(wildcards.scale).selected)
     return [
         f"reports/{wildcards.scale}/{paper}/claims.csv"
@@ -408,7 +397,7 @@ def claims_of_selected(wildcards):
 
 
 def parts_of_board(wildcards):
-    """The numbers of all exhibits of a leaderboard."""
+    """Return the numbers of all exhibits of a leaderboard."""
     plan, paper = plan_of(wildcards.scale), wildcards.paper
     if wildcards.board not in plan.files[paper].boards:
         raise WorkflowError(f"there is no leaderboard {paper}/{wildcards.board}")
@@ -420,12 +409,12 @@ def parts_of_board(wildcards):
 
 
 def board_settings(wildcards):
-    """What a leaderboard is read by; a changed title draws it again and computes nothing."""
+    """Return a leaderboard's settings; a changed title computes nothing."""
     return EXHIBITS[wildcards.paper].boards[wildcards.board].model_dump_json()
 
 
 def boards_of_selected(wildcards):
-    """The leaderboards whose exhibits are all selected."""
+    """Return the leaderboards whose exhibits are all selected."""
     plan = plan_of(wildcards.scale)
     chosen = {exhibit.key for exhibit in plan.selected}
     found = []
@@ -438,7 +427,7 @@ def boards_of_selected(wildcards):
 
 
 def selected_files(wildcards):
-    """What people look at: a table or a figure."""
+    """Return the table or figure of each selected exhibit."""
     plan = plan_of(wildcards.scale)
     return [plan.exhibit_file(e.key, e.suffix) for e in plan.selected]
 

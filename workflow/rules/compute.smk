@@ -42,7 +42,6 @@ use rule train as aggregate with:
     params:
         job=text_of("aggregate"),
         digest=digest_of("aggregate"),
-        device=CONFIG.device,
 
 
 use rule aggregate as federate with:
@@ -58,7 +57,6 @@ use rule aggregate as federate with:
     params:
         job=text_of("federate"),
         digest=digest_of("federate"),
-        device=CONFIG.device,
 
 
 use rule aggregate as peer with:
@@ -75,7 +73,6 @@ use rule aggregate as peer with:
     params:
         job=text_of("peer"),
         digest=digest_of("peer"),
-        device=CONFIG.device,
 
 
 rule simulate:

@@ -24,15 +24,13 @@ rule download:
         "fedrepro job {params.job:q} 2> {log:q}"
 
 
-rule prepare:
+use rule download as prepare with:
     input:
         raw_files,
     output:
         directory("results/{scale}/prepare/{job}"),
     log:
         "results/{scale}/logs/prepare/{job}.log",
-    conda:
-        "../../envs/environment.yaml"
     resources:
         mem_mb=growing(3000),
         runtime=growing(120),
@@ -41,19 +39,15 @@ rule prepare:
         digest=digest_of("prepare"),
     message:
         "{rule} {wildcards.job}"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"
 
 
-rule partition:
+use rule download as partition with:
     input:
         data=read_by("partition", "data"),
     output:
         "results/{scale}/partition/{job}/partition.parquet",
     log:
         "results/{scale}/logs/partition/{job}.log",
-    conda:
-        "../../envs/environment.yaml"
     resources:
         mem_mb=growing(1000),
         runtime=growing(30),
@@ -62,5 +56,3 @@ rule partition:
         digest=digest_of("partition"),
     message:
         "{rule} {wildcards.job}"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"

@@ -1,4 +1,4 @@
-rule exhibit:
+use rule download as exhibit with:
     input:
         metrics=metrics_files,
         timings=timings_files,
@@ -6,8 +6,6 @@ rule exhibit:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
     log:
         "results/{scale}/logs/exhibits/{paper}/{exhibit}.log",
-    conda:
-        "../../envs/environment.yaml"
     resources:
         mem_mb=growing(1000),
         runtime=growing(20),
@@ -24,8 +22,6 @@ rule exhibit:
         schema=SCHEMA_VERSION,
     message:
         "drawing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"
 
 
 use rule exhibit as table with:
@@ -37,9 +33,30 @@ use rule exhibit as table with:
         "writing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
 
 
-# What a figure is drawn from is asked for as well: drawing that failed leaves nothing behind, which
-# alone would not be missed while the earlier figure is there.
-rule report_exhibit:
+rule report_maps:
+    input:
+        f"{DRAWN}/{{maps}}",
+    output:
+        directory("reports/{scale}/{maps}"),
+    log:
+        "results/{scale}/logs/reports/{maps}.log",
+    wildcard_constraints:
+        maps="partitions|graphs",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        drawn=lambda wildcards, input: input[0],
+        to="reports/{scale}",
+    message:
+        "{params.drawn} goes to {params.to}"
+    shell:
+        "cp -r {params.drawn} {params.to} 2> {log:q}"
+
+
+# Inputs of the drawing are inputs here as well: a failed drawing leaves no file, and its absence
+# alone would not be noticed while the earlier figure exists.
+use rule report_maps as report_exhibit with:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
         metrics=metrics_files,
@@ -56,18 +73,12 @@ rule report_exhibit:
     log:
         "results/{scale}/logs/reports/{paper}/{exhibit}.log",
     localrule: True
-    conda:
-        "../../envs/environment.yaml"
     params:
+        drawn=f"{DRAWN}/{{paper}}/{{exhibit}}.*",  # with .times.csv, if there is one
+        to="reports/{scale}/{paper}",
         settings=exhibit_settings,
         caption=caption_of,
         schema=SCHEMA_VERSION,
-    message:
-        "{wildcards.paper} {wildcards.exhibit} goes to reports/{wildcards.scale}"
-    shell:
-        # with .times.csv, where it has measured times
-        "cp results/drawn/{wildcards.scale}/{wildcards.paper}/{wildcards.exhibit}.*"
-        " reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"
 
 
 use rule report_exhibit as report_table with:
@@ -86,6 +97,7 @@ use rule report_exhibit as report_table with:
         multiext("reports/{scale}/{paper}/{exhibit}", *TABLE[1:]),
     wildcard_constraints:
         exhibit=TABLES,
+    localrule: True
 
 
 rule models:

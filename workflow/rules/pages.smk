@@ -1,4 +1,4 @@
-rule claims:
+use rule download as claims with:
     input:
         exhibits=selected_tables_of_paper,
     output:
@@ -6,11 +6,9 @@ rule claims:
         about=f"{DRAWN}/{{paper}}/claims.json",
     log:
         "results/{scale}/logs/claims/{paper}.log",
-    conda:
-        "../../envs/environment.yaml"
     resources:
         mem_mb=growing(1000),
-        runtime=growing(10),
+        runtime=growing(20),
     params:
         job=drawing(
             "claims",
@@ -22,11 +20,9 @@ rule claims:
         says=claims_said,
     message:
         "claims of {wildcards.paper} at scale {wildcards.scale}"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"
 
 
-rule report_claims:
+use rule report_maps as report_claims with:
     input:
         exhibits=selected_tables_of_paper,
         table=f"{DRAWN}/{{paper}}/claims.csv",
@@ -43,26 +39,20 @@ rule report_claims:
     log:
         "results/{scale}/logs/reports/{paper}/claims.log",
     localrule: True
-    conda:
-        "../../envs/environment.yaml"
     params:
+        drawn=f"{DRAWN}/{{paper}}/claims.*",
+        to="reports/{scale}/{paper}",
         exhibits=shown_keys_of_paper,
         says=claims_said,
-    message:
-        "claims of {wildcards.paper} go to reports/{wildcards.scale}"
-    shell:
-        "cp {input.table:q} {input.about:q} reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"
 
 
-rule board:
+use rule download as board with:
     input:
         parts_of_board,
     output:
         multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
     log:
         "results/{scale}/logs/boards/{paper}/{board}.log",
-    conda:
-        "../../envs/environment.yaml"
     resources:
         mem_mb=growing(1000),
         runtime=growing(20),
@@ -78,11 +68,9 @@ rule board:
         schema=SCHEMA_VERSION,
     message:
         "leaderboard {wildcards.paper}/{wildcards.board} at scale {wildcards.scale}"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"
 
 
-rule report_board:
+use rule report_maps as report_board with:
     input:
         parts_of_board,
         drawn=multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
@@ -102,53 +90,18 @@ rule report_board:
     log:
         "results/{scale}/logs/reports/{paper}/{board}.log",
     localrule: True
-    conda:
-        "../../envs/environment.yaml"
     params:
+        drawn=f"{DRAWN}/{{paper}}/{{board}}.*",
+        to="reports/{scale}/{paper}",
         settings=board_settings,
         schema=SCHEMA_VERSION,
-    message:
-        "leaderboard {wildcards.paper}/{wildcards.board} goes to reports/{wildcards.scale}"
-    shell:
-        "cp {input.drawn:q} reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"
 
 
-rule partition_maps:
-    input:
-        data=data_of_selected,
-        partitions=partitions_of_selected,
-    output:
-        directory(f"{DRAWN}/partitions"),
-    log:
-        "results/{scale}/logs/partition-maps.log",
-    conda:
-        "../../envs/environment.yaml"
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(30),
-    params:
-        job=drawing(
-            "maps",
-            kind="partitions",
-            exhibits=selected_keys,
-            scale="{scale}",
-            **OF_PLAN,
-            out=f"{DRAWN}/partitions",
-        ),
-        schema=SCHEMA_VERSION,
-    message:
-        "drawing the partitions of scale {wildcards.scale}"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"
-
-
-rule graph_maps:
+use rule download as graph_maps with:
     output:
         directory(f"{DRAWN}/graphs"),
     log:
         "results/{scale}/logs/graph-maps.log",
-    conda:
-        "../../envs/environment.yaml"
     resources:
         mem_mb=growing(1000),
         runtime=growing(30),
@@ -165,29 +118,34 @@ rule graph_maps:
         schema=SCHEMA_VERSION,
     message:
         "drawing the graphs of scale {wildcards.scale}"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"
 
 
-rule report_maps:
+use rule download as partition_maps with:
     input:
-        f"{DRAWN}/{{maps}}",
+        data=data_of_selected,
+        partitions=partitions_of_selected,
     output:
-        directory("reports/{scale}/{maps}"),
+        directory(f"{DRAWN}/partitions"),
     log:
-        "results/{scale}/logs/reports/{maps}.log",
-    wildcard_constraints:
-        maps="partitions|graphs",
-    localrule: True
-    conda:
-        "../../envs/environment.yaml"
+        "results/{scale}/logs/partition-maps.log",
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(20),
+    params:
+        job=drawing(
+            "maps",
+            kind="partitions",
+            exhibits=selected_keys,
+            scale="{scale}",
+            **OF_PLAN,
+            out=f"{DRAWN}/partitions",
+        ),
+        schema=SCHEMA_VERSION,
     message:
-        "drawings of {wildcards.maps} go to reports/{wildcards.scale}"
-    shell:
-        "cp -r {input:q} {output:q} 2> {log:q}"
+        "drawing the partitions of scale {wildcards.scale}"
 
 
-rule site:
+use rule download as site with:
     input:
         exhibits=selected_files,
         maps="reports/{scale}/partitions",
@@ -200,8 +158,6 @@ rule site:
         pages=directory("reports/{scale}/site"),
     log:
         "results/{scale}/logs/site.log",
-    conda:
-        "../../envs/environment.yaml"
     resources:
         mem_mb=growing(1000),
         runtime=growing(20),
@@ -217,5 +173,3 @@ rule site:
         ),
     message:
         "writing reports/{wildcards.scale}/index.html"
-    shell:
-        "fedrepro job {params.job:q} 2> {log:q}"

@@ -1,1 +1,1 @@
-"""What everything stands on: tokens, seeds, files, origins, sentences for people."""
+"""Foundations of all rooms: tokens, registry, randomness, files and errors."""

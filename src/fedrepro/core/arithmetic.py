@@ -1,8 +1,9 @@
-"""The branches that libraries compute by: those of AVX2, so that all such processors agree.
+"""The CPU kernels of numerical libraries: those of AVX2, so that all such processors agree.
 
-A command pins them when it begins, before NumPy and PyTorch are loaded, which read their variables
-once; the processes that it starts inherit them. `import fedrepro` pins nothing. Compiled code needs
-no branch: its bytes do not depend on the width of its vectors (`products/compiled.py`).
+A command selects them when it begins, before NumPy and PyTorch are loaded, which read their
+variables once; the processes that it starts inherit them. `import fedrepro` selects nothing.
+Compiled code needs none of this: its bytes do not depend on the width of vectors
+(`products/compiled.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 
-# what a result says of the libraries that computed it; results that are recorded say it so
+# as the provenance of results has it
 PORTABLE, NOT_PINNED = "portable", "not pinned"
 
 BRANCHES: Mapping[str, str] = {
@@ -20,7 +21,7 @@ BRANCHES: Mapping[str, str] = {
     "MKL_CBWR": "AVX2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "OPENBLAS_CORETYPE": "Haswell",
-    # what NumPy has beyond X86_V3
+    # the kernels of NumPy beyond X86_V3
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
 }
 NEEDED = frozenset({"avx2", "fma"})
@@ -30,9 +31,9 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Name the branches to the libraries of this process; return what `taken` does from then on.
+    """Set the variables that select kernels; return what `taken` returns from then on.
 
-    A variable that somebody set stays. Nothing is pinned on a processor without AVX2, or where a
+    A variable that is set already stays. Nothing is set on a processor without AVX2, or where a
     library was loaded before.
     """
     global _taken  # libraries read their variables once for a process as well
@@ -45,16 +46,16 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 
 
 def taken() -> str:
-    """Return how the libraries of this process are pinned: portable, or what somebody overrode.
+    """Return how this process selects kernels: portable or not pinned, and overridden variables.
 
-    Processes that are both portable give the same bytes.
+    Processes that are both portable give equal bytes.
     """
     return _taken
 
 
 @cache
 def flags(cpu: str = "/proc/cpuinfo") -> frozenset[str]:
-    """What the kernel says that an x86-64 processor can; nothing elsewhere."""
+    """Return the features of an x86-64 processor as Linux lists them; nothing elsewhere."""
     if os.uname().machine not in ("x86_64", "AMD64"):
         return frozenset()
     try:

@@ -1,10 +1,10 @@
-"""Read and write files: whole or not at all, versioned, checked, equal bytes for equal inputs.
+"""Read and write files: atomic, versioned, checked, equal bytes for equal inputs.
 
-Every artifact carries a checksum that is compared when it is read: tables and states one of all
-their other bytes, JSON one of its keys and values; arrays, and csv files that stay plain, have
-theirs in a JSON file. A checksum finds damage (a flipped bit, a cut file, one file where another
-belongs), not intent. Those that parquet has of its pages say nothing of the footer, in which
-a tenth of all flipped bits would change a table in silence.
+Every artifact carries a checksum that is compared when it is read. Tables and states have one of
+all their other bytes, JSON one of its keys and values; checksums of arrays, and of plain csv files,
+are in a JSON file. A checksum finds damage (a flipped bit, a cut file, a file in the wrong place),
+not intent. The checksums of parquet cover pages but not the footer, in which a tenth of all flipped
+bits would change a table in silence.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ TAIL = 1 << 20  # bytes at the end, in which the last checksum is that of a tabl
 
 
 def checksum_of(data: bytes | memoryview) -> str:
-    """Return the checksum of these bytes, xxh3 of 64 bits: as fast as a file is read."""
+    """Return the checksum of bytes: xxh3 of 64 bits, as fast as a file is read."""
     return f"xxh3:{xxhash.xxh3_64_hexdigest(data)}"
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of a file's bytes, but for those of a checksum at `hole`."""
+    """Return the checksum of a file's bytes, except those of a checksum at `hole`."""
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(CHUNK))
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -66,7 +66,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Say whether a file has this checksum; compared once a process, and again if it changed."""
+    """Whether a file has this checksum; compared once per process, and again after a change."""
     try:
         status = os.stat(path)
         stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -80,11 +80,11 @@ def _compared(path: str, checksum: str, hole: int | None, stamp: tuple[int, ...]
     return checksum_of_file(path, hole) == checksum
 
 
-forget = _compared.cache_clear  # so that every file is compared again, as by another process
+forget = _compared.cache_clear  # to compare every file again, as another process does
 
 
 def _seal(path: Name) -> tuple[int, str] | None:
-    """Find the checksum that a table or a state names: where it stands, and the checksum."""
+    """Find the checksum in a table or state, and its position."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -92,7 +92,7 @@ def _seal(path: Name) -> tuple[int, str] | None:
 
 
 def fill_in(path: Path) -> None:
-    """Write the checksum of all other bytes of a new file where it stands as UNKNOWN."""
+    """Write the checksum of all other bytes into a new file, in place of UNKNOWN."""
     found = _seal(path)
     assert found is not None
     with path.open("r+b") as file:
@@ -101,7 +101,7 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Say whether a table or state names a checksum; refuse one that has another than it names."""
+    """Whether a table or state has a checksum; refuses one whose bytes have another."""
     found = _seal(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise damaged(path, "its checksum is not that of its bytes")
@@ -116,22 +116,22 @@ def place_of(path: Name) -> str:
 
 
 def require_place(path: Name, written: str) -> None:
-    """Refuse a file that was written at another place of a tree than where it lies."""
+    """Refuse a file that was written for another place in a tree of results."""
     if written and place_of(path) not in ("", written):
         raise damaged(path, f"it was made as {written}")
 
 
 def damaged(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Make the error for a file that cannot be used; `remove` is what to delete, or the file."""
+    """Make the error for a file that cannot be used; `remove` is the folder to delete instead."""
     what = "it" if remove is None else f"the folder {remove}"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
-        f"delete {what} and start again, and it will be made anew"
+        f"delete {what} and start again, and it will be made again"
     )
 
 
 def one_line(error: object) -> str:
-    """Return an error's text without line breaks, cut short; of the system's, what went wrong."""
+    """Return an error's text in one line, cut short; of the system's errors, only the reason."""
     text = getattr(error, "strerror", None) or str(error)
     return printable(" ".join(text.split()))[:160] or type(error).__name__
 
@@ -141,11 +141,12 @@ def one_line(error: object) -> str:
 
 @contextlib.contextmanager
 def atomic(path: Name) -> Iterator[Path]:
-    """Give a temporary name, which is renamed to `path` at the end; if the body fails, none stays.
+    """Yield a temporary path that is renamed to `path` at the end, or removed if the body fails.
 
-    Links are followed. Temporary files that a killed process left for the same target are removed.
-    Errors: FedreproError for a disk that is full or must not be written to, and for what is there
-    and is no file.
+    Links are followed. Temporary files of killed processes for the same target are removed.
+
+    Raises:
+        FedreproError: the disk is full or read-only, or the target is not a file.
     """
     path = target_of(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -156,7 +157,7 @@ def atomic(path: Name) -> Iterator[Path]:
                 os.kill(int(orphan.name.split(".")[-2]), 0)
             except (ProcessLookupError, ValueError):
                 orphan.unlink(missing_ok=True)
-            except PermissionError:  # of somebody else, and alive
+            except PermissionError:  # of another user, and alive
                 pass
         try:
             yield temporary
@@ -167,30 +168,36 @@ def atomic(path: Name) -> Iterator[Path]:
 
 
 def target_of(path: Name) -> Path:
-    """Return the file that is written under this name: itself, or where a link leads.
+    """Return the file that is written under this name: itself, or the target of a link.
 
-    Errors: FedreproError for what is there and is no regular file, which renaming would replace.
+    Raises:
+        FedreproError: the target exists and is not a regular file, which renaming would replace.
     """
     target = Path(path)
     try:
         if target.is_symlink():
             target = Path(os.path.realpath(target))
         mode = os.stat(target).st_mode
-    except (FileNotFoundError, NotADirectoryError):  # nothing yet; making its folder says the rest
+    except (FileNotFoundError, NotADirectoryError):  # making its folder may fail later
         return target
     except OSError as error:
         why = one_line(error).lower()
         raise FedreproError(f"cannot write {path} ({why}); name a file") from error
     if not stat.S_ISREG(mode):
-        raise FedreproError(f"cannot write {path}: it is {_kind(mode)} and no file; name another")
+        raise FedreproError(f"cannot write {path}: it is {_kind(mode)}; name a file")
     return target
 
 
 def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name] = ()) -> None:
-    """Refuse what a command must not write, before anything is computed.
+    """Refuse a target that a command must not write, before anything is computed.
 
-    suffixes: by which it says in what form it can write; none: any. read: the files that it reads,
-    which must not be lost. Errors: FedreproError; see also `target_of` and `require_unread`.
+    Args:
+        path: the target.
+        suffixes: allowed ends of its name; none allow any.
+        read: files that the command reads, which must not be overwritten.
+
+    Raises:
+        FedreproError: the target is refused.
     """
     target_of(path)
     if suffixes and Path(path).suffix not in suffixes:
@@ -201,22 +208,22 @@ def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name
 
 
 def require_unread(path: Name, read: Iterable[Name]) -> None:
-    """Refuse to write a file or folder that the same command reads, by whatever name."""
+    """Refuse to write a file or folder that the same command reads, under any name."""
     for other in read:
-        with contextlib.suppress(OSError, ValueError):  # what is not there cannot be lost
+        with contextlib.suppress(OSError, ValueError):  # a missing file cannot be lost
             if os.path.samefile(path, other):
                 same = "" if Path(path) == Path(other) else f", which is {other},"
                 raise FedreproError(
-                    f"cannot write {path}: this command reads it{same} and it would be lost; "
+                    f"cannot write {path}: this command reads it{same} and would overwrite it; "
                     "name another"
                 )
 
 
 def require_file(path: Name) -> None:
-    """Refuse what is there and is no regular file: a pipe would let its reader wait for ever."""
-    with contextlib.suppress(OSError):  # what is not there is said by who opens it
+    """Refuse a pipe, folder or device: reading a pipe would wait for ever."""
+    with contextlib.suppress(OSError):  # opening it reports a missing file
         if not stat.S_ISREG(mode := os.stat(path).st_mode):
-            raise FedreproError(f"cannot read {path}: it is {_kind(mode)} and no file")
+            raise FedreproError(f"cannot read {path}: it is {_kind(mode)}; name a file")
 
 
 def _kind(mode: int) -> str:
@@ -226,12 +233,12 @@ def _kind(mode: int) -> str:
 
 @contextlib.contextmanager
 def saying_disk_errors(path: Name) -> Iterator[None]:
-    """Turn an error of a disk that is full, or must not be written to, into a sentence."""
+    """Turn the error of a disk that is full or must not be written to into a sentence."""
     folder = Path(path).parent
     try:
         yield
     except OSError as error:
-        # a failed write has no name; what lies elsewhere was read meanwhile
+        # a failed write has no name; a file elsewhere was being read
         at = folder if error.filename is None else Path(error.filename)
         near = at == folder or folder in at.parents or at in folder.parents
         failure = disk_error(error, path) if near else None
@@ -241,18 +248,18 @@ def saying_disk_errors(path: Name) -> Iterator[None]:
 
 
 def write_bytes(path: Name, data: bytes | memoryview) -> None:
-    """Write these bytes; errors: as of `atomic`."""
+    """Write bytes; raises as `atomic`."""
     with atomic(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(path: Name, text: str) -> None:
-    """Write a text in UTF-8; errors: as of `atomic`."""
+    """Write a text in UTF-8; raises as `atomic`."""
     write_bytes(path, text.encode())
 
 
 def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
-    """Read a file whose checksum another one names; FedreproError for other or missing bytes."""
+    """Read a file whose checksum is in another file; FedreproError for other or missing bytes."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -263,12 +270,12 @@ def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
 
 
 def write_array(path: Name, array: np.ndarray) -> str:
-    """Write an `.npy` file, which jobs map into memory; return its checksum."""
+    """Write an `.npy` file, which jobs map into memory, and return its checksum."""
     form, array = np.lib.format, np.ascontiguousarray(array)
     with atomic(path) as temporary:
         with temporary.open("wb") as file:
             form.write_array_header_1_0(file, form.header_data_from_array_1_0(array))
-            # np.save would not say why it could not write all of it
+            # np.save would hide why a write failed
             file.write(array.reshape(-1).view(np.uint8).data)
         return checksum_of_file(temporary)
 
@@ -276,7 +283,8 @@ def write_array(path: Name, array: np.ndarray) -> str:
 def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
     """Map the array of an `.npy` file, read-only: only the pages that are used are read.
 
-    remove: see `damaged`. Its checksum is compared by `has_checksum`, when it is used.
+    Its checksum is compared by `has_checksum`, when it is used. `remove` is the folder to delete if
+    it is damaged.
     """
     try:
         mapped: np.ndarray = np.lib.format.open_memmap(path, mode="r")
@@ -286,22 +294,27 @@ def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
 
 
 def write_json(path: Name, value: Mapping[str, Any]) -> None:
-    """Write keys and values as JSON, with a checksum of them under the key `checksum`."""
+    """Write keys and values as JSON, with their checksum under the key `checksum`."""
     write_text(path, json_text(value))
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """Return what `write_json` writes."""
+    """Return the text that `write_json` writes."""
     # as it is read back: keys are texts then, tuples lists
     plain = json.loads(json.dumps(value))
     return json.dumps(plain | {"checksum": _of_value(plain)}, indent=2, sort_keys=True) + "\n"
 
 
 def read_json(path: Name, remove: Name | None = None) -> Any:
-    """Read what `write_json` wrote, or any other JSON. remove: see `damaged`.
+    """Read a file of `write_json`, or any other JSON.
 
-    Errors: FedreproError for a file that is missing, is no JSON, or does not have the checksum
-    that it names; and for one of this schema version that names none.
+    Args:
+        path: of the file.
+        remove: the folder to delete if it is damaged; None for the file.
+
+    Raises:
+        FedreproError: the file is missing, is not JSON or has another checksum than it names, or it
+            has this schema version and names none.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -318,12 +331,12 @@ def read_json(path: Name, remove: Name | None = None) -> Any:
 def read_json_of(
     path: Name, keys: Mapping[str, type | tuple[type, ...]], remove: Name | None = None
 ) -> dict[str, Any]:
-    """Read a JSON object that has these keys, with values of these types, and perhaps others."""
+    """Read a JSON object with at least these keys, whose values have these types."""
     value = read_json(path, remove)
     known = value if isinstance(value, dict) else {}
     for key, kind in keys.items():
         if not isinstance(known.get(key), kind):
-            raise damaged(path, f"it is another file: it has no '{key}', or an odd one", remove)
+            raise damaged(path, f"it is another file: '{key}' is missing or odd", remove)
     return known
 
 
@@ -343,9 +356,13 @@ def write_table(
 ) -> None:
     """Write a table of this kind as parquet, with schema version and provenance in its metadata.
 
-    table: or tables of one schema, each of which becomes row groups, so that a file may hold more
-    than fits the memory; they are not compressed. kept: it goes into a repository; a quarter of
-    the bytes where values repeat, and slower.
+    Args:
+        path: of the file.
+        table: the table or its columns; or tables of one schema, which become row groups of a file
+            that may exceed the memory and is not compressed.
+        kind: of the table.
+        provenance: see `core.provenance`.
+        kept: whether it goes into a repository: a quarter of the bytes where values repeat, slower.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -380,7 +397,7 @@ def write_table(
 
 @contextlib.contextmanager
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
-    """Open a table of this or of any kind; refuse one that is damaged or of elsewhere."""
+    """Open a table of this or any kind; refuse one that is damaged or from another place."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -393,13 +410,12 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
                 for key in ("kind", "schema", "place")
             )
             if kind not in (None, stored):
-                stored = stored or "no fedrepro table"
+                stored = stored or "a table of other software"
                 raise FedreproError(f"{path} holds {stored}, but {kind} was expected")
             if version not in (str(SCHEMA_VERSION), str(BEFORE_CHECKSUMS)):
                 raise FedreproError(
                     f"{path} was written with schema version {version or 'none'}, this fedrepro "
-                    f"reads {SCHEMA_VERSION}; delete the file and start again, and it will be "
-                    "made anew"
+                    f"reads {SCHEMA_VERSION}; delete the file and start again"
                 )
             if version == str(SCHEMA_VERSION) and not named:
                 raise damaged(path, "its checksum is missing")
@@ -416,13 +432,13 @@ def read_table(path: Name, kind: str) -> pa.Table:
 
 
 def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
-    """Read the provenance of a table of this or of any kind, without its content."""
+    """Read the provenance of a table of this or any kind, without its content."""
     with opened(path, kind) as file:
         return read_provenance(file.schema_arrow.empty_table(), str(path))
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
-    """Refuse a table whose provenance says another thing of any of these keys; it may be silent."""
+    """Refuse a table whose provenance has another value for one of these keys; it may lack them."""
     provenance = read_source(path)
     for key, wanted in made.items():
         if provenance.get(key, wanted) != wanted:
@@ -430,7 +446,11 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance of a table that was read. Errors: FedreproError if it has none."""
+    """Return the provenance of a table that was read.
+
+    Raises:
+        FedreproError: it has none.
+    """
     try:
         metadata = table.schema.metadata or {}
         provenance: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])

@@ -1,5 +1,4 @@
-"""Methods by the names that the field uses: a variant with a paper of its own may be a component
-with some of its parameters set."""
+"""Methods by the names of the field: some stand for a component with some parameters set."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from fedrepro.core.spec import Component
 class FieldName:
     """A name of the field, the component that it stands for, and values of its parameters.
 
-    words: its equation or convention. training: what it sets of the local training.
+    words: its equation or convention. training: its settings of the local training.
     """
 
     name: str
@@ -27,7 +26,7 @@ class FieldName:
 
     @property
     def token(self) -> str:
-        """The component with its parameters, and what it changes of the training."""
+        """Return the component with its parameters, and its changes of the training."""
         pairs = [f"{key}~{render(value)}" for key, value in sorted(self.values.items())]
         further = [f"{key} {render(value)}" for key, value in self.training.items()]
         trained = f", training with {', '.join(further)}" if further else ""
@@ -71,10 +70,9 @@ FIELD_NAMES = (
 
 
 def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
-    """What a name stands for among these methods; capitals and signs between words do not matter.
+    """Return what a name stands for among known methods, or None; case and punctuation are ignored.
 
-    A component's own name comes first, then a name of the field, then a label that one of them has
-    alone. None for a name that nothing has.
+    A component's own name wins over a name of the field, and that over a label that one method has.
     """
     if name in known:
         return FieldName(name, name)
@@ -89,9 +87,10 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """The same where only a method and its parameters can be named.
+    """Return what a name stands for, where only a method and its parameters can be named.
 
-    Errors: FedreproError for a name that nothing has, and for one that also sets the training.
+    Raises:
+        FedreproError: the name is unknown, or also sets the training.
     """
     found = method_called(name, known)
     if found is None:
@@ -104,18 +103,18 @@ def require_called(name: str, known: Mapping[str, Component], where: str = "") -
 
 
 def unknown_method(name: str, known: Collection[str], where: str = "") -> FedreproError:
-    """The error for a name that nothing has: it names the nearest one."""
+    """Make the error for an unknown name; it names the nearest one."""
     return unknown(
         "method", name, [*known, *(item.name.lower() for item in names_of_field(known))], where
     )
 
 
 def names_of_field(known: Collection[str]) -> list[FieldName]:
-    """The names of the field for these methods that none of them has as its own."""
+    """List the names of the field for these methods that are not component names."""
     taken = {simple(key) for key in known}
     return [item for item in FIELD_NAMES if item.method in known and simple(item.name) not in taken]
 
 
 def simple(name: str) -> str:
-    """Leave out what names are written with or without: capitals, and signs between words."""
+    """Reduce a name to small letters, digits and plus signs, for comparison."""
     return "".join(sign for sign in name.lower() if sign.isalnum() or sign == "+")

@@ -1,4 +1,4 @@
-"""One exception for everything a person can mend: a sentence that says what, where and how."""
+"""One exception for everything that a user can fix: a sentence that says what, where and how."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 SHOWN = 80  # letters of a value or a name
 LISTED = 16  # names that a sentence lists
-TOLD = 160  # letters of an error's own words
+TOLD = 160  # letters of another exception's message
 
 
 class FedreproError(Exception):
-    """A sentence for people. The command line prints it without a traceback and exits 2.
+    r"""A sentence for the user. The command line prints it without a traceback and exits 2.
 
-    What cannot be printed, as in a name that someone mistyped, is written as \\n or \\x00.
+    Characters that cannot be printed are written as \\n or \\x00.
     """
 
     def __init__(self, sentence: str) -> None:
@@ -23,20 +23,20 @@ class FedreproError(Exception):
 
 
 def printable(text: str) -> str:
-    """A text with what cannot be printed written out."""
+    """Write out characters that cannot be printed."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: object) -> str:
-    """A wrong value in a sentence, cut short."""
+    """Write a wrong value for a sentence, cut short."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
-    """The error for a name that is not among `known`: it names the nearest one and the others.
+    """Make the error for a name that is not among `known`, with the nearest one and the others.
 
-    Of many others it names those that are most like it.
+    Of many others it lists the most similar ones.
     """
     options = sorted(known)
     name = name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
@@ -73,15 +73,15 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and th
 
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
-    """The sentence for a disk that is full or must not be written to; None for anything else."""
+    """Make the error for a disk that is full or must not be written to; None for other errors."""
     sentence = DISK.get(error.errno or 0)
     return None if sentence is None else FedreproError(sentence.format(path=path))
 
 
-# where commands find configuration and workflow: with a wheel, and with a checkout
+# how to get a folder with configuration and workflow: with a wheel, and with a checkout
 BEGIN = "start in a folder that `fedrepro start FOLDER` made, or in the root of a checkout"
 
-# what else than the base install some modules come with, by the extra that brings it
+# the extra that installs a module which the base install lacks
 EXTRAS = {
     "matplotlib": "plots",
     "snakemake": "workflow",
@@ -95,7 +95,7 @@ EXTRAS = {
 
 
 def installing(extra: str) -> str:
-    """The command that installs the packages of an extra, from an index that need not have ours."""
+    """Return the command that installs the packages of an extra, from any index."""
     from importlib import metadata
 
     try:
@@ -117,22 +117,22 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: Exception) -> FedreproError | None:
-    """The sentence for what a machine lacks, wherever it was noticed: memory, room on a disk, or a
-    package that only some commands need.
-    """
+    """Make the error for a lack of memory, disk or an optional package; None for other errors."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:
             return None
         return FedreproError(
-            f"this takes {lacking}, which is not installed here: {installing(EXTRAS[lacking])}"
+            f"this needs {lacking}, which is not installed here: {installing(EXTRAS[lacking])}"
         )
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
         if full or not error.filename:
             return disk_error(error, error.filename or "a file") if full else None
         reason = (error.strerror or type(error).__name__).lower()
-        return FedreproError(f"{error.filename} cannot be used ({reason}); mend that and go on")
+        return FedreproError(
+            f"{error.filename} cannot be used ({reason}); fix that and start again"
+        )
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or any(phrase in text for phrase in NO_MEMORY):
         return FedreproError(
@@ -143,7 +143,7 @@ def sentence_for(error: Exception) -> FedreproError | None:
 
 
 def arose(error: Exception) -> str:
-    """Say of an error that no one foresaw what it was, and in which line."""
+    """Describe an unforeseen error in a line: its type, its message and where it arose."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -155,7 +155,7 @@ def arose(error: Exception) -> str:
 
 
 def fault(error: Exception) -> FedreproError:
-    """The sentence for what no one foresaw: what it was, and where to look."""
+    """Make the error for an unforeseen one, which asks for a report."""
     return FedreproError(
         f"this is a fault of the program ({arose(error)}): `--debug` behind the same command "
         "shows where it arose; please report it with that"

@@ -1,4 +1,4 @@
-"""How many jobs share a GPU."""
+"""Number of jobs that share a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ SLOTS = "FEDREPRO_GPU_JOBS"
 
 
 def slots() -> int:
-    """How many jobs may compute on one GPU. Errors: FedreproError for what is no such number."""
+    """Return how many jobs may compute on one GPU.
+
+    Raises:
+        FedreproError: the variable is not a positive whole number.
+    """
     value = os.environ.get(SLOTS, "1")
     if not value.isdecimal() or int(value) < 1:
         raise FedreproError(

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """words: for people. on_graph: whether its clients are the nodes of a graph. with_data: whether
-    it is measured in a scenario, on data and with a model.
+    """Properties of a kind of methods.
+
+    words: its name for people. on_graph: whether its clients are the nodes of a graph. with_data:
+    whether it has a scenario, with data and a model.
     """
 
     stage: str
@@ -25,12 +27,12 @@ METHOD_KINDS = {
     "control": MethodKind("aggregate", "control"),
     "simulation": MethodKind("simulate", "simulation", with_data=False),
 }
-# stages that compute, in the order of the way of data
+# stages that compute, in the order in which data pass them
 TRAIN = "train"
 STAGES = (TRAIN, *dict.fromkeys(kind.stage for kind in METHOD_KINDS.values()))
 # in the meta of a model that is a torch.nn.Module
 MODULE = "module"
-# a model that is one of several, and the tensor that says which
+# the model of clients with different models, and the tensor that tells which
 MIXED, WHICH = "mixed", "which"
-# how its state dicts are written, once some were read
+# the form of a model's state dicts, once some were read
 STATE = "state"

@@ -1,4 +1,4 @@
-"""Local models as parquet: a row for each (trial, client, tensor), written and read in groups."""
+"""Local models as parquet: a row per (trial, client, tensor), written and read in groups."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND = "local_models"
-# of a row group, which is one page of parquet's, and such a page has at most 2 GiB
+# of a row group, which is one page of parquet, and a page has at most 2 GiB
 GROUP_CLIENTS = 64
 GROUP_BYTES = 2**28
 NUMBERS = ("trial", "client", "examples")
-EPOCHS = "epochs"  # a column where models stopped by themselves
+EPOCHS = "epochs"  # a column where training stops early
 
 Tensors = dict[str, np.ndarray]
 
 
 def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
-    """Write groups of `model_rows`, more of them than fit the memory.
+    """Write groups of `model_rows`, which together may exceed the memory.
 
-    Weights are not compressed: they would be a seventh smaller, but take twice as long to write
-    and three times as long to read.
+    Weights are not compressed: they would be a seventh smaller, but take twice as long to write and
+    three times as long to read.
     """
     write_table(path, rows, KIND, provenance)
 
@@ -41,9 +41,14 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Give a row for each tensor of each model, a group of models at a time.
+    """Yield a row for each tensor of each model, a group of models at a time.
 
-    tensors[name]: (models, *shape). epochs: after how many each stopped, if it does by itself.
+    Args:
+        trials: of each model.
+        clients: of each model.
+        examples: number of training examples of each model.
+        tensors: float32 (models, *shape) by name.
+        epochs: of each model, where training stops early.
     """
     import pyarrow as pa
 
@@ -75,7 +80,7 @@ class TrialModels:
     """Local models of one trial, ordered by client.
 
     examples: int64 (clients,); tensors[name]: float32 (clients, *shape). epochs: int64 (clients,),
-    after how many each stopped, or None if all took as many as they were to.
+    None where training does not stop early.
     """
 
     examples: np.ndarray
@@ -86,10 +91,17 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of these trials from blocks; every client must be there.
+    """Read the local models of some trials; all clients must be there.
 
-    Each number is read once, into the array that it stays in: a row group at a time. made: what
-    their provenance says, where it says anything of it.
+    Each number is read once, into its final array, a row group at a time.
+
+    Args:
+        paths: files with blocks of trials and clients.
+        trials: to read.
+        made: required values of provenance, where a file has the key.
+
+    Raises:
+        FedreproError: a model is missing, or a file is damaged or of another origin.
     """
     listed = []  # trial, client, examples and perhaps epochs of each row
     for path in paths:
@@ -120,7 +132,7 @@ def read_models(
 
 
 def _fill(models: Mapping[int, TrialModels], group: pa.Table, filled: dict[int, int]) -> None:
-    """Copy the values of every row of a group into its place, and count them by trial."""
+    """Copy the values of every row of a group into its array, and count them by trial."""
     values = group["values"].combine_chunks()
     _, offsets, numbers = values.buffers()
     starts = np.frombuffer(offsets, np.int64)[values.offset :] // 4

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from fedrepro.core.errors import FedreproError, shown
 
-EACH = 50  # rounds of which `auto` measures every one
-GROWTH = 1.02  # and then after every 2 %
+EACH = 50  # `auto` measures every round up to this one
+GROWTH = 1.02  # and then every 2 %
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """every: rounds between measurements, None for `auto`. until: test accuracy that ends a run.
+    """When a run is measured, and when it ends.
 
-    race: rounds that the rungs of a race are shares of (see `core.racing`), 0 if there is none.
+    every: rounds between measurements, None for `auto`. until: test accuracy that ends a run. race:
+    the rounds that rungs of a race are fractions of (see `core.racing`), 0 without one.
     """
 
     every: int | None = 1
@@ -24,7 +25,7 @@ class Measuring:
     race: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what does not say when. Errors: FedreproError."""
+        """Refuse values out of range."""
         for least, rounds in ((1, 1 if self.every is None else self.every), (0, self.race)):
             if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < least:
                 raise FedreproError(f"rounds are counted from {least}, not {shown(rounds)}")
@@ -50,15 +51,16 @@ def _stretch(done: int) -> int:
 
 
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
-    """Rounds until a curve reaches the target, as FedAvg counts them: inf if it never does.
+    """Return the rounds until a curve reaches the target, as FedAvg counts them; inf if never.
 
-    The curve is made monotone by the best so far, and is linear between measurements, from no
-    accuracy before the first round on. Source: FedAvg, section 3 (tables 1 and 2).
+    The curve is made monotone by its running maximum, and interpolated linearly between
+    measurements, from accuracy 0 before the first round. Source: FedAvg, section 3 (tables 1 and
+    2).
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):
         if accuracy >= target:
-            if done == 1:  # nothing is known before it
+            if done == 1:  # without a measurement before it
                 return 1.0
             return before + (done - before) * (target - best) / (accuracy - best)
         before, best = done, max(best, accuracy)

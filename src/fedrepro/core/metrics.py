@@ -22,7 +22,7 @@ FLOAT_BYTES = 4  # of a parameter, in memory and in messages
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number means. `better` is 1 if more is better, -1 if less is, 0 if neither."""
+    """Meaning of a metric. `better` is 1 if more is better, -1 if less is, 0 if neither."""
 
     title: str
     unit: str
@@ -57,7 +57,7 @@ METRICS = {
     "bytes_up": Metric("sent by all clients", "bytes", 0, None, -1),
     "bytes_down": Metric("received by all clients", "bytes", 0, None, -1),
     "passes": Metric(
-        "passes of clients over their examples beside training", "passes", 0, None, -1
+        "passes of clients over their examples besides training", "passes", 0, None, -1
     ),
     "rounds_to_target": Metric("rounds to the target accuracy", "rounds", 0, None, -1),
     "train_loss": Metric("mean minibatch loss of the clients in a round", "nats", 0, None, -1),
@@ -65,7 +65,7 @@ METRICS = {
     "updates_rejected": Metric("updates so far that were not finite", "updates", 0, None, -1),
     "seconds": Metric("measured time", "s", 0, None, -1),
     "server_seconds": Metric("measured time at the server", "s", 0, None, -1),
-    "client_seconds": Metric("measured time of all clients beside training", "s", 0, None, -1),
+    "client_seconds": Metric("measured time of all clients besides training", "s", 0, None, -1),
     "overhead": Metric("time beyond that of plain averaging", "%", None, None, -1),
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
@@ -94,21 +94,21 @@ METRICS = {
 }
 
 
-# Measured times: they are shown from tables of their own, since nothing else may depend on them.
+# Measured times have tables of their own, since nothing else may depend on them.
 TIMES = ("seconds", "overhead")
 
-# Kept of every measured round, for those who ask; bytes are those of all rounds so far. The csv
-# of an exhibit has its rounds' accuracy, and what methods tell of themselves.
+# Kept of every measured round; bytes are those of all rounds so far. The csv of an exhibit has only
+# the accuracy of rounds, and metrics that methods report.
 OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "bytes_down")
 
 
 def metrics_of(method: Spec) -> Mapping[str, Metric]:
-    """What a method may report: METRICS, and what its decorator declares."""
+    """Return the metrics that a method may report: METRICS and its own declared ones."""
     return METRICS | dict(method.component.meta.get("metrics", {}))
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """METRICS, and what any method declares; imports all methods on first use."""
+    """Return METRICS and those that any method declares; imports all methods on first use."""
     metrics = dict(METRICS)
     for method in components("method").values():
         metrics |= method.meta.get("metrics", {})
@@ -116,14 +116,18 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def require_metric(name: str, method: Spec) -> None:
-    """Errors: FedreproError for a number that nobody has said the meaning of."""
+    """Refuse a metric that neither METRICS nor the method declares.
+
+    Raises:
+        FedreproError: it is unknown.
+    """
     if name not in metrics_of(method):
         raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
 
 @dataclass(frozen=True)
 class Size:
-    """A way to say how large a model is: a metric times a factor, and its names.
+    """A measure of model size: a metric times a factor, and its names.
 
     title: of an axis. words: after a number.
     """
@@ -142,14 +146,16 @@ SIZES = {
 
 
 def size_text(value: float, size: Size) -> str:
-    """A size in words: 225 units, 178,885 parameters, 0.716 MB; value is the metric's."""
+    """Write a size in words: 225 units, 178,885 parameters, 0.716 MB; value is the metric's."""
     number = f"{value:,.0f}" if size.factor == 1 else f"{value * size.factor:,.3g}"
     return f"{number} {size.words}"
 
 
 class Number(NamedTuple):
-    """One measured number: on a split of examples or on none, of a round and a client, or of the
-    end and of all."""
+    """One measured value of a metric, with its split of examples, round and client.
+
+    split: None if it is not about examples. round: None at the end of a run. client: None for all.
+    """
 
     metric: str
     value: float
@@ -160,10 +166,10 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """The same as it stands in a file: `MetricRow(trial, method, *number)`.
+    """A `Number` as a row of a file: `MetricRow(trial, method, *number)`.
 
-    training: that of this row, where a job has several. tune: how its model was tuned, if it was,
-    and repetition: on which sample of that size, counted from 0.
+    training: of this row, where a job has several. tune: how its model was tuned, if it was;
+    repetition: on which sample of that size, counted from 0.
     """
 
     trial: int
@@ -187,7 +193,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """Rows of one job, with the scenario they belong to."""
+    """Rows of one job, with their scenario."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -198,14 +204,13 @@ class Table:
             self.rows.append(row)
 
     def arrow(self) -> pa.Table:
-        """Tidy columns, and the parsed parameters of every component as typed columns.
+        """Return tidy columns, and the parameters of every component as typed columns.
 
         Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
-        method is the token of the method with its parameters, setting the same with what the rows
-        of one job differ in of the local training and of tuning; phase is `final` for what a run
-        ended with, `round` for what was measured in between and `tuned` for what was tuned after
-        the end, whose rows say how and in which repetition. No column is named like a folder key
-        that holds several of its values.
+        method is the token of the method, setting that token with the changes of training and
+        tuning in which the rows of one job differ. phase is `final` at the end of a run, `round`
+        for a measured round and `tuned` for a tuned model, whose rows have its tuning and
+        repetition. No column has the name of a folder key that holds several of its values.
         """
         import pyarrow as pa
 
@@ -238,16 +243,16 @@ class Table:
 
 
 def phase_of(row: MetricRow) -> str:
-    """Whether a number is one of a single round, what a run ended with, or what came after."""
+    """Return the phase of a number: a single round, the end of a run, or tuned after it."""
     if row.tune:
         return TUNED
     return FINAL if row.round is None else IN_ROUND
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """A table of metrics with all columns of LEADING in front.
+    """Return a table of metrics with all columns of LEADING in front.
 
-    Older files, as in the record, have no setting and no phase; both follow from what they have.
+    Older files, as in the record, have neither setting nor phase; both follow from their columns.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -262,7 +267,7 @@ def with_leading(table: pa.Table) -> pa.Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """<kind>_name and one typed column per parameter; null where a component lacks it."""
+    """Return <kind>_name and one typed column per parameter; null where a component lacks it."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

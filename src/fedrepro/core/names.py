@@ -1,4 +1,4 @@
-"""Components by the words that people use: tokens, names of the field, classes of a file."""
+"""Components by words: tokens, names of the field, classes of a file."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """A component with its parameters, by a token or by a name of the field.
+    """Return a component with its parameters, by a token or a name of the field.
 
-    Errors: FedreproError for a name that nothing has, and a value that it cannot take.
+    Raises:
+        FedreproError: the name is unknown, or a value does not fit.
     """
     if "+" in word:
         name, _, rest = word.partition("+")
@@ -48,11 +49,13 @@ def spec_called(kind: str, word: str) -> Spec:
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """A component by a name of the field, as in an exhibit; dirichlet:0.1 sets its first parameter.
+    """Return the entry of a component by a name of the field.
 
-    A model may be a class of a file: nets.py:Net.
+    A value after a colon sets its first parameter, as in dirichlet:0.1. A model may be a class of a
+    file: nets.py:Net.
 
-    Errors: FedreproError for a name that nothing has, and a value that it cannot take.
+    Raises:
+        FedreproError: the name is unknown, or the value does not fit.
     """
     if kind == "model" and (name := model_in(word)):
         return {"name": name}
@@ -76,7 +79,11 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """A value from its text, or as it is. Errors: FedreproError for a parameter there is not."""
+    """Read the value of a parameter from text; other values are returned as they are.
+
+    Raises:
+        FedreproError: the parameter is unknown, or the text cannot be read.
+    """
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

@@ -1,8 +1,8 @@
 """Parameters of components, read off the signatures of annotated functions.
 
-A component's keyword-only arguments are its parameters; `Annotated[float, Arg("...")]` carries
-their meaning, unit and range. Values are scalars, or lists of them, which a token writes down, so
-texts use letters, digits and `_ . -` only.
+A component's keyword-only arguments are its parameters; `Annotated[float, Arg("...")]` gives their
+meaning, unit and range. Values are scalars, or lists of them. Tokens write them down, so texts use
+letters, digits and `_ . -` only.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Value = Scalar | tuple[Scalar, ...]
 
 LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
 REACH = 1e38  # of single precision, in which models are
-PAIRED = "paired"  # no parameter: how many settings a token lists one by one
+PAIRED = "paired"  # not a parameter: how many settings a token lists one by one
 SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Arg:
-    """What a parameter means: a sentence, its unit, and the values it may take.
+    """Meaning of a parameter: a sentence, its unit, and the values it may take.
 
-    most: inclusive upper bound; whole numbers have LARGEST without it. later: added after results
-    were kept: where it has its default, files and what makes jobs run again do not speak of it.
+    most: inclusive upper bound; whole numbers have LARGEST without it. later: whether it is newer
+    than the record: with its default, it is left out of files and keys.
     """
 
     doc: str
@@ -58,11 +58,14 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def silent(self, value: Value) -> bool:
-        """Whether files do not speak of this value; see `Arg.later`."""
         return self.arg.later and value == self.default
 
     def check(self, value: Any, where: str) -> Value:
-        """The value in its declared type, or an error that names the parameter and its range."""
+        """Return the value in its declared type.
+
+        Raises:
+            FedreproError: it does not fit; the error names the parameter and its range.
+        """
         if self.many:
             items = value if isinstance(value, list | tuple) else (value,)
             if self.optional and list(items) == [None]:
@@ -73,7 +76,7 @@ class Param:
         return self.scalar(value, where)
 
     def scalar(self, value: Any, where: str) -> Scalar:
-        """One of its values, checked in the same way."""
+        """Return one of its values in the declared type; see `check`."""
         place = f"{where}: parameter '{self.name}'"
         if value is None:
             if not self.optional:
@@ -121,7 +124,7 @@ class Param:
         return items if self.many or len(items) > 1 else items[0]
 
     def read(self, text: str, where: str) -> Scalar:
-        """One scalar from its text in a token."""
+        """Read one scalar from its text in a token."""
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):
@@ -138,7 +141,7 @@ class Param:
 
 
 def render_scalar(value: Scalar) -> str:
-    """A scalar as it stands in a token: 10 for 10.0, 1e-06 for 0.000001, true, none."""
+    """Write a scalar as in tokens: 10 for 10.0, 1e-06 for 0.000001, true, none."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -156,7 +159,7 @@ def render(value: Value) -> str:
 
 
 def written(value: Any) -> str:
-    """Write a value of a table as it is compared: numbers by ten digits, 1 for 1.0 and for "1.0".
+    """Write a value of a table for comparison: numbers by ten digits, 1 for 1.0 and for "1.0".
 
     A column that mixes numbers with texts is read as texts, one that mixes 1 with 0.5 as floats.
     """
@@ -170,7 +173,7 @@ def written(value: Any) -> str:
 
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
-    """The parameters of a component: its keyword-only arguments that carry an `Arg`."""
+    """Return the parameters of a component: its keyword-only arguments that carry an `Arg`."""
     hints = typing.get_type_hints(_hinted(fn), include_extras=True)
     params: dict[str, Param] = {}
     for name, item in inspect.signature(fn).parameters.items():
@@ -182,7 +185,7 @@ def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
 
 
 def _hinted(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """What has the type hints: a function, a dataclass, or the `__init__` that a class wrote."""
+    """Return the owner of the type hints: a function, a dataclass, or a class's `__init__`."""
     if not inspect.isclass(fn):
         return fn
     owner = next(base for base in fn.__mro__ if "__init__" in vars(base))

@@ -1,8 +1,7 @@
-"""State where a result comes from: sources, parameters, versions, machine; never the time of day.
+"""Provenance of results: sources, parameters, versions, machine; never the time of day.
 
-It is stated once, in the file itself, when that is written; whoever asks later reads it there.
-Sources are those that the process loaded: a job that was forked from a preloaded process inherits
-what that process knew when it began to load them.
+It is written into the file itself, and read there. Sources are those that the process loaded: a job
+that was forked from a preloaded process inherits what that process knew when it began to load them.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ if TYPE_CHECKING:
     from fedrepro.core.spec import Component, Spec
 
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
-# what tells one origin from another; `changed_to` is there only if sources changed meanwhile
+# keys that differ between origins; `changed_to` is there only if sources changed meanwhile
 ORIGIN = ("revision", "digest", "changed_to", "versions", "arithmetic", "device", "machine")
-# behind the arithmetic of a model that multiplies as PyTorch does, which is by MKL
+# suffix of the arithmetic where a model multiplies by PyTorch, which uses MKL
 OWN_PRODUCTS = " but for the products of a torch.nn.Module"
-# what git sets for its hooks, about a repository that need not be the package's
+# set by git for its hooks, about a repository that need not be the package's
 FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What a process loaded of the package: the digest of its files, and the git revision.
+    """The sources that a process loaded: the digest of the package's files, and the git revision.
 
     revision: 12 digits, with -dirty if a file of the package differs there or is new; `unknown` if
     no repository tracks the package.
@@ -51,7 +50,7 @@ class Sources:
 
 @functools.cache
 def loaded() -> Sources:
-    """Return the sources of this process; asked for before it loads them, and kept from then on."""
+    """Return the sources of this process; called before they are loaded, and cached."""
     return Sources(sources.digest(sources.on_disk()), _revision())
 
 
@@ -65,8 +64,7 @@ def _revision() -> str:
     return f"{commit}-dirty" if changed else commit
 
 
-def _git(*arguments: str) -> str:
-    """Return what git prints in the folder of the package; it writes nothing."""
+def _git(*arguments: str) -> str:  # in the folder of the package; writes nothing
     return subprocess.run(
         ["git", "--no-optional-locks", *arguments],
         cwd=sources.PACKAGE,
@@ -131,12 +129,16 @@ def provenance(
     inputs: Iterable[Mapping[str, Any]] = (),
     **parts: Any,
 ) -> dict[str, Any]:
-    """Return what goes into the metadata of every file that is computed, when it is written.
+    """Return the metadata of a file that is computed, at the time when it is written.
 
-    specs: the components that it was computed with, kept with their version and all parameters,
-    and with version and digest of their files.
-    inputs: provenance of the files that it was computed from; `behind` has what of their origin
-    differs from this file's own.
+    Args:
+        seed: of the random draws.
+        specs: components that it was computed with; their parameters, versions and digests are
+            kept.
+        device: that computed it.
+        inputs: provenance of the files that it was computed from; `behind` has origins that differ
+            from this file's own.
+        parts: further keys.
     """
     own_origin = origin(device)
     if own_origin["arithmetic"] == arithmetic.PORTABLE and any(
@@ -159,9 +161,9 @@ def file_of(component: Component) -> str:
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """List the different origins of files and of what they were computed from, in a fixed order.
+    """List the distinct origins of files and of their inputs, in a fixed order.
 
-    Files of before there were digests have fewer keys.
+    Older files have fewer keys.
     """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
@@ -173,17 +175,21 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def provenance_of(path: Path | str) -> dict[str, Any]:
-    """Read the provenance of a table. Errors: FedreproError if it is damaged."""
+    """Read the provenance of a table.
+
+    Raises:
+        FedreproError: it is damaged.
+    """
     from fedrepro.core.artifacts import read_source
 
     return read_source(path)
 
 
 def spent() -> dict[str, float]:
-    """Measure what this process took: seconds of processor time, and bytes of memory at its peak.
+    """Measure the processor time of this process in seconds, and its peak memory in bytes.
 
-    Processor time does not depend on what else the machine does. Memory counts mapped data sets
-    and, in a job that was forked from a preloaded process, the libraries that it found there.
+    Processor time does not depend on the machine's load. Memory counts mapped data sets and, in a
+    job that was forked from a preloaded process, the libraries loaded there.
     """
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -191,7 +197,7 @@ def spent() -> dict[str, float]:
 
 
 def say_what_it_took() -> None:
-    """Print the last line of a job's log: a job of a preloaded process is not seen from outside."""
+    """Print the last line of a job's log: a forked job's usage is not seen from outside."""
     usage = spent()
     print(
         f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "

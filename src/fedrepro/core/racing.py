@@ -1,8 +1,8 @@
-"""A race: settings run side by side, and at each rung the worse half of those left stops.
+"""A race: settings run side by side, and at each rung the worse half of them stops.
 
-At 1/8, 1/4 and 1/2 of a declared number of rounds, by accuracy on examples at the server. Test
-examples decide nothing: a setting that reaches its target while others are in the race goes on, in
-the race alone, to the rungs that are left.
+Rungs are at 1/8, 1/4 and 1/2 of a declared number of rounds; accuracy on examples at the server
+decides. Test examples decide nothing: a setting that reaches its target goes on to the remaining
+rungs, in the race alone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """The rounds after which the worse half stops, rounded up; none without a race.
+    """Return the rounds after which the worse half stops, rounded up; none without a race.
 
-    In a race of few rounds two rungs may be at one round, where the field is then halved twice.
+    In a race of few rounds two rungs may be at one round, where the field is halved twice.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 
 def better_half(scores: Sequence[float]) -> list[int]:
-    """Which settings go on: the better half by score, rounded up, ascending.
+    """Return the settings that go on: the better half by score, rounded up, ascending.
 
-    Ties go to those listed first; what is not a number is worst.
+    Ties go to those listed first; NaN is worst.
     """
     keys = [-math.inf if math.isnan(score) else round(score, TIE_DIGITS) for score in scores]
     best = sorted(range(len(keys)), key=lambda at: -keys[at])
@@ -36,9 +36,12 @@ def better_half(scores: Sequence[float]) -> list[int]:
 
 
 def race(settings: int, rounds: int, score: Callable[[int, int], float]) -> dict[int, int]:
-    """Setting -> the round after which it stops, for those that do; a lone one never does.
+    """Return the round after which each setting stops, for those that stop; a lone one never does.
 
-    score(setting, rung) runs a setting up to a rung, and says how well it does there.
+    Args:
+        settings: how many run.
+        rounds: the declared number of rounds.
+        score: runs a setting up to a rung and returns its score there.
     """
     left = list(range(settings))
     stopped: dict[int, int] = {}
@@ -53,7 +56,7 @@ def race(settings: int, rounds: int, score: Callable[[int, int], float]) -> dict
 
 
 def whole_runs(settings: int) -> float:
-    """What a race of so many settings costs, in runs of one setting over its declared rounds."""
+    """Return the cost of a race of `settings` settings, in full runs of one setting."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         if left == 1:
@@ -63,9 +66,13 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Errors: FedreproError for a race over more rounds than a setting runs for."""
+    """Refuse a race over more rounds than a setting runs for.
+
+    Raises:
+        FedreproError: `race` exceeds `rounds`.
+    """
     if race > rounds:
         raise FedreproError(
             f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "
-            "so many at most"
+            f"{rounds} at most"
         )

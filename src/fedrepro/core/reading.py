@@ -1,4 +1,4 @@
-"""Which files are opened to be read meanwhile: a result depends on those, as on its parameters."""
+"""Watch which files are opened for reading: a result depends on them, as on its parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from fedrepro.core.sources import PACKAGE
 
-# what Python, its packages and the system open by themselves
+# opened by Python, its packages and the system
 THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
 CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")
 
@@ -19,7 +19,7 @@ _hooked: list[bool] = []
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """The files that are opened inside, by absolute path, without code and those of the system."""
+    """Yield a dict of the files opened inside, by absolute path, without code and system files."""
     if not _hooked:
         _hooked.append(True)  # a hook cannot be taken out again
         sys.addaudithook(_hook)

@@ -1,9 +1,8 @@
-"""Components find themselves: every module of datasets/, models/, methods/ … is read, in
-`components`, `methods` and the folders of papers, and so are files that the configuration names and
-modules that installed packages declare (`outside.py`).
+"""The registry of components: modules of datasets/, models/, methods/ … register themselves.
 
-Component modules import neither torch nor torchvision nor scikit-learn at module level, so that
-listing them, and planning, costs milliseconds.
+They lie in `components`, `methods` and the folders of papers; files that the configuration names
+and modules that installed packages declare are read too (`outside.py`). Component modules import
+neither torch nor torchvision nor scikit-learn at module level, so that planning takes milliseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fedrepro.core.sources import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read
 
-DRAWING = "drawing"  # how an exhibit is shown: no result depends on it, and it has no token
+DRAWING = "drawing"  # shows an exhibit: no result depends on it, and it has no token
 PACKAGES = {**KINDS, DRAWING: DRAWINGS}
 # the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
 # peer methods alone
@@ -52,15 +51,14 @@ def _set_aside(
     """Training examples that no client trains with, drawn once per trial before the partition."""
 
 
-DEV = "dev"
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
-# Parameters that every component of a kind has beside its own; the machinery acts on them.
+# Parameters that every component of a kind has besides its own; the machinery acts on them.
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
-# what each file outside the package registered, and whether installed packages were asked
+# the components of each file outside the package, and whether installed packages were loaded
 _of_file: dict[str, list[tuple[str, str]]] = {}
 _installed: list[bool] = []
 
@@ -71,16 +69,22 @@ def register(
     kind: str,
     name: str,
     /,
-    version: int | str,
+    version: int = 1,
     common: Callable[..., Any] | None = None,
     **meta: Any,
 ) -> Callable[[F], F]:
-    """Decorator: the function below becomes the component `name` of this kind.
+    """Register the function below as the component `name` of this kind.
 
-    `version` is an integer, raised whenever the component's results change: it is part of what
-    Snakemake compares, so a mended component reruns what it touches. While one works on it,
-    version="dev" stands for the digest of its file, so that every change of that file reruns it.
-    common: a function whose parameters it has beside those of the function below; see `Component`.
+    Args:
+        kind: of the component.
+        name: of the component.
+        version: raised whenever the component's results change; outside the package, the digest of
+            its file follows by itself.
+        common: a function whose parameters it has besides its own; see `Component`.
+        meta: properties that its kind defines.
+
+    Raises:
+        FedreproError: the name is taken, or a parameter has the name of a common one.
     """
 
     require_several(kind, name, files=meta.get("files"))
@@ -94,8 +98,9 @@ def register(
                 if namesake.file
             )
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
-        digest = digest_of_file(component.file)  # this computes, whatever is on disk by then
-        shown = f"{DEV}-{digest}" if version == DEV else version
+        digest = digest_of_file(component.file)  # as it was loaded, whatever is on disk later
+        # results of a file outside the package may change with any change of it
+        shown = f"{version}-{digest}" if component.outside else version
         component = replace(component, version=shown, digest=digest)
         taken = sorted(set(component.own_params) & set(component.common_params))
         if taken:
@@ -109,7 +114,11 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Errors: FedreproError for a text where a decorator takes several, since it has letters."""
+    """Refuse a text where a decorator takes several, since it would be read letter by letter.
+
+    Raises:
+        FedreproError: one of `given` is a text.
+    """
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -119,9 +128,10 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """All components of a kind by name; imports the kind's modules on first use.
+    """Return all components of a kind by name; imports the kind's modules on first use.
 
-    Errors: FedreproError for a file outside the package that cannot be loaded.
+    Raises:
+        FedreproError: a file outside the package cannot be loaded.
     """
     if kind not in _loaded:
         _loaded.add(kind)
@@ -133,10 +143,12 @@ def components(kind: str) -> dict[str, Component]:
 
 
 def model_in(word: str) -> str:
-    """The name of the model in a word such as nets.py:Net, which is loaded; empty for other words.
+    """Load the model of a word such as nets.py:Net, and return its name; empty for other words.
 
-    A class that no decorator registered is registered by its name, in small letters. Errors:
-    FedreproError for a file that cannot be loaded, or has no such class.
+    A class that no decorator registered is registered by its name, in small letters.
+
+    Raises:
+        FedreproError: the file cannot be loaded, or lacks the class.
     """
     path, *asked = outside.OF_CLASS.split(word)
     if not asked:
@@ -155,15 +167,15 @@ def model_in(word: str) -> str:
 
 
 def components_of(file: str) -> list[Component]:
-    """What a file that this process was told of registered, in its order."""
+    """List the components that a file outside the package registered, in its order."""
     components("method")
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
 
 def _bring_outside() -> None:
-    """Load what this process was told of and has not loaded; forget what it is told of no more."""
+    """Load named files outside the package, once; forget those that are not named any more."""
     if not _installed:
-        _installed.append(True)  # before they are asked, since they may ask for components
+        _installed.append(True)  # before they are loaded, since they may ask for components
         try:
             outside.load_installed()
         except FedreproError:
@@ -179,11 +191,11 @@ def _bring_outside() -> None:
 
 
 def _load(file: str) -> None:
-    """Load a file whole or not at all."""
+    """Load a file completely or not at all."""
     before = {kind: set(by_name) for kind, by_name in _found.items()}
     _of_file[file] = []  # it may ask for components while it is loaded
     try:
-        # names that the package has are refused, so all of its own come first
+        # names that the package has are refused, so its components come first
         for kind in KINDS:
             components(kind)
         before = {kind: set(by_name) for kind, by_name in _found.items()}
@@ -194,7 +206,7 @@ def _load(file: str) -> None:
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
-            register("model", asked[0], DEV, None, title=made.__name__, **{MODULE: True})(
+            register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
                 called_by(made, outside.module_of(file))
             )
         _of_file[file] = [
@@ -203,7 +215,7 @@ def _load(file: str) -> None:
             for name in by_name
             if name not in before[kind] and (not asked or (kind, name) == ("model", asked[0]))
         ]
-        for kind, by_name in _found.items():  # what else a file has is not asked for
+        for kind, by_name in _found.items():  # other components of the file are not asked for
             for name in set(by_name) - before[kind] - {n for k, n in _of_file[file] if k == kind}:
                 del by_name[name]
         if not _of_file[file]:
@@ -220,24 +232,28 @@ def _load(file: str) -> None:
         raise
 
 
-# what arguments of somebody's class are given, by their names
+# arguments of a user's class, by the value that they get
 SHAPES = ("shape", "input_shape")
 CHANNELS = ("in_channels", "channels", "in_features", "input_channels")
 CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """A model's function that calls a class of somebody's with what its arguments ask for.
+    """Wrap a user's class as the function of a model, which fills in its arguments by their names.
 
-    module: that of its file. Errors: FedreproError for an argument without a default whose name
-    says nothing.
+    Args:
+        made: the class.
+        module: of its file.
+
+    Raises:
+        FedreproError: an argument without a default has an unknown name.
     """
     asked = inspect.signature(made).parameters.values()
     required = [p.name for p in asked if p.default is p.empty and p.kind not in VARIADIC]
     strange = next((n for n in required if n not in (*SHAPES, *CHANNELS, *CLASSES)), None)
     if strange:
         raise FedreproError(
-            f"{made.__name__} takes '{strange}', and nobody knows what to give: write a function "
+            f"{made.__name__} takes '{strange}', whose value is unknown: write a function "
             "of shape and classes that makes it, and put @module before it (docs/models.md)"
         )
 
@@ -251,24 +267,23 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
 
 
 def _has_torch(file: str) -> bool:
-    """Whether a file imports torch. One that is missing or no text is told of when it is loaded."""
     try:
         with open(file, encoding="utf-8") as text:
             return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # reported when it is loaded
         return False
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """The spec that a token of this kind stands for (canonical form only)."""
+    """Return the spec of a token of this kind, in canonical form only."""
     return _single(parse(components(kind), token, kind))
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """The spec that a person means by a token of this kind, canonical or not."""
+    """Return the spec of a token of this kind, canonical or not."""
     return _single(read(components(kind), token, kind))
 
 
+# a token may stand for several settings of a method, but of nothing else
 def _single(spec: Spec) -> Spec:
-    """Only of methods one token may stand for several settings."""
     return spec if spec.kind == "method" else spec.single()

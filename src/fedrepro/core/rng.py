@@ -1,8 +1,8 @@
-"""Counter-based randomness: a draw depends on what it is for, never on who drew before.
+"""Counter-based randomness: a draw depends on its purpose and place, never on earlier draws.
 
-Every stream is keyed by (seed, purpose, trial, client, round, epoch). A client's model therefore
-does not depend on which job trained it, nor on how many clients there are, and a run that was
-killed and resumed ends with the same bytes.
+Every stream is keyed by (seed, purpose, trial, client, round, epoch). So a client's model depends
+neither on the job that trained it nor on the number of clients, and a run that was killed and
+resumed ends with equal bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class _Digest(ISeedSequence):
-    """The 128 bits of a digest in the place of a seed: given as a key, NumPy would ask the system
-    for random bits as well, and drop them."""
+    """The 128 bits of a digest as seed.
+
+    If they were given as a key, NumPy would ask the system for random bits as well, and drop them.
+    """
 
     def __init__(self, bits: bytes) -> None:
         self.words = np.frombuffer(bits, "<u8")
@@ -32,9 +34,8 @@ class Rng:
     """A place in the tree of random streams.
 
     round: of a method in rounds, -1 outside; epoch: of local training, in or outside a round, -1
-    for draws of none; call: counts trainings of the same client in the same round, which would
-    otherwise take the same minibatches. `stream(purpose)` gives the generator of this place; asking
-    twice gives the same draws twice.
+    for none; call: counts trainings of one client in one round, which would otherwise take the same
+    minibatches. `stream(purpose)` gives the generator of this place; each call starts it again.
     """
 
     seed: int
@@ -53,7 +54,7 @@ class Rng:
         epoch: int | None = None,
         call: int | None = None,
     ) -> Rng:
-        """The same tree at another trial, client, round, epoch or call."""
+        """Return the place at another trial, client, round, epoch or call."""
         return Rng(
             self.seed,
             self.trial if trial is None else trial,
@@ -65,10 +66,10 @@ class Rng:
 
     @property
     def clock(self) -> str:
-        """When, within a trial: an epoch alone, a round in its first epoch or in none, or both.
+        """Return the time within a trial: an epoch, a round in its first epoch or in none, or both.
 
         Streams of one purpose do not meet, because a purpose is drawn for in every epoch or in
-        none, and a trial of a method is either local training or rounds. What they share is meant:
+        none, and a trial of a method is either local training or rounds. One overlap is intended:
         the first epoch of round r visits examples in the order of epoch r of local training, so
         that methods in rounds are compared with local training on common random numbers.
         """
@@ -81,13 +82,13 @@ class Rng:
         return f"{when};{self.call}" if self.call else when
 
     def stream(self, purpose: str) -> np.random.Generator:
-        """A Philox generator keyed by a 128-bit digest of the seed, the purpose and the place."""
+        """Return a Philox generator keyed by a 128-bit digest of seed, purpose and place."""
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]
         return np.random.Generator(bits)
 
     def key(self, purpose: str) -> int:
-        """The 128 bits themselves."""
+        """Return the 128 bits that key the stream."""
         return int.from_bytes(self._digest(purpose), "little")
 
     def _digest(self, purpose: str) -> bytes:

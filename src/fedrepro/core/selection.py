@@ -12,10 +12,10 @@ Over = Literal["end", "best", "area", "half", "race"]
 class Choice:
     """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
 
-    metric, split: which number. over: its value at the end of a run, the best of all measured
-    rounds, the area under its curve, divided by the rounds, the same over the second half of the
-    rounds that all settings ran, or its value at the last rung of a race. need: a key of
-    DISCLOSED. words: the number, in words.
+    metric, split: of the number. over: its value at the end of a run, the best of all measured
+    rounds, the area under its curve divided by the rounds, that area over the second half of the
+    rounds that all settings ran, or its value at the last rung of a race. need: a key of DISCLOSED.
+    words: a description of the number.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The package's own files, and digests that tell them apart.
+"""The package's own files, and digests of them.
 
-Imports as little as it can, since every job of a workflow asks before it is handed over.
+Imports little, since every job of a workflow computes a digest before it is handed over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
     contents = {}
     for folder, inner, names in os.walk(package):
         inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
-        # of a paper the code alone: its pages compute nothing
+        # only the code of a paper: its pages compute nothing
         suffixes = ".py" if f"{folder}/".startswith(f"{package}/papers/") else SUFFIXES
         for name in names:
             if name.endswith(suffixes) and not name.startswith(HIDDEN):
@@ -36,7 +36,7 @@ def _content(path: str) -> bytes | None:
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read()
-    except FileNotFoundError:  # it is just being replaced
+    except FileNotFoundError:  # just being replaced
         return None
 
 

@@ -1,8 +1,8 @@
-"""Components, and what they are with values for all their parameters.
+"""Components, and components with values for all their parameters.
 
 A component (a data set, a partition, a model, a training procedure, a graph, a method) is an
 annotated function (`params.py`); a `Spec` is a component with values for all of its parameters.
-Written down, a spec is a token, and a path is made of tokens (`tokens.py`).
+Written down, a spec is a token (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A registered function with its parameters; `meta` holds what its kind adds.
+    """A registered function with its parameters; `meta` has further properties of its kind.
 
-    version: raised whenever results change; of a component in development, a text that changes
-    with its file. common: a function whose parameters every component of the kind has beside its
-    own; they are not handed to `fn`. digest: 64 bits of its file, as it was when this was loaded.
+    version: raised whenever results change; outside the package, a text that changes with its file.
+    common: a function whose parameters every component of the kind has besides its own;
+    they are not passed to `fn`. digest: 64 bits of its file as it was loaded.
     """
 
     kind: str
@@ -47,45 +47,48 @@ class Component:
 
     @property
     def outside(self) -> bool:
-        """Whether it is in a file of one's own."""
+        """Whether it lies outside the package."""
         return self.fn.__module__.startswith(OUTSIDE)
 
     @property
     def file(self) -> str:
-        """The file that it is in; empty if it is in none."""
+        """Return the path of its file; empty if it has none."""
         return getattr(sys.modules.get(self.fn.__module__), "__file__", None) or ""
 
     @cached_property
     def own_params(self) -> dict[str, Param]:
-        """The parameters of `fn`."""
+        """Return the parameters of `fn`."""
         return read_signature(self.fn)
 
     @cached_property
     def common_params(self) -> dict[str, Param]:
-        """Those that all components of the kind have."""
+        """Return the parameters that all components of the kind have."""
         return read_signature(self.common) if self.common else {}
 
     @cached_property
     def params(self) -> dict[str, Param]:
-        """All parameters by name."""
+        """Return all parameters by name."""
         return self.own_params | self.common_params
 
     @property
     def doc(self) -> str:
-        """The first paragraph of the docstring, on one line."""
+        """Return the first paragraph of the docstring, on one line."""
         text = inspect.getdoc(self.fn) or ""
         return " ".join(text.split("\n\n")[0].split())
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """What `fn` returns. Errors: FedreproError if that is nothing, or of another type, and for
-        one's own that reads a file and does not say so.
+        """Call `fn` and check the type of its result.
+
+        Raises:
+            FedreproError: it fails, returns another type, or lies outside the package and reads a
+                file that it does not declare.
         """
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
         except FedreproError:
             raise
-        except Exception as error:  # a fault of somebody else's file is told as such
+        except Exception as error:
             if not (told := own_fault(error)):
                 raise
             raise FedreproError(f"{self.kind} '{self.name}' fails: {told}") from error
@@ -99,9 +102,14 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Refuse files that one's own component opened and does not declare by `reads`.
+        """Refuse files that a component outside the package opened and does not declare by `reads`.
 
-        given: what its function was handed; what lies in a folder of these is declared otherwise.
+        Args:
+            files: absolute paths.
+            given: arguments of its function; files in folders among them are declared otherwise.
+
+        Raises:
+            FedreproError: a file is not declared.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         found = [file for file in files if not within(file, *folders)]
@@ -114,7 +122,7 @@ class Component:
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
-        """A spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""
+        """Make a spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""
         where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
         explicit = dict(values or {})
         full: dict[str, Value] = {}
@@ -143,7 +151,7 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """A sweep of settings that are listed one by one, each by what differs from `values`."""
+        """Make a sweep of settings listed one by one, each by its differences from `values`."""
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
         if not specs:
@@ -184,12 +192,12 @@ class Spec:
 
     @property
     def own(self) -> dict[str, Value]:
-        """The values that the component's function takes."""
+        """Return the values that the component's function takes."""
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
     def common(self) -> dict[str, Value]:
-        """The values of what all components of the kind have."""
+        """Return the values of the parameters that all components of the kind have."""
         return {key: self.values[key] for key in self.component.common_params}
 
     def __hash__(self) -> int:
@@ -200,20 +208,24 @@ class Spec:
 
     @property
     def told(self) -> dict[str, Value]:
-        """The values that files speak of; see `Arg.later`."""
+        """Return the values written to files; see `Arg.later`."""
         params = self.component.params
         return {key: value for key, value in self.values.items() if not params[key].silent(value)}
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
-        """The scalar parameters that hold a list."""
+        """Return the scalar parameters that hold a list."""
         params = self.component.params
         return tuple(
             k for k, v in self.values.items() if isinstance(v, tuple) and not params[k].many
         )
 
     def single(self, where: str = "") -> Spec:
-        """The spec itself. Errors: FedreproError if a parameter lists several values."""
+        """Return the spec itself.
+
+        Raises:
+            FedreproError: a parameter lists several values.
+        """
         if self.swept:
             key = self.swept[0]
             raise FedreproError(
@@ -225,7 +237,7 @@ class Spec:
 
     @cached_property
     def token(self) -> str:
-        """The canonical text: only what differs from the default, keys sorted."""
+        """Return the canonical text: name and values that differ from the default, keys sorted."""
         parts = [self.name]
         for key in sorted(self.values):
             param = self.component.params[key]
@@ -240,9 +252,9 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Name, version and every parameter: what a changed default or version alters.
+        """Return name, version and every parameter; it changes with a default or a version.
 
-        Behind them, what a component says of a file that it reads beside data sets (`reads`).
+        The digest of files that a component reads besides data sets (`reads`) follows.
         """
         pairs = [f"{k}~{render(value)}" for k, value in sorted(self.told.items())]
         reads = self.component.meta.get("reads")
@@ -251,7 +263,7 @@ class Spec:
 
     @cached_property
     def entry(self) -> dict[str, Any]:
-        """Write it as exhibits have it: its name, and the parameters that differ from defaults."""
+        """Return its name, and the parameters that differ from their defaults, as exhibits do."""
         params = self.component.params
         values = {
             key: list(value) if isinstance(value, tuple) else value
@@ -262,13 +274,13 @@ class Spec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What makes a job run again: its text, its version, its file, and what that reads."""
+        """Return the text by whose change a job runs again: token, version, digest of its file."""
         reads = self.component.meta.get("reads")
         read = f";{reads(self.values)}" if reads else ""
         return f"{self.token};v{self.component.version};{self.component.digest}{read}"
 
     def expand(self) -> Iterator[Spec]:
-        """Every setting of a sweep, in the order written; the spec itself if nothing is swept."""
+        """Yield every setting of a sweep, in the order written; the spec itself without a sweep."""
         if not self.swept:
             yield self
             return

@@ -1,9 +1,8 @@
-"""States of methods in rounds as plain data, which every reader of `.pt` files gives back.
+"""States of methods in rounds as plain data, which every reader of `.pt` files returns.
 
-NumPy arrays and sets are written in a form of their own, and what cannot be kept is refused when
-it would be written, not missed when it is read. A state that went through `settled` is what a
-checkpoint of it would give back, so a run that goes on from one cannot differ from one that was
-not stopped.
+NumPy arrays and sets are written in a form of their own. A state that cannot be kept is refused
+when it would be written. `settled` returns a state as its checkpoint would restore it, so a run
+that goes on from a checkpoint cannot differ from one that was not stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from fedrepro.core.artifacts import (
 from fedrepro.core.errors import FedreproError
 
 PLAIN = (type(None), bool, int, float, str)
-# a dict with this key stands for something that plain data have no form for
+# a dict with this key stands for an object that is not plain data
 MARK = "fedrepro.kept"
 ALLOWED = (
     "numbers, texts, lists, tuples, dicts, sets, NumPy arrays of numbers, and tensors on the CPU "
@@ -38,11 +37,15 @@ ALLOWED = (
 
 
 def settled(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The same state in new objects, arrays and tensors contiguous.
+    """Return the state in new objects, with contiguous arrays and tensors.
 
-    before: a settled state that it came of, with which it shares what it took over from there: of
-    what a million clients keep, a round changes a little. Errors: FedreproError that names the
-    entry which cannot be kept.
+    Args:
+        state: plain data, arrays and tensors.
+        before: the settled state before it; unchanged entries are shared with it, because a round
+            changes little of the state of a million clients.
+
+    Raises:
+        FedreproError: an entry cannot be kept; it is named.
     """
     known = {} if before is None or before is state else before
     entries: dict[str, Any] = _settled(state, known, "state")
@@ -64,9 +67,9 @@ def _settled(value: Any, before: Any, place: str) -> Any:
 
 
 def packed(value: Any, place: str = "state") -> Any:
-    """Plain data and tensors that stand for this state; `place` is what errors call it.
+    """Return plain data and tensors that stand for a state; `place` is its name in errors.
 
-    Tensors share the memory of its arrays where they can, since a state may be a good part of it.
+    Tensors share the memory of its arrays where they can, since a state may be large.
     """
     kind = type(value)
     if kind in PLAIN:
@@ -96,7 +99,7 @@ def packed(value: Any, place: str = "state") -> Any:
 
 
 def unpacked(data: Any) -> Any:
-    """What was packed, in new arrays and tensors: they share no memory with other states."""
+    """Restore a packed state, in new arrays and tensors that share no memory with other states."""
     if isinstance(data, dict):
         if MARK in data:
             return FORMS[data[MARK]](data)
@@ -116,8 +119,11 @@ FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def _alike(value: Mapping[Any, Any]) -> bool:
-    """Whether these are several dicts of arrays, alike in names, types and shapes: what clients
-    keep. A file has them as one array for each name, or it would have one for each client."""
+    """Whether these are several dicts of arrays with equal names, types and shapes.
+
+    Clients keep such dicts. A file has one array per name of them, instead of one per client and
+    name.
+    """
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
         for arrays in value.values()
@@ -128,7 +134,6 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _apart(keys: list[Any], each: Mapping[str, Any]) -> dict[Any, dict[str, np.ndarray]]:
-    """The dicts of arrays by key, of one array for each name."""
     return {
         key: {name: value[at].numpy().copy() for name, value in each.items()}
         for at, key in enumerate(keys)
@@ -136,7 +141,7 @@ def _apart(keys: list[Any], each: Mapping[str, Any]) -> dict[Any, dict[str, np.n
 
 
 def _name(value: Any, place: str) -> Any:
-    """A key of a dict or an item of a set: plain, or a tuple of such."""
+    """Check a key of a dict or an item of a set: plain, or a tuple of plain values."""
     parts = value if type(value) is tuple else (value,)
     if not all(type(part) in PLAIN for part in parts):
         raise _refused(place, f"a {type(value).__name__}")
@@ -144,11 +149,11 @@ def _name(value: Any, place: str) -> Any:
 
 
 def _tensor(value: Any, place: str) -> Any:
-    """An array or a number of NumPy as a tensor."""
+    """Convert an array or a number of NumPy to a tensor."""
     import torch
 
     try:
-        # what must not be written to is copied, or torch would warn of it
+        # a read-only array is copied, or torch would warn of it
         return torch.from_numpy(np.require(value, requirements=("C", "W")))
     except (TypeError, ValueError):
         raise _refused(place, f"an array of {value.dtype}") from None
@@ -201,10 +206,10 @@ def save_state(path: Name, state: Any) -> None:
 
 
 def _canonical(value: Any, texts: dict[str, str]) -> Any:
-    """Return the same data in new objects, except that equal texts are one object.
+    """Return equal data in new objects, in which equal texts are one object.
 
-    Pickle writes an object that it has met before as a reference, so that without this the bytes
-    would tell apart a state just computed from the same state read back.
+    Pickle writes an object that it has met before as a reference, so that otherwise the bytes of a
+    state just computed would differ from those of one read back.
     """
     if isinstance(value, str):
         return texts.setdefault(value, value)
@@ -216,9 +221,10 @@ def _canonical(value: Any, texts: dict[str, str]) -> Any:
 
 
 def load_state(path: Name) -> Any:
-    """Read what `save_state` wrote; tensors on the CPU.
+    """Read a file of `save_state`; tensors on the CPU.
 
-    Errors: FedreproError for a file that is missing, damaged, or was written at another place.
+    Raises:
+        FedreproError: the file is missing, damaged, or was written for another place.
     """
     import torch
 

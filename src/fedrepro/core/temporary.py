@@ -1,7 +1,7 @@
-"""Temporary folders of which nothing stays: one that a killed process left goes at a next start.
+"""Temporary folders; those left by a killed process are removed when the next one is made.
 
-A folder is locked by the process that works in it, and a lock ends with its process, however that
-ends. So a folder without a lock is nobody's.
+The process that works in a folder locks it, and the lock ends with the process. So a folder without
+a lock is free to be removed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ PREFIX = "fedrepro.tmp-"
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
-    """A folder that is gone afterwards, in this one or where the system has them.
+    """Yield a new folder in `place`, or where the system has them, and remove it afterwards.
 
-    Errors: FedreproError if there is no place for one.
+    Raises:
+        FedreproError: no folder can be made.
     """
     try:
         remove_left(place)
@@ -43,7 +44,7 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
 
 
 def remove_left(place: Path | None = None) -> None:
-    """Remove the folders there of processes of this user that were killed."""
+    """Remove the folders in `place` of this user's killed processes."""
     for folder in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another process is as fast, or works in it
             status = os.lstat(folder)
@@ -58,8 +59,7 @@ def remove_left(place: Path | None = None) -> None:
 
 
 def _locked_folder(place: Path | None) -> tuple[Path, int]:
-    """A new folder, and the descriptor that locks it."""
-    while True:  # until no other process takes it for one that was left, before it is locked
+    while True:  # another process may remove it before it is locked
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
             lock = os.open(folder, os.O_RDONLY)

@@ -1,11 +1,11 @@
-"""Tokens: specs written down for people, as settings in tables, and by a key in names of files.
+"""Tokens: specs as text, for settings in tables and keys of folders.
 
-    dirichlet+clients~25            name, then key~value for what differs from the default
+    dirichlet+clients~25            name, then key~value for each value other than the default
     pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
     fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
 
-Tokens use letters, digits and `_ . - + ~ @` only. `parse` accepts the
-canonical form alone; parse and `Spec.token` are inverse to each other.
+Tokens use letters, digits and `_ . - + ~ @` only. `parse` accepts the canonical form alone; parse
+and `Spec.token` are inverse to each other.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from fedrepro.core.spec import Component, Spec
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """A method's token, what it changes of the local training, and how its model is tuned:
-    fedavg;training+lr~0.1, average;tune+examples~100."""
+    """Return a method's token with its changes of training and its tuning.
+
+    For example fedavg;training+lr~0.1, or average;tune+examples~100.
+    """
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     parts = [method.token]
     parts += [f"training{changes}"] if changes else []
@@ -36,25 +38,29 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Join the names of some components and the key of all that tells a folder from others."""
+    """Join the names of some components and a key of everything that a folder depends on."""
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])
 
 
 def shown_name(*specs: Spec) -> str:
-    """Name a picture of components for people: by their tokens, where these are short."""
+    """Name the picture of components: by their tokens, where these are short."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else named(specs, specs)
 
 
 def method_of(setting: str) -> str:
-    """Take the method's name from a token of `setting_token`: fedavg, local."""
+    """Return the method's name of a token of `setting_token`: fedavg, local."""
     return setting.partition(";")[0].partition("+")[0]
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """The spec a token stands for. Refuses what is not canonical, and says what would be."""
+    """Return the spec of a token, in canonical form only.
+
+    Raises:
+        FedreproError: the form is another; the error gives the canonical one.
+    """
     spec = read(components, token, kind)
     if spec.token != token:
         raise FedreproError(
@@ -64,7 +70,7 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 
 
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """The spec a token stands for, also if its keys are not sorted or it states a default."""
+    """Return the spec of a token, also if its keys are not sorted or it states a default."""
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"
     values: dict[str, Any] = {}
@@ -89,7 +95,7 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
 
 
 def _paired(component: Component, values: Mapping[str, Any], count: str, where: str) -> Spec:
-    """The settings that a token lists one by one, from a list for each parameter that differs."""
+    """Return the settings that a token lists one by one, from a list per parameter that differs."""
     params = component.params
     lists = {k: v for k, v in values.items() if isinstance(v, list) and not params[k].many}
     for key, items in lists.items():

@@ -1,4 +1,4 @@
-"""What clients and the server send each other."""
+"""Messages between clients and server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 class Traffic:
     """Messages between the server and the clients, and their size in bytes.
 
-    A message between two nodes of a graph is one up and one down: its node sends and the other one
-    receives it.
+    A message between two nodes of a graph is one up, of its sender, and one down, of its receiver.
     """
 
     messages_up: int = 0

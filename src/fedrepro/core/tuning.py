@@ -1,4 +1,4 @@
-"""How models are tuned on a public sample: what `tune` of an exhibit's method says.
+"""How models are tuned on a public sample: the key `tune` of an exhibit's method.
 
 Its token is `tune+examples~100@1000+repetitions~5`, and stands for every setting of its lists.
 """
@@ -15,7 +15,7 @@ KIND = "tune"
 
 @dataclass(frozen=True)
 class Tuning:
-    """How one model is tuned; see `tune` for what each number means."""
+    """One way to tune a model; see `tune` for its numbers."""
 
     examples: int
     repetitions: int
@@ -30,7 +30,7 @@ def tune(
     examples: Annotated[
         int, Arg("size of the public sample, drawn from all validation examples", least=1)
     ] = 1000,
-    repetitions: Annotated[int, Arg("samples of each size, each tuned on from anew", least=1)] = 1,
+    repetitions: Annotated[int, Arg("samples of each size, each of a new tuning", least=1)] = 1,
     epochs: Annotated[int, Arg("passes over the sample", "epochs", least=1)] = 5,
     lr: Annotated[float, Arg("step size, in the place of the local training's", above=0)] = 0.01,
     layers: Annotated[
@@ -45,7 +45,7 @@ def tune(
         ),
     ] = 0,
 ) -> Tuning:
-    """Training goes on on the public sample, by the local training procedure."""
+    """Train further on the public sample, by the local training procedure."""
     return Tuning(examples, repetitions, epochs, lr, layers, patience)
 
 
@@ -53,5 +53,5 @@ TUNE = Component(KIND, "tune", 1, tune)
 
 
 def tuning_of(spec: Spec) -> Tuning:
-    """The numbers of one setting."""
+    """Return the numbers of one setting."""
     return spec.component.make(Tuning, **spec.single().values)

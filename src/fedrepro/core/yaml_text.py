@@ -1,4 +1,4 @@
-"""The text of a YAML file: by libyaml where PyYAML was built with it, eight times as fast."""
+"""Read and write YAML: by libyaml where PyYAML was built with it, eight times as fast."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ DEEPEST = 100  # libyaml calls itself for each level, and thousands of levels en
 
 
 def parse_yaml(text: str) -> Any:
-    """What the text says, by plain values only.
+    """Parse a text into plain values.
 
-    Errors: ValueError with one line for what is not YAML, for lists within more than 100 lists, and
-    for a key that stands twice beside itself, of which a reader would take the last.
+    Raises:
+        ValueError: in one line: it is not YAML, nests more than 100 lists, or has a key twice in
+            one place, where a reader would take the last.
     """
     try:
         depth = 0
@@ -38,7 +39,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def yaml_text(values: Any) -> str:
-    """Plain values as YAML, in their own order, without anchors."""
+    """Write plain values as YAML, in their own order, without anchors."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     whole = type("Whole", (dumper,), {"ignore_aliases": lambda self, data: True})
     return str(
@@ -54,7 +55,7 @@ def yaml_text(values: Any) -> str:
 
 
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
-    """Before values are made: then keys that are merged from elsewhere stand among a node's own."""
+    """Refuse a key twice in one node, before merged keys (<<) join the node's own."""
     left, seen = [root], set()
     while left:
         node = left.pop()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ TRIED = 3  # examples that a module is tried with
 NEAR = 1e-4  # up to which two ways of computing a score are the same
 
 
-def module(name: str, *, version: int | Literal["dev"] = 1, title: str = "") -> Callable[[F], F]:
+def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
     """Register a class or a function that returns a `torch.nn.Module` as a model (decorator).
 
     It is called with `shape`, of one example as the module takes it, (channels, height, width)

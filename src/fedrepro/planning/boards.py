@@ -1,4 +1,4 @@
-"""Leaderboards: the ground on which methods are compared, which does not move under a version."""
+"""Leaderboards: the scenarios on which methods are compared, fixed for each version."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from fedrepro.planning.runs import specs_of
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """The exhibits that a leaderboard is made of, in the order of their file.
+    """List the exhibits of a leaderboard, in the order of their file.
 
-    Errors: FedreproError for one with a mistake.
+    Raises:
+        FedreproError: one of them has a mistake.
     """
     return [plan.exhibit(key) for key in part_keys(plan, paper, version)]
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """The same by their keys."""
+    """List the keys of a leaderboard's exhibits, in the order of their file."""
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 
 def ground_of(parts: Iterable[Exhibit]) -> str:
-    """A digest of what no method changes: scenarios with all parameters and versions, trials, and
-    the rules by which settings are chosen.
+    """Return a digest of what no method changes: scenarios, trials and rules of choice.
 
-    Methods may be added, and have new versions: the ground is the same.
+    Scenarios enter with all parameters and versions. New methods, and new versions of methods,
+    leave the digest as it is.
     """
     lines = []
     for exhibit in parts:
@@ -42,10 +43,14 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 
 
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Errors: FedreproError for a leaderboard whose ground is another than is written, at scale
-    paper.
+    """Refuse a leaderboard whose ground has another digest than its file records, at scale paper.
 
-    papers: whose leaderboards are checked, if not those of all.
+    Args:
+        plan: the exhibits of a scale; at other scales than paper nothing is checked.
+        papers: whose leaderboards to check; None checks all.
+
+    Raises:
+        FedreproError: the ground changed.
     """
     checked = plan.files if papers is None else papers
     for paper, file in ((paper, plan.files[paper]) for paper in checked):
@@ -53,11 +58,11 @@ def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
             continue
         for version, board in file.boards.items():
             if set(part_keys(plan, paper, version)) & set(plan.broken):
-                continue  # whoever asks for it is told
+                continue  # `Plan.exhibit` raises its error
             digest = ground_of(parts_of(plan, paper, version))
             if board.ground and digest != board.ground:
                 raise FedreproError(
                     f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
                     f"digest is {digest}, written is {board.ground}); results on two grounds do "
-                    f"not compare: undo the change, or make it {paper}/{int(version) + 1} beside it"
+                    f"not compare: undo the change, or add it as {paper}/{int(version) + 1}"
                 )

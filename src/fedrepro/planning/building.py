@@ -1,8 +1,8 @@
-"""Exhibits in Python: functions that return what an `exhibits.yaml` says, for papers whose figures
-and tables have much in common.
+"""Exhibits in Python: functions that return the data of an `exhibits.yaml`.
 
-A paper's `exhibits.py` has `EXHIBITS`, made of these. Nothing is checked here: what they return is
-read like the same data from YAML, and a mistake in it is the same sentence.
+They serve papers whose figures and tables have much in common: a paper's `exhibits.py` has
+`EXHIBITS`, made of these. Nothing is checked here: the result is read like data from YAML, so that
+a mistake gives the same sentence.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
 
-Entry = dict[str, Any]  # a component by name, with its parameters beside it
+Entry = dict[str, Any]  # a component: its name, and its parameters as further keys
 
 
 class ExhibitData(TypedDict, total=False):
-    """What an exhibit, or the defaults of a file, may say; config/README.md describes each key."""
+    """Keys of an exhibit, or of the defaults of a file; config/README.md describes each."""
 
     title: str
     place: str
@@ -44,7 +44,7 @@ class ExhibitData(TypedDict, total=False):
 
 
 class PaperData(TypedDict):
-    """What the exhibits.yaml of a paper holds."""
+    """Keys of a paper's exhibits.yaml."""
 
     paper: str
     title: str
@@ -56,10 +56,10 @@ class PaperData(TypedDict):
 
 
 def exhibit(*others: ExhibitData, **keys: Unpack[ExhibitData]) -> ExhibitData:
-    """An exhibit of these keys, over those of others, of which the last wins.
+    """Build an exhibit from these keys, on top of those of other exhibits; the last one wins.
 
-    A key is taken whole: `at`, `cases` and `parameters` of another are replaced, and not merged as
-    the defaults of a file are.
+    A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
+    file are.
     """
     merged: ExhibitData = {}
     for other in others:
@@ -69,15 +69,15 @@ def exhibit(*others: ExhibitData, **keys: Unpack[ExhibitData]) -> ExhibitData:
 
 
 def entry(name: str, label: str = "", /, **parameters: Any) -> Entry:
-    """A component by name, or a method with its label."""
+    """Build the entry of a component by name, or of a method with its label."""
     return {"name": name, **({"label": label} if label else {}), **parameters}
 
 
 def like(other: Entry, label: str = "", /, **changes: Any) -> Entry:
-    """The same component or method with another label, or other parameters."""
+    """Copy an entry with another label or other parameters."""
     return {**other, **({"label": label} if label else {}), **changes}
 
 
 def text(sentence: str) -> str:
-    """A sentence that was written over several lines, in one."""
+    """Join a sentence that is written over several lines."""
     return " ".join(line.strip(" ") for line in sentence.strip(" \n").split("\n"))

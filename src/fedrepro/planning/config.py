@@ -1,7 +1,7 @@
-"""The typed configuration: what config/config.yaml and the exhibits of papers may say.
+"""The typed configuration: config/config.yaml and the exhibits of papers.
 
 The JSON schemas in workflow/schemas and the tables of config/README.md are generated from these
-classes; a test holds them in step.
+classes; a test compares them.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """What differs at a scale, below `at:`."""
+    """Keys that differ at a scale, below `at:`."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -123,8 +123,8 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 class Board(Strict):
     """A leaderboard over the exhibits of a file whose names begin with its version, as in 1-mnist.
 
-    It is frozen: what was measured on one ground is not compared with what was on another. A change
-    of its ground is the next version, beside this one.
+    It is frozen, because results on different grounds do not compare: a change of its ground makes
+    the next version.
     """
 
     title: str = Field(description="what is compared, in a line")
@@ -159,8 +159,7 @@ Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 
 
 class ExhibitFile(Strict):
-    """All exhibits of a paper, or those of leaderboards: its exhibits.yaml, or what its exhibits.py
-    makes."""
+    """All exhibits of a paper or of leaderboards, from exhibits.yaml or exhibits.py."""
 
     paper: str = Field(pattern="^[a-z0-9]+$", description="short name of the paper")
     title: str = Field(description="its title")
@@ -183,27 +182,30 @@ class ExhibitFile(Strict):
 
     @cached_property
     def place(self) -> Path:
-        """Where it lies, for whoever has to mend it."""
+        """Return the file's path, for error messages."""
         return exhibits_file(self.paper)
 
     def as_yaml(self) -> str:
-        """The text of an exhibits.yaml that says the same, for whoever wants to change it."""
+        """Write the same exhibits as the text of an exhibits.yaml, which can be edited."""
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """The exhibits that there are at a scale, and those of which a mistake hides it."""
+        """List the exhibits defined at a scale.
+
+        An exhibit whose scales cannot be read is listed too, so that its error is reported later.
+        """
         return [name for name in self.exhibits if self._is_at(name, scale)]
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """The same with these methods in all exhibits, in the place of those of `also`."""
+        """Replace the methods of `also`, which all exhibits get."""
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """The exhibits that a leaderboard is made of at a scale, in the order of the file."""
+        """List the exhibits of a leaderboard at a scale, in the order of the file."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """The settings of one exhibit at one scale."""
+        """Read the settings of one exhibit at one scale."""
         merged, where = self._merged(name, scale), self._where(name, scale)
         if DRAWING in merged:
             merged[DRAWING] = _drawing(merged[DRAWING], where)
@@ -217,7 +219,7 @@ class ExhibitFile(Strict):
     def _is_at(self, name: str, scale: str) -> bool:
         try:
             return scale in self._scales(name, scale)
-        except FedreproError:  # `settings` says what is wrong with it, to those who ask for it
+        except FedreproError:  # `settings` reports it
             return True
 
     def _scales(self, name: str, scale: str) -> list[Scale]:
@@ -237,16 +239,16 @@ class ExhibitFile(Strict):
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """`drawing: table` is short for `drawing: {name: table}`."""
+    """Expand `drawing: table`, which is short for `drawing: {name: table}`."""
     drawing = layer.get(DRAWING)
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
 
 def _drawing(drawing: Any, where: str) -> Drawing:
-    """The drawing that an exhibit names, with its options."""
+    """Read the drawing that an exhibit names, with its options."""
     if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
         raise FedreproError(
-            f"{where}: drawing must be a name, or {{name: ...}} with options beside it, not "
+            f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
             f"{shown(drawing)}"
         )
     options, known = dict(drawing), components(DRAWING)
@@ -259,15 +261,14 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of exhibits with a mistake that hides them all."""
+    """A file of exhibits that cannot be read."""
 
     path: Path
     error: FedreproError
 
     @property
     def headline(self) -> bool:
-        """Whether one of the default set seems to be among them; of Python, which may say it in
-        any of its modules, it always seems so."""
+        """Whether it may hold an exhibit of the default set; true for Python or unreadable text."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -276,7 +277,7 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """Exhibit files by paper; who asks for one that could not be read is told why."""
+    """Exhibit files by paper; asking for one that could not be read raises its error."""
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
         super().__init__(read)
@@ -289,7 +290,11 @@ class Papers(dict[str, ExhibitFile]):
 def with_others(
     files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
 ) -> Papers:
-    """The files with further methods. Errors: FedreproError for a paper that there is not."""
+    """Add further methods to all exhibits of some papers.
+
+    Raises:
+        FedreproError: `also` names an unknown paper.
+    """
     unread = files.unread if isinstance(files, Papers) else {}
     for paper in also:
         if paper not in files and paper not in unread:
@@ -298,19 +303,26 @@ def with_others(
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """The typed config from what Snakemake or a file holds."""
+    """Read the typed config from the values of Snakemake or of a file."""
     return _validated(Config, values, where)
 
 
 def load_config(path: Path = Path("config/config.yaml")) -> Config:
-    """The typed config of a working folder."""
+    """Read the typed config of a working folder."""
     return read_config(_load_yaml(path))
 
 
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
-    """All exhibit files by paper: of papers with a folder, and those of config/exhibits, which go
-    before. A mistake in one hides no other. folder: where they are in its place, and no others.
-    of: keys of exhibits, if files of other papers than theirs are not needed.
+    """Read all exhibit files, by paper; a mistake in one is kept in `Papers.unread`.
+
+    Files of config/exhibits win over those in the folder of a paper.
+
+    Args:
+        folder: read the YAML files of this folder and no others.
+        of: keys of exhibits, if only their papers are needed.
+
+    Raises:
+        FedreproError: no file of exhibits was found.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
@@ -346,28 +358,27 @@ def _exhibits(path: Path, paper: str) -> ExhibitFile:
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """The names of exhibits that are written as tables, by scale/paper."""
+    """List the names of exhibits that are written as tables, by scale/paper."""
     names: dict[str, list[str]] = {}
     for file in files.values():
         for name, scale in itertools.product(file.exhibits, SCALES):
-            with contextlib.suppress(FedreproError):  # whoever asks for it is told
+            with contextlib.suppress(FedreproError):  # `settings` reports it
                 if file.is_table(name, scale):
                     names.setdefault(f"{scale}/{file.paper}", []).append(name)
     return names
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Refuse files that Snakemake, which reads them, would take the last of doubled keys from."""
+    """Refuse YAML with a key twice in one place: Snakemake would take the last one."""
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
             _load_yaml(path)
 
 
 def _load_python(path: Path, paper: str) -> Any:
-    """What a paper's own Python makes; whatever goes wrong in it hides this paper alone."""
     try:
         return exhibits_of(paper)
-    except Exception as error:
+    except Exception as error:  # hides this paper alone
         frames = traceback.extract_tb(error.__traceback__)
         mine = [f for f in frames if Path(f.filename).is_relative_to(path.parent.absolute())]
         where = f" in {Path(mine[-1].filename).name}, line {mine[-1].lineno}" if mine else ""
@@ -401,7 +412,7 @@ def _validated(model: type[T], values: Any, where: str) -> T:
 def _sentence(
     model: type[BaseModel], error: ValidationError, where: str, values: Any
 ) -> FedreproError:
-    """The first problem of a validation, as a sentence."""
+    """Say the first problem of a validation in a sentence."""
     problems = error.errors()
     first = problems[0]
     at = _place(values, first["loc"])
@@ -422,7 +433,7 @@ def _sentence(
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
-    """Where in the values a problem is; pydantic names the types that it tried there as well."""
+    """Name the place of a problem in the values, without the types that pydantic tried there."""
     parts = []
     for part in loc:
         known = isinstance(values, Mapping) and part in values

@@ -1,9 +1,9 @@
-"""What a drawing is: options, what it needs of an exhibit, and how it shows one.
+"""The interface of drawings: options, requirements on an exhibit, and how they show one.
 
 A drawing is a component: a class below `@drawing("name")`, found in `drawings/exhibits`, in the
-folder `drawings` of a paper, or in a file outside the package. Its fields are its options. A figure
-is drawn last, from numbers that took hours; what cannot be drawn is refused when the exhibit is
-planned, so modules of drawings import neither pandas nor matplotlib until they draw.
+folder `drawings` of a paper, or in a file outside the package. Its fields are its options. Numbers
+of a figure take hours, so an exhibit that cannot be drawn is refused when it is planned; modules of
+drawings import neither pandas nor matplotlib until they draw.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ MetricName = Annotated[str, AfterValidator(_known_metric)]
 
 @dataclass(frozen=True)
 class Planned:
-    """What an exhibit would show: its methods, and the swept values of each of its points."""
+    """The methods of a planned exhibit, and the swept values of each of its points."""
 
     measures: Sequence[Measure]
     points: Sequence[Mapping[str, Any]]
 
     @property
     def axis(self) -> list[str]:
-        """The swept parameters, without the case."""
+        """Return the swept parameters, without the case."""
         return [key for key in self.points[0] if key != CASE]
 
     @property
     def cases(self) -> int:
-        """How many cases are set side by side; 0 if there is a single scenario."""
+        """Count the cases; 0 if there is a single scenario."""
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
-        """The values of a swept parameter, each once."""
+        """List the distinct values of a swept parameter."""
         return list(dict.fromkeys(point[key] for point in self.points if key in point))
 
     @property
     def varied(self) -> list[str]:
-        """The swept parameters that take several values."""
+        """Return the swept parameters that take several values."""
         return [key for key in self.axis if len(self.values(key)) > 1]
 
 
 class Drawing(Strict):
     """How an exhibit is shown; the fields of a drawing are its options.
 
-    by_rounds: whether single rounds stand in the csv. of_rounds: those of `OF_ROUNDS` that stand
-    there too. shows_pairs: whether it can show methods with fewer trials than others. suffix: of
-    the file that people look at.
+    by_rounds: whether the csv has single rounds. of_rounds: metrics of `OF_ROUNDS` that it has too.
+    shows_pairs: whether it can show methods with fewer trials than others. suffix: of the file that
+    people look at.
     """
 
     name: ClassVar[str]
@@ -84,27 +84,44 @@ class Drawing(Strict):
     suffix: ClassVar[str] = ".svg"
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        """Why an exhibit cannot be drawn so, in sentences; none if it can."""
+        """Say why an exhibit cannot be drawn this way, a sentence each."""
         yield from ()
 
     @property
     def number(self) -> tuple[str, str]:
-        """The metric and the split that it shows alone; empty if it shows several."""
+        """Return the metric and split that it shows alone; empty if it shows several."""
         return "", ""
 
     def further(
         self, metrics: Sequence[Path | str], setting: str, measure: Measure, trials: int, where: str
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """What it shows beside metrics: (metric, split) -> a value for each trial.
+        """Compute numbers that are shown in addition to metrics.
 
-        metrics: the files of a run. setting: what the run's rows of this setting are called.
+        Args:
+            metrics: the files of a run.
+            setting: how the run's rows of this setting are called.
+            measure: the method.
+            trials: how many to use.
+            where: the exhibit, for error messages.
+
+        Returns:
+            (metric, split) -> a value for each trial.
         """
         return {}
 
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """What people look at, by suffix. about: what the json says of the exhibit."""
+        """Draw the files that people look at.
+
+        Args:
+            exhibit: the planned exhibit.
+            about: the content of its json.
+            numbers: the rows of its csv.
+
+        Returns:
+            Suffix -> content.
+        """
         raise NotImplementedError
 
     @model_serializer(mode="wrap")
@@ -116,7 +133,7 @@ D = TypeVar("D", bound=type[Drawing])
 
 
 def drawing(name: str) -> Callable[[D], D]:
-    """Decorator: the class below is the drawing of this name."""
+    """Register the class below as the drawing of this name."""
 
     def keep(cls: D) -> D:
         cls.name = name
@@ -129,20 +146,20 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """One line a method, against one swept parameter."""
+    """Require one line per method, against one swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
 
 def one_scenario(shown: Planned) -> Iterator[str]:
-    """The same, without cases."""
+    """Require one line per method, against one swept parameter, without cases."""
     if shown.cases:
         yield "it has cases; draw it as accuracy-panels, a panel for each, or as a table"
     yield from one_line_each(shown)
 
 
 def one_axis(shown: Planned) -> Iterator[str]:
-    """One parameter varies, in numbers."""
+    """Require that one parameter varies, in numbers."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
         yield (
@@ -155,11 +172,11 @@ def one_axis(shown: Planned) -> Iterator[str]:
     depths = {text.count("@") for text in values}
     if not (key == "hidden" and len(depths) > 1) and not all(map(is_number, values)):
         listing = ", ".join(values)
-        yield f"it is drawn along '{key}', but {listing} are no numbers; draw it as a table"
+        yield f"it is drawn along '{key}', but {listing} are not numbers; draw it as a table"
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """No method shows every value of a parameter."""
+    """Require that no method shows every value of a parameter."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -169,21 +186,21 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: Measure) -> Iterator[str]:
-    """What a method shows every value of has numbers as values."""
+    """Require numbers as values of the parameters that a method shows."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):
-            yield f"it is drawn along '{key}' of '{measure.spec.name}', which is no number"
+            yield f"it is drawn along '{key}' of '{measure.spec.name}', which is not a number"
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Not all of its methods are bounds."""
+    """Require a method that is not a bound."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 
 
 def final(numbers: pd.DataFrame) -> pd.DataFrame:
-    """What methods ended with, without single rounds."""
+    """Keep the rows at the end of runs, without single rounds."""
     return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 

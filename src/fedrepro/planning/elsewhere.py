@@ -1,4 +1,4 @@
-"""Data sets that a method is handed inputs of beside those of its scenario."""
+"""Data sets whose inputs a method gets in addition to those of its scenario."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ DATA = "public_data"  # and the parameter of the method that names the data set
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """The data set whose unlabelled inputs a method has at the server; None without that need.
+    """Return the data set whose unlabelled inputs a method has at the server, if it needs one.
 
-    Errors: FedreproError for a name that is no data set, and for several.
+    Raises:
+        FedreproError: the method does not name one known data set.
     """
     if PUBLIC_INPUTS not in method.component.meta["needs"]:
         return None

@@ -1,4 +1,4 @@
-"""What an exhibit may say of its components, methods, cases and settings, as typed entries."""
+"""Typed entries of an exhibit: components, methods, cases and settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     SerializeAsAny,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -35,7 +34,7 @@ Every = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class ComponentEntry(BaseModel):
-    """A component by name, with parameters that differ from their defaults beside it."""
+    """A component by name; further keys are parameters that differ from their defaults."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -45,7 +44,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """The entry with these parameters, or another component if they name one."""
+        """Return the entry with these parameters, or another component if they name one."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
@@ -81,7 +80,7 @@ def _directed(name: str) -> str:
 
 
 class ChoiceEntry(Strict):
-    """A rule of choice that has no name of its own."""
+    """A rule of choice that is written out instead of named."""
 
     metric: Annotated[str, AfterValidator(_directed)] = Field(description="the number to choose by")
     split: Annotated[str, AfterValidator(_held_out)] = Field(description="where it is measured")
@@ -100,7 +99,6 @@ class ChoiceEntry(Strict):
     @model_validator(mode="before")
     @classmethod
     def _raced(cls, written: Any) -> Any:
-        """`race` says what is taken over rounds."""
         if not isinstance(written, dict) or written.get("race") is None:
             return written
         if written.get("over", RACE) != RACE:
@@ -117,7 +115,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> Choice:
-        """The rule; what it discloses is what the named rule on the same split does."""
+        """Return the rule; it discloses what the named rule on the same split does."""
         near = [c for c in CHOICES.values() if c.split == self.split]
         same = next((c for c in near if (c.metric, c.over) == (self.metric, self.over)), None)
         if same is not None:
@@ -139,16 +137,11 @@ def _form(choose: Any) -> str:
     return "name" if isinstance(choose, str) else "rule"
 
 
-# told apart beforehand, so that a mistake is answered by the form that was meant
+# decided before validation, so that an error speaks of the form that was meant
 Rule = Annotated[
     Annotated[str, AfterValidator(_rule), Tag("name")] | Annotated[ChoiceEntry, Tag("rule")],
     Discriminator(_form),
 ]
-
-
-# keys of a method's entry that came after results were kept, with what they are by themselves
-LATER: dict[str, Any] = {"tune": None, "spread": "trials"}
-NEVER = object()
 
 
 class MethodEntry(ComponentEntry):
@@ -179,8 +172,8 @@ class MethodEntry(ComponentEntry):
     )
     spread: Literal["trials", "clients"] = Field(
         "trials",
-        description="what is shown beside its mean: the sd over trials, or of clients that predict "
-        "by themselves the sd over clients of each one's mean over trials",
+        description="spread that is shown with its mean: the sd over trials, or of clients that "
+        "predict by themselves the sd over clients of each one's mean over trials",
     )
     show: list[str] = Field(
         default_factory=list,
@@ -216,17 +209,11 @@ class MethodEntry(ComponentEntry):
         "beside, such as the teacher of a distilled network",
     )
 
-    @model_serializer(mode="wrap")
-    def _told(self, write: Any) -> dict[str, Any]:
-        """Files do not speak of keys that came after results were kept, where they are not set."""
-        data: dict[str, Any] = write(self)
-        return {key: value for key, value in data.items() if LATER.get(key, NEVER) != value}
-
 
 class Case(Strict):
-    """One of several scenarios that an exhibit sets side by side: what differs from the others.
+    """One of several scenarios of an exhibit, by the keys in which it differs.
 
-    Shown by its label, with the data set's title before it where cases differ in their data.
+    It is shown by its label, after the data set's title where cases differ in their data.
     """
 
     label: str = Field(description="how it is called in the figure")
@@ -346,16 +333,16 @@ class ExhibitSettings(Strict):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of components of its scenarios; none if it is made of simulations."""
+        """Return the kinds of components of its scenarios; none if it consists of simulations."""
         return WITHOUT_GRAPH if self.dataset else ()
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
-        """The data set, partition, model or training of the exhibit, or of one of its cases."""
+        """Return the entry of a kind of component other than the graph, as a case has it."""
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """All of them by kind, and the graph where there is one; none of simulations."""
+        """Return the entries of all kinds, and of the graph where there is one."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
@@ -366,7 +353,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key; anything else, and a component with another name, is replaced."""
+    """Merge mappings key by key; replace anything else, and a component of another name."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

@@ -7,11 +7,9 @@ each measurement is a run, made by one job and kept in one file.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
@@ -26,21 +24,20 @@ from fedrepro.planning.drawing import CASE as CASE
 from fedrepro.planning.drawing import TABLE, Planned
 from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.fitting import require_fitting, require_kind
+from fedrepro.planning.measures import TUNED, in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
-from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
 from fedrepro.planning.runs import Run as Run
 from fedrepro.planning.runs import Scenario
-from fedrepro.planning.tuned import require_tuned, sweeps_tuning
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of an exhibit's sweep: the swept values, the scenario, and what is measured there.
+    """One point of an exhibit's sweep: the swept values, the scenario, and the runs there.
 
-    measures: the methods of its case. runs: (label of the method, setting) -> run. trials: label
-    -> how many of them. case: the key of its case in the config. Simulations have no scenario.
+    measures: the methods of its case. runs: (label of the method, setting) -> run. trials: label ->
+    number. case: the key of its case in the config. Simulations have no scenario.
     """
 
     values: Mapping[str, Any]
@@ -55,8 +52,8 @@ class Point:
 class Exhibit:
     """A figure or table at one scale, ready to be computed.
 
-    measures: the methods of all its points, each label once; a case may have another method in
-    the place of one of them, which its points hold.
+    measures: the methods of all its points, each label once. A case may replace one of them by
+    another method of that label, which its points have.
     """
 
     paper: str
@@ -71,12 +68,12 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """The distinct runs of the exhibit, in order of first need."""
+        """List the distinct runs, in order of first use."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Trials of each run: the most that any of its points asks for."""
+        """Return the trials of each run: the most that any of its points asks for."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
@@ -85,42 +82,40 @@ class Exhibit:
 
     @cached_property
     def evaluate(self) -> dict[Run, set[str]]:
-        """The splits that each run has to be measured on."""
-        return self._splits(attrgetter("evaluate"))
+        """Return the splits that each run is measured on."""
+        return self._splits("evaluate")
 
     @cached_property
     def follow(self) -> dict[Run, set[str]]:
-        """The splits that each run has to be measured on as its rounds go by, beside test data."""
-        return self._splits(attrgetter("follow"))
+        """Return the splits, in addition to test, that each run is measured on after rounds."""
+        return self._splits("follow")
 
-    def _splits(self, of: Callable[[Measure], Collection[str]]) -> dict[Run, set[str]]:
-        """What every measure of a run asks for."""
+    def _splits(self, when: str) -> dict[Run, set[str]]:
         by_run: dict[Run, set[str]] = {}
         for point in self.points:
-            splits = {measure.label: of(measure) for measure in point.measures}
+            splits = {measure.label: getattr(measure, when) for measure in point.measures}
             for (label, _), run in point.runs.items():
                 by_run.setdefault(run, set()).update(splits[label])
         return by_run
 
     @property
     def swept(self) -> list[str]:
-        """What differs between points: the leading columns of the exhibit's numbers."""
+        """Return the keys in which points differ: the leading columns of the exhibit's numbers."""
         return list(self.points[0].values)
 
     @property
     def shown(self) -> list[str]:
-        """Parameters of methods of which every value is shown: the columns after those."""
+        """Return the parameters of methods that are columns of the numbers, a row per value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Label -> what it is set beside, of every method with fewer trials than others."""
+        """Return the pair of every method with fewer trials than others, by label."""
         return pairs_of(self.measures, [point.trials for point in self.points])
 
     @property
     def caption(self) -> str:
-        """The caption, with what is shown of methods that have fewer trials than others, and whose
-        spread is over clients."""
+        """Return the caption, with sentences on methods of fewer trials and on other spreads."""
         sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
         over = [measure.label for measure in self.measures if measure.over_clients]
         if over:
@@ -134,7 +129,7 @@ class Exhibit:
 
     @property
     def size(self) -> Size:
-        """Which size of models it shows."""
+        """Return the size of models that it shows."""
         return SIZES[self.settings.size]
 
     @property
@@ -144,18 +139,18 @@ class Exhibit:
 
     @property
     def suffix(self) -> str:
-        """Of the file that people look at."""
+        """Return the suffix of the file that people look at."""
         return self.settings.drawing.suffix
 
     @property
     def by_rounds(self) -> bool:
-        """Whether single rounds stand in the csv, in a column of their own."""
+        """Whether the csv has single rounds, in a column `round`."""
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
 @dataclass(frozen=True)
 class Place:
-    """A point before its runs are known, with what its case, if it has one, says of trials."""
+    """A point before its runs are known, with its case if it has one."""
 
     values: Mapping[str, Any]
     scenario: Scenario | None
@@ -165,20 +160,27 @@ class Place:
     name: str | None = None  # the case's key in the config
 
     def trials(self, measure: Measure) -> int:
-        """The case's word on the method, the method's own, the case's, the exhibit's."""
+        """Return the trials of a method, by its case's `trials_of`, itself, its case or exhibit."""
         of_case = self.case.trials_of.get(measure.label) if self.case else None
         return of_case or measure.trials or (self.case and self.case.trials) or self.usual
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """The points and methods of one exhibit at one scale."""
+    """Plan the points, methods and runs of one exhibit at one scale."""
     settings = file.settings(name, scale)
     where = f"{file.place}, {name} at scale {scale}"
     places = tuple(_places(settings, where))
-    _require_distinct_points(where, [_at(place.values) for place in places])
-    measures = _distinct(places)
     values = [place.values for place in places]
-    require_tuned(settings, measures, where)
+    names = [", ".join(f"{key} {written(v)}" for key, v in at.items()) for at in values]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise FedreproError(f"{where}: two of its points are '{twice[0]}'; tell them apart")
+    by_label: dict[str, Measure] = {}
+    for measure in (measure for place in places for measure in place.measures):
+        by_label.setdefault(measure.label, measure)
+    measures = tuple(by_label.values())
+    tuned = [key for key in settings.sweep if key.startswith(TUNED)]
+    if tuned and not any(measure.tune for measure in measures):
+        raise FedreproError(f"{where}: it sweeps {tuned[0]}, but none of its methods has a tune")
     for reason in settings.drawing.reasons(Planned(measures, values)):
         raise FedreproError(f"{where}: {reason}")
     points = tuple(_point(place, where) for place in places)
@@ -186,17 +188,8 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     return Exhibit(file.paper, name, settings, measures, points)
 
 
-def _distinct(places: Sequence[Place]) -> tuple[Measure, ...]:
-    """The methods of all places in the order of first appearance, each label once."""
-    by_label: dict[str, Measure] = {}
-    for place in places:
-        for measure in place.measures:
-            by_label.setdefault(measure.label, measure)
-    return tuple(by_label.values())
-
-
 def _point(place: Place, where: str) -> Point:
-    """The run of each setting."""
+    """Plan the run of each setting at a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
         require_kind(measure, place.scenario, where)
@@ -214,7 +207,7 @@ Runs = Mapping[tuple[str, Setting], Run]
 
 
 def _shared(runs: Runs) -> Runs:
-    """A method that is shown as it comes and tuned is computed once, by the job that tunes it."""
+    """Give a method that is shown both tuned and untuned one run, which computes both."""
     tuning = {(run.scenario, run.method): run for run in runs.values() if run.tune}
     return {
         key: tuning.get((run.scenario, run.method), run) if run.tune is None else run
@@ -223,76 +216,48 @@ def _shared(runs: Runs) -> Runs:
 
 
 def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tuple[Setting, Run]]:
-    """The runs of a method's settings in the scenario of a point."""
-    method_scenario = own_scenario(scenario, measure.spec)
-    require_fitting(measure, scenario, method_scenario, where)
-    for group in measure.groups.values():
-        yield from _runs(method_scenario, measure, group, where)
+    """Plan the runs of a method's settings in the scenario of a point.
 
-
-def _runs(
-    usual: Scenario, measure: Measure, group: Sequence[Setting], where: str
-) -> Iterator[tuple[Setting, Run]]:
-    """The runs of settings that one is chosen from.
-
-    A sweep is one run, but a method in rounds has one a setting, if its settings do not race.
+    A sweep is one run, except that a method in rounds has one per setting unless they race.
     """
-    if measure.races:
-        method, changes = raced(group, where)
-        scenario = replace(
-            usual,
-            training=_training(usual.training, measure, changes, where),
-        )
-        yield from ((setting, Run(scenario, method, measure.measured(group))) for setting in group)
-        return
-    for setting in group:
-        scenario = replace(
-            usual,
-            training=_training(usual.training, measure, setting.training, where),
-        )
-        alone = in_rounds(setting.method)
-        yield (
-            setting,
-            Run(scenario, setting.method, measure.measuring)
-            if alone
-            else Run(scenario, measure.spec, tune=measure.tune),
-        )
+    usual = own_scenario(scenario, measure.spec)
+    require_fitting(measure, scenario, usual, where)
+
+    def trained(changes: Mapping[str, Any]) -> Scenario:
+        return replace(usual, training=_training(usual.training, measure, changes, where))
+
+    for group in measure.groups.values():
+        if measure.races:
+            method, changes = raced(group, where)
+            run = Run(trained(changes), method, measure.measured(group))
+            yield from ((setting, run) for setting in group)
+            continue
+        for setting in group:
+            own = trained(dict(setting.training))
+            if in_rounds(setting.method):
+                yield setting, Run(own, setting.method, measure.measuring)
+            else:
+                yield setting, Run(own, measure.spec, tune=measure.tune)
 
 
-def _training(
-    usual: Spec,
-    measure: Measure,
-    of_settings: Mapping[str, Any] | Iterable[tuple[str, Any]],
-    where: str,
-) -> Spec:
-    """The local training of settings: the scenario's, with what the method changes of it."""
+def _training(usual: Spec, measure: Measure, changes: Mapping[str, Any], where: str) -> Spec:
+    """Return the local training of settings: the scenario's, as the method changes it."""
     if not measure.training:
         return usual
     entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
-    changes = {**measure.training, **dict(of_settings)}
-    return spec_of("training", entry.changed(changes), where, sweep=measure.races)
-
-
-def _require_distinct_points(where: str, names: Sequence[str]) -> None:
-    """Tables and figures tell points by their values."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise FedreproError(f"{where}: two of its points are '{name}'; tell them apart")
-
-
-def _at(values: Mapping[str, Any]) -> str:
-    """The values of a point in words; 5 and 5.0 are one."""
-    return ", ".join(f"{key} {written(value)}" for key, value in values.items())
+    changed = entry.changed({**measure.training, **changes})
+    return spec_of("training", changed, where, sweep=measure.races)
 
 
 def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
-    """Swept values and scenario of each point; cases, if there are any, vary slowest."""
+    """Yield values, scenario and methods of each point; cases vary slowest."""
     names = case_names(settings, where)
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
         case_entry = settings.cases.get(case or "")
         measures = partial(measures_of, settings, case, where)
-        usual = list(measures({}).values()) if not sweeps_tuning(settings) else []
+        tuned = any(key.startswith(TUNED) for key in settings.sweep)
+        usual = [] if tuned else list(measures({}).values())
         for values in _grid(settings.sweep, where):
             parts = _parts(settings, case, where, values)
             shown, scenario = named | _shown(parts, values), Scenario(**parts) if parts else None
@@ -306,7 +271,7 @@ def _parts(
     where: str,
     values: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Spec]:
-    """The components of a point, with its swept values; without a graph where none is given."""
+    """Return the components of a point, with its swept values."""
     entries = settings.components(case)
     for kind, swept in values.items():
         if kind not in (*entries, TUNE):
@@ -318,7 +283,7 @@ def _parts(
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The swept values as they stand in tables: 50@50 for a list, true, none."""
+    """Return the swept values as tables write them: 50@50 for a list, true, none."""
     shown = {}
     for kind, swept in values.items():
         for key, value in swept.items():
@@ -328,7 +293,7 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """What each case is called: its label, after the data's title where cases differ in data."""
+    """Return the name of each case: its label, after the data's title where these differ."""
     if not settings.kinds:
         return {case: entry.label for case, entry in settings.cases.items()}
     data = {
@@ -344,7 +309,6 @@ def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
 
 
 def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict[str, Any]]]:
-    """Every combination of the swept values, as {component: {parameter: value}}."""
     for combination in itertools.product(*sweep.values()):
         point: dict[str, dict[str, Any]] = {}
         for key, value in zip(sweep, combination, strict=True):
@@ -359,7 +323,7 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
 
 
 def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
-    """The scenario with the components, or the parameters of them, that a method sets itself.
+    """Return the scenario with the components, or their parameters, that a method sets itself.
 
     Only peer methods keep a graph: all others are the same on every one.
     """
@@ -367,7 +331,7 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
     specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
     for kind, override in method.component.meta["scenario"].items():
         if isinstance(override, str):
-            # examples that are set aside stay so for bounds and controls
+            # bounds and controls leave aside the examples that the partition sets aside
             specs[kind] = components(kind)[override].spec(specs[kind].common)
         else:
             specs[kind] = specs[kind].component.spec({**specs[kind].values, **override})

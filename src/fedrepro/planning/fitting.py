@@ -1,4 +1,4 @@
-"""What methods ask of a scenario, before anything is computed: models, graphs, examples."""
+"""Check what methods require of a scenario before anything is computed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validat
 from fedrepro.data.population import population_of
 from fedrepro.graphs.made import weights_of
 from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.measures import Measure, in_rounds, simulated
+from fedrepro.planning.measures import PUBLIC_SAMPLE, Measure, in_rounds, simulated
 from fedrepro.planning.runs import Scenario, clients_of
-from fedrepro.planning.tuned import PUBLIC_SAMPLE
 
 if TYPE_CHECKING:
     from fedrepro.planning.exhibit import Exhibit
 
-# Form of one example, classes and training examples, until a data set is prepared and says itself.
+# used until a data set is prepared, and its dataset.json has them
 Form = tuple[tuple[int, ...], int, int]  # shape of an example, classes, training examples
 FORMS: dict[str, Form] = {
     "digits": ((8, 8), 10, 1437),
@@ -33,7 +32,11 @@ FORMS: dict[str, Form] = {
 
 
 def require_kind(measure: Measure, scenario: Scenario | None, where: str) -> None:
-    """Errors: FedreproError for a simulation with data, or anything else without."""
+    """Refuse a simulation with data, and any other method without.
+
+    Raises:
+        FedreproError: the method does not fit.
+    """
     if simulated(measure.spec) and scenario:
         raise FedreproError(
             f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
@@ -42,14 +45,21 @@ def require_kind(measure: Measure, scenario: Scenario | None, where: str) -> Non
     if not simulated(measure.spec) and scenario is None:
         raise FedreproError(
             f"{where}: the keys {', '.join(WITHOUT_GRAPH)} are missing, which only simulations do "
-            f"without; '{measure.label}' is none"
+            f"without; '{measure.label}' is not one"
         )
 
 
 def require_fitting(measure: Measure, scenario: Scenario, changed: Scenario, where: str) -> None:
-    """Errors: FedreproError with the first reason why a method cannot work in a scenario.
+    """Refuse a method that cannot work in a scenario.
 
-    scenario: that of the point; changed: the same with what the method sets itself.
+    Args:
+        measure: the method.
+        scenario: of the point.
+        changed: of the point, with the components and parameters that the method sets itself.
+        where: the exhibit, for error messages.
+
+    Raises:
+        FedreproError: the first reason why it cannot.
     """
     _check_model(measure.spec, scenario, where)
     _check_training(measure.spec, changed, where)
@@ -65,8 +75,7 @@ def require_fitting(measure: Measure, scenario: Scenario, changed: Scenario, whe
 
 
 def _check_population(measure: Measure, scenario: Scenario, changed: Scenario, where: str) -> None:
-    """Errors: FedreproError for clients that there cannot be, or that a method of other clients
-    would be compared with."""
+    """Refuse impossible populations, and a method that would see other clients than its rivals."""
     try:
         population = population_of(scenario.dataset, scenario.partition)
     except FedreproError as error:
@@ -81,7 +90,7 @@ def _check_population(measure: Measure, scenario: Scenario, changed: Scenario, w
 
 
 def _check_validation(measure: Measure, scenario: Scenario, where: str) -> None:
-    """Errors: FedreproError for validation examples of clients that there are not."""
+    """Refuse a need of validation examples of clients where none are held out."""
     available = validating(scenario.dataset, scenario.partition)
     works = {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs
     if works and available == 0:
@@ -92,7 +101,6 @@ def _check_validation(measure: Measure, scenario: Scenario, where: str) -> None:
 
 
 def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
-    """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
     for part in ASIDE:
         if part.split in measure.evaluate or part.need in measure.needs:
             holder = partition.values.get("validation_at")
@@ -101,7 +109,7 @@ def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
 
 
 def _check_graph(method: Spec, scenario: Scenario, where: str) -> None:
-    """Errors: FedreproError for a peer method without a graph, or on one that does not fit."""
+    """Refuse a peer method without a graph, or on one that does not fit."""
     if not METHOD_KINDS[method.component.meta["kind"]].on_graph:
         return
     if scenario.graph is None:
@@ -111,7 +119,7 @@ def _check_graph(method: Spec, scenario: Scenario, where: str) -> None:
         )
     clients = clients_of(scenario.partition)
     if clients is None or scenario.graph.component.meta.get("random"):
-        return  # the data tell, or each trial draws its own
+        return  # known with the data only, or drawn in each trial
     try:
         weights_of(scenario.graph, clients, Rng(0))
     except FedreproError as error:
@@ -119,7 +127,6 @@ def _check_graph(method: Spec, scenario: Scenario, where: str) -> None:
 
 
 def _check_made(method: Spec, where: str) -> None:
-    """Errors: FedreproError for parameters that a method in rounds refuses together."""
     try:
         method.component.fn(**method.values)
     except FedreproError as error:
@@ -127,7 +134,6 @@ def _check_made(method: Spec, where: str) -> None:
 
 
 def _check_start(method: Spec, scenario: Scenario, where: str) -> None:
-    """Errors: FedreproError for models of different starts where a method combines none such."""
     if method.component.meta["one_start"] and not scenario.training["shared_init"]:
         raise FedreproError(
             f"{where}: method '{method.name}' combines models that trained from one start, and "
@@ -136,7 +142,7 @@ def _check_start(method: Spec, scenario: Scenario, where: str) -> None:
 
 
 def doubts(exhibit: Exhibit) -> list[str]:
-    """What speaks against what an exhibit does, though it can be done: a sentence each."""
+    """List concerns about an exhibit that can be computed, a sentence each."""
     names = {
         run.method.name: None
         for run in exhibit.runs
@@ -153,7 +159,7 @@ def doubts(exhibit: Exhibit) -> list[str]:
 
 
 def _check_training(method: Spec, scenario: Scenario, where: str) -> None:
-    """Errors: FedreproError for local training with which a method is not defined."""
+    """Refuse local training for which a method is not defined."""
     allowed: Sequence[str] = method.component.meta["trainings"]
     if allowed and scenario.training.name not in allowed:
         raise FedreproError(

@@ -1,8 +1,7 @@
 """Forecast jobs, hours and GiB of a target before it starts.
 
-Jobs are counted exactly: those whose file is not there. Their seconds are the mean of the timings
-that are there, of finished jobs here or else of the record, by stage and network, for each
-multiplication of a model by an example.
+Jobs without their file are counted. Their seconds are the mean of known timings, of finished jobs
+here or else of the record, by stage and network, per multiplication of a model by an example.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """What one process computes. work: multiplications of models by examples."""
+    """One process of a forecast. work: multiplications of models by examples."""
 
     stage: str
     name: str  # of the network; of what is simulated
@@ -47,7 +46,7 @@ class PlannedJob:
 
 @dataclass
 class Forecast:
-    """Jobs by stage, seconds of one core and bytes; where the seconds come from, in words."""
+    """Jobs by stage, seconds of one core, bytes, and the sources of the seconds in words."""
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -58,18 +57,20 @@ class Forecast:
 
     @property
     def hours(self) -> float:
-        """Count the hours of one core."""
+        """Sum the hours of one core."""
         return sum(self.seconds.values()) / 3600
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """Forecast what an exhibit still takes, or all that are selected if none is named."""
+    """Forecast what is left to compute of an exhibit, or of all selected ones if key is None."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
     missing, needed = {}, False
     for exhibit in chosen:
         for job in jobs_of(plan, exhibit):
-            if job.stage != "train":  # models, which follow what is made of them, serve that alone
+            if (
+                job.stage != "train"
+            ):  # models come after the job that reads them, and serve it alone
                 needed = not job.file.exists()
             if needed and not job.file.exists():
                 missing[job.file] = job
@@ -104,7 +105,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[PlannedJob]:
-    """List the jobs that train and measure for an exhibit, whether they are done or not."""
+    """List the jobs that train and measure for an exhibit, finished or not."""
     for run, trials in exhibit.trials.items():
         case = run.scenario
         for block in plan.blocks_of(run, trials):
@@ -128,7 +129,7 @@ def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[PlannedJob]:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Find the seconds of a multiplication by (stage, network), and by (stage, "") of all."""
+    """Return seconds per multiplication by (stage, network), and (stage, "") for all networks."""
     found: dict[str, dict[tuple[str, str], list[float]]] = {
         "finished jobs": defaultdict(list),
         "the record": defaultdict(list),
@@ -163,7 +164,7 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """What people should know of an exhibit before it is computed, a sentence each."""
+    """List what people should know before an exhibit is computed, a sentence each."""
     more: dict[tuple[int, int], None] = {}
     for run, trials in exhibit.trials.items():
         computed = plan.blocks_of(run, trials)[-1].last + 1
@@ -178,9 +179,14 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x.
+    """Split a path, or a word such as pfnm/x, in scale and exhibit (None: all selected ones).
 
-    scale: that of a word which names none.
+    Args:
+        target: the path or word.
+        scale: of a target that names none.
+
+    Raises:
+        FedreproError: it is neither.
     """
     path = PurePosixPath(target)
     parts = path.with_suffix("").parts if path.name else ()
@@ -199,13 +205,13 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 def _no_target(target: str) -> FedreproError:
     return FedreproError(
-        f"'{target}' is no target; name one such as reports/paper/pfnm/figure-2a.svg, "
+        f"'{target}' is not a target; use a path such as reports/paper/pfnm/figure-2a.svg, "
         "or reports/quick/index.html for a whole scale"
     )
 
 
 def setting_count(run: Run) -> int:
-    """Count the settings that a run computes, with every tuning of what they make."""
+    """Count the settings that a run computes, with every tuning of their models."""
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(tuning_of(tune).repetitions for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
@@ -213,14 +219,14 @@ def setting_count(run: Run) -> int:
 
 
 def whole_settings(run: Run) -> float:
-    """Count the settings that a run computes from end to end; of a race, what comes to as much."""
+    """Count full runs; a race counts as the full runs that cost as much."""
     return whole_runs(setting_count(run)) if run.is_race else setting_count(run)
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
-    """Count the examples that clients, who hold so many each, train on in all rounds of a method.
+    """Count the examples on which clients with `held` examples each train in all rounds.
 
-    A round's minibatches are the mean of the numbers that the method lists, or whole epochs.
+    A round has the mean of the numbers of minibatches that the method lists, or whole epochs.
     """
     values: Any = method.values
     listed = [
@@ -234,9 +240,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, run: Run) -> float:
-    """Count the multiplications of a trial: of all clients' models by all examples, or in rounds by
-    those that clients train on. A simulation takes what it takes.
-    """
+    """Count the multiplications of models by examples in a trial; 1 for a simulation."""
     if run.scenario is None:
         return 1.0
     products, _, examples = _network(plan, run.scenario)
@@ -255,9 +259,9 @@ def _work(plan: Plan, run: Run) -> float:
 
 
 def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
-    """Count the multiplications of a network by an example, its numbers, and the examples.
+    """Count the multiplications of a network by an example, its parameters, and the examples.
 
-    Zeros where the form of the data is not known before they are prepared.
+    All are 0 where the form of the data is unknown before they are prepared.
     """
     from fedrepro.networks.predict import network_of
 

@@ -1,9 +1,9 @@
 """The jobs that compute runs: each is written down once, as json.
 
-A job is one stage on one block of trials. Its json names all that the stage reads and writes, so
-that a rule of the workflow, a cluster, a machine without Snakemake, an entry and a check give a
-stage the same. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4, where the
-key follows from what is computed alone: more trials or exhibits add folders and rename none.
+A job is one stage on one block of trials. Its json names everything that the stage reads and
+writes, so that a rule of the workflow, a cluster, a machine without Snakemake, an entry and a check
+run the stage in one way. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4,
+where the key depends on this job alone: more trials or exhibits add folders and rename none.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def log_of(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """Name each folder of one of `Plan.pieces`: x-trials-0-3:2 stands for x-trials-0-1 and
-    x-trials-2-3."""
+    """Name each folder of a text of `Plan.pieces`.
+
+    x-trials-0-3:2 stands for x-trials-0-1 and x-trials-2-3.
+    """
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -58,7 +60,8 @@ def folders_of(text: str) -> list[str]:
 class Local:
     """The local models of a block of trials, in a file for each piece of the clients.
 
-    folder: begins the names of their folders. clients: how many there are; each: in one file.
+    folder: the beginning of the names of their folders. clients: how many there are; each: in one
+    file.
     """
 
     folder: str
@@ -67,33 +70,32 @@ class Local:
 
     @property
     def pieces(self) -> list[TrialBlock]:
-        """The clients of each file."""
+        """Return the clients of each file."""
         return blocks(self.clients, self.each)
 
     @property
     def folders(self) -> list[str]:
-        """The folder of each file."""
+        """Return the folder of each file."""
         return [f"{self.folder}{CLIENTS}{block}" for block in self.pieces]
 
     @property
     def files(self) -> list[str]:
-        """Each file."""
         return [f"{folder}/{LOCAL}" for folder in self.folders]
 
     @property
     def text(self) -> str:
-        """All files in a word; see `folders_of`."""
+        """Return one text for all files; see `folders_of`."""
         return f"{self.folder}{CLIENTS}{TrialBlock(0, self.clients - 1)}:{self.each}/{LOCAL}"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process computes: a stage, what it is about, what it reads, and its folder.
+    """The work of one process: a stage, its components, its inputs and its folder.
 
-    specs: by kind, those of the scenario and of the method that the stage depends on, and how what
-    the method makes is tuned. evaluate, follow: splits to measure on at the end, and as rounds go
-    by; these do not rename its folder. raw, data, public: folders; members: the file of who holds
-    what; local: those of local models, which `folders_of` may be asked for.
+    specs: by kind, the components of scenario and method that the stage depends on, and how models
+    are tuned. evaluate, follow: splits to measure on at the end, and after single rounds; these do
+    not rename its folder. raw, data, public: folders; members: the file of the partition; local:
+    files of local models, as texts of `folders_of`.
     """
 
     stage: str
@@ -113,30 +115,32 @@ class Job:
 
     @property
     def scenario(self) -> Scenario:
-        """What it is computed on."""
+        """Return the scenario of its components."""
         return Scenario(**{kind: self.specs[kind] for kind in SCENARIO if kind in self.specs})
 
     @property
     def tune(self) -> Spec | None:
-        """How what the method makes is tuned."""
+        """Return how its method's models are tuned."""
         return self.specs.get(TUNE_KIND)
 
     @property
     def before(self) -> list[str]:
-        """The folders of the jobs whose results it reads."""
+        """List the folders of the jobs whose results it reads."""
         members = [self.members.removesuffix(f"/{MEMBERS}")] if self.members else []
         local = [path.removesuffix(f"/{LOCAL}") for path in self.models]
         return [*filter(None, (self.data, self.public)), *members, *local]
 
     @property
     def models(self) -> list[str]:
-        """The files of local models that it reads."""
+        """List the files of local models that it reads."""
         return [path for text in self.local for path in folders_of(text)]
 
     @property
     def digest(self) -> str:
-        """64 bits that change with the files, versions and parameters of its components, and where
-        data are prepared with the extractor of their features."""
+        """Return 64 bits that change with the files, versions and parameters of its components.
+
+        Where data are prepared, the extractor of their features counts as well.
+        """
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":
             parts.append(resolved_features(self.specs["dataset"]))
@@ -144,7 +148,7 @@ class Job:
 
     @property
     def text(self) -> str:
-        """Its json: all of it, in one line."""
+        """Return its json in one line."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {
             item.name: WRITE[item.name](value) if item.name in WRITE else value
@@ -156,7 +160,11 @@ class Job:
 
 
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Read what `Spec.entry` has. Errors: FedreproError for what no component takes."""
+    """Read a component from the keys of `Spec.entry`.
+
+    Raises:
+        FedreproError: no component takes them.
+    """
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
     values = {key: value for key, value in data.items() if key not in ("name", PAIRED)}
@@ -223,7 +231,8 @@ SPECS = (*SCENARIO, "method", TUNE_KIND)
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
     """Read the json of a job.
 
-    Errors: FedreproError for what a job cannot say.
+    Raises:
+        FedreproError: a key or value is not one of a job.
     """
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}
@@ -246,8 +255,8 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
     return Job(specs=specs, **values)
 
 
+# a component of a scenario has one value of each parameter
 def _require_one(spec: Spec, where: str) -> None:
-    """Errors: FedreproError for a component of a scenario with several values of a parameter."""
     for name, value in spec.values.items():
         if isinstance(value, tuple) and not spec.component.params[name].many:
             raise FedreproError(
@@ -263,8 +272,8 @@ def _require_one(spec: Spec, where: str) -> None:
 class Jobs:
     """The jobs of one scale and seed. splits: of a run, see `Job.evaluate` and `Job.follow`.
 
-    Methods that name files remember the jobs that make them in `made`, by folder, so that nobody
-    has to read a name back.
+    Methods that name files keep the jobs that make them in `made`, by folder, so that no name is
+    read back.
     """
 
     scale: str
@@ -276,7 +285,7 @@ class Jobs:
     _locals: dict[str, Local] = field(default_factory=dict)
 
     def job(self, folder: str) -> Job:
-        """Find the job of a folder that was named here."""
+        """Return the job of a folder that was named here."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
@@ -290,7 +299,7 @@ class Jobs:
         return Job("prepare", folder, specs, raw=f"resources/{dataset.name}")
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Name the file of who holds what in a block of trials."""
+        """Name the file of the partition in a block of trials."""
         base = self._base((dataset, partition), "partition", [dataset, partition])
         folder = f"{base}{TRIALS}{trials}"
         if folder not in self.made:
@@ -302,7 +311,7 @@ class Jobs:
         return Job("partition", folder, specs, self.seed, trials=trials, data=data)
 
     def training(self, scenario: Scenario) -> str:
-        """The folders of a scenario's local models begin so."""
+        """Return the beginning of the folders of a scenario's local models."""
         return self._base(scenario, "train", [scenario.dataset, scenario.model])
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> Local:
@@ -324,7 +333,7 @@ class Jobs:
         return Job("train", folder, specs, self.seed, trials=trials, clients=clients, **given)
 
     def name(self, run: Run) -> str:
-        """The folders of a run's blocks begin so."""
+        """Return the beginning of the folders of a run's blocks."""
         return self._base(run, run.stage, [*specs_of(run.scenario)[:1], run.method])
 
     def run(self, run: Run, trials: TrialBlock) -> str:
@@ -347,7 +356,7 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def starts(self, run: Run) -> Iterator[tuple[str, Callable[[TrialBlock], object]]]:
-        """Yield how the folders of a run and of what it needs begin, and who names them."""
+        """Yield how the folders of a run and its inputs begin, and the method that names each."""
         yield f"{self.name(run)}{TRIALS}", partial(self.run, run)
         if run.scenario is None:
             return
@@ -365,7 +374,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str, shown_by: Sequence[Spec]) -> str:
-        """Join the names of some components and the key of all that tells a folder from others."""
+        """Join the names of some components and a key of everything that the folder depends on."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

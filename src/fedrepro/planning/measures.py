@@ -1,14 +1,15 @@
-"""A method of an exhibit: what it computes, how it is shown, and how one setting is chosen."""
+"""A method of an exhibit: its settings, how it is shown, and how one setting is chosen."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from fedrepro.api import BELIEFS
-from fedrepro.core.called import unknown_method
+from fedrepro.core.called import method_called, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
@@ -18,9 +19,10 @@ from fedrepro.core.registry import components
 from fedrepro.core.selection import CHOICES, Choice
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
+from fedrepro.core.tuning import TUNE
 from fedrepro.data.aside import ASIDE
-from fedrepro.planning.completed import by_its_name, listed, with_grid, with_measuring, with_shared
 from fedrepro.planning.entries import (
+    GRID,
     RACE,
     TOGETHER,
     ChoiceEntry,
@@ -28,13 +30,17 @@ from fedrepro.planning.entries import (
     ExhibitSettings,
     MethodEntry,
 )
-from fedrepro.planning.tuned import PUBLIC_SAMPLE, tune_of, ways_of
+
+PUBLIC_SAMPLE = "public_sample"  # the need of a tuned method
+TUNED = f"{TUNE.name}."  # prefix of keys of a sweep
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with one value for each parameter, what it changes of the local training, and how
-    its model is tuned, if it is."""
+    """A method with one value for each parameter.
+
+    training: its changes of the local training. tune: how its model is tuned, None for not at all.
+    """
 
     method: Spec
     training: tuple[tuple[str, Value], ...] = ()
@@ -46,7 +52,7 @@ class Setting:
 
     @property
     def token(self) -> str:
-        """The method's token, and what follows it: fedavg;training+lr~0.1, average;tune+lr~0.1."""
+        """Return the method's token and its changes: fedavg;training+lr~0.1;tune+lr~0.1."""
         return setting_token(self.method, self.training, self.tune)
 
     def __getitem__(self, key: str) -> Any:
@@ -59,14 +65,13 @@ class Setting:
 class Measure:
     """One method of an exhibit: its spec (perhaps a sweep), how it is shown and chosen.
 
-    trials: repetitions of this method alone, None if it has those of the exhibit or the case.
-    show: swept parameters of which every value is shown; of the others one setting is chosen.
-    training: what it changes of the local training, as in YAML; settings: what comes of both.
-    race: the declared rounds of a race, 0 for all that its settings run for. tune: how its model is
-    tuned, perhaps a sweep. over_clients: whether its spread is shown over clients. node: counted
-    from 1, the one whose numbers are shown; None for those of all. belief: which of a node's.
-    shown_on: a split of examples set aside that a table shows; last_rounds: how many of the last
-    measured rounds a number of it is the mean of.
+    trials: of this method alone, None for those of the exhibit or the case. show: swept parameters
+    with a row per value; of the others one setting is chosen. training: its changes of the local
+    training, as in YAML; settings: every combination. race: the declared rounds of a race, 0 for
+    all. tune: how its model is tuned, perhaps a sweep. over_clients: whether its spread is shown
+    over clients. node: whose numbers are shown, counted from 1; None for those of all nodes.
+    belief: which belief of a node. shown_on: a split of examples set aside that a table shows;
+    last_rounds: how many of the last measured rounds are averaged.
     """
 
     spec: Spec
@@ -89,25 +94,25 @@ class Measure:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the method is handed beyond weights, and the sample that its model is tuned on."""
+        """Return the needs of the method, and of the sample that its model is tuned on."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """What choosing its setting reads."""
+        """Return what the choice of its setting reads."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """The splits that it has to be measured on: its own, and the one it is chosen by."""
+        """Return the splits to measure it on: its own, and the one it is chosen by."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Of these, what has to be known of single rounds."""
+        """Return those of `evaluate` that are measured after single rounds."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
@@ -115,7 +120,7 @@ class Measure:
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
-        """The parameters of method and training of which there are several values."""
+        """Return the parameters of method, training and tuning that take several values."""
         changed = [key for key, _ in self.settings[0].training] if self.settings else []
         several = [k for k in changed if len({dict(s.training)[k] for s in self.settings}) > 1]
         tunings = [setting.tune.values for setting in self.settings if setting.tune]
@@ -126,12 +131,12 @@ class Measure:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The swept parameters of which one setting is chosen."""
+        """Return the swept parameters that are selected by `choose`: those that are not shown."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Values of the shown parameters -> the settings that one is chosen from."""
+        """Return the settings that one is chosen from, by the values of the shown parameters."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -143,8 +148,7 @@ class Measure:
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> Measuring:
-        """When the rounds of settings that one is chosen from are measured, and over how many
-        they race."""
+        """Return when settings that one is chosen from are measured, with the rounds of a race."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -159,13 +163,8 @@ def simulated(method: Spec) -> bool:
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
-def _measuring(entry: MethodEntry) -> Measuring:
-    every = entry.measure_every or 1
-    return Measuring(None if every == "auto" else every, entry.until)
-
-
 def _require_race(measure: Measure, where: str) -> None:
-    """Settings that race each other run for one number of rounds, and it fits."""
+    """Require one number of rounds of settings that race each other."""
     where = f"{where}: method '{measure.spec.name}'"
     for group in measure.groups.values():
         rounds = group[0]["rounds"]
@@ -178,9 +177,9 @@ def _require_race(measure: Measure, where: str) -> None:
 
 
 def raced(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
-    """The methods of settings that race each other as one spec, and their changes of the training.
+    """Combine settings that race each other in one spec of the method, and their training in one.
 
-    group: settings with equal values of what is shown.
+    The values of the shown parameters are equal in `group`.
     """
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
@@ -200,88 +199,129 @@ def raced(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
 def measures_of(
     settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
 ) -> dict[str, Measure]:
-    """The methods of an exhibit by label, or those of one of its cases, in order.
+    """Return the methods of an exhibit, or of one of its cases, by label and in order.
 
-    at: the values of tuning at a point, where the exhibit sweeps them.
+    Args:
+        settings: of the exhibit.
+        case: the key of the case; None for the exhibit itself.
+        where: the exhibit, for error messages.
+        at: the values of tuning at a point, where the exhibit sweeps them.
+
+    Raises:
+        FedreproError: an entry is wrong.
     """
     case_entry = settings.cases[case] if case is not None else None
     shared = settings.parameters | (case_entry.parameters if case_entry else {})
-    _require_shared(shared, where)
+    known = {key: None for item in components("method").values() for key in item.params}
+    for key in shared:  # those of a file need not be in each exhibit
+        if key not in known:
+            raise unknown("parameter", key, known, f"parameters of {where}")
+    usual = (case_entry and case_entry.measure_every) or settings.measure_every
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, Measure]:
-        usual = (case_entry and case_entry.measure_every) or settings.measure_every
-        named = map(by_its_name, entries)
-        whole = (with_shared(with_grid(entry, where), shared) for entry in named)
-        complete = (with_measuring(entry, usual) for entry in whole)
-        return _by_label([measure_of(entry, settings, where, at) for entry in complete], where)
+        by_label: dict[str, Measure] = {}  # tables and figures identify methods by labels
+        for entry in entries:
+            measure = measure_of(_completed(entry, shared, usual, where), settings, where, at)
+            if measure.label in by_label:
+                raise FedreproError(
+                    f"{where}: two of its methods are called '{measure.label}'; tell them apart"
+                )
+            by_label[measure.label] = measure
+        return by_label
 
     measures = made(settings.methods)
-    if case_entry is None or case is None:
+    if case_entry is None:
         return measures
     added = made(case_entry.methods)
     for label in case_entry.without:
         if label not in measures:
             raise unknown("method", label, measures, f"without of case '{case}', {where}")
     for label in measures.keys() & added.keys():
-        _require_same_form(measures[label], added[label], case, where)
+        for key in ("show", "reference"):  # all methods of one label are drawn alike
+            if getattr(measures[label], key) != getattr(added[label], key):
+                raise FedreproError(
+                    f"{where}: method '{label}' of case '{case}' has another `{key}` than in the "
+                    "other cases; give it a label of its own"
+                )
     return {label: m for label, m in (measures | added).items() if label not in case_entry.without}
 
 
-def _require_shared(shared: Mapping[str, Any], where: str) -> None:
-    """Errors: FedreproError for a parameter of no method; those of a file need not be in each."""
-    known = {key: None for item in components("method").values() for key in item.params}
-    for key in shared:
-        if key not in known:
-            raise unknown("parameter", key, known, f"parameters of {where}")
+def _completed(
+    entry: MethodEntry, shared: Mapping[str, Any], every: int | str, where: str
+) -> MethodEntry:
+    """Fill in an entry from the method itself, and from its exhibit and case.
 
-
-def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
-    """Tables and figures tell methods by their labels."""
-    by_label: dict[str, Measure] = {}
-    for measure in measures:
-        if measure.label in by_label:
+    A name of the field becomes its component, labelled by that name; `settings: grid` the settings
+    that the method declares. Parameters that the entry sets win over shared ones.
+    """
+    known = components("method")
+    found = method_called(entry.name, known)
+    if found is None:
+        raise unknown_method(entry.name, known, where)
+    update: dict[str, Any] = {"measure_every": entry.measure_every or every}
+    if found.method != entry.name:
+        update |= {k: v for k, v in found.values.items() if k not in entry.parameters}
+        update |= {"name": found.method, "label": entry.label or found.name}
+        update["training"] = {**found.training, **entry.training}
+    item, settings = known[found.method], entry.settings
+    if settings == GRID:
+        grid = item.meta["grid"]
+        if not grid:
             raise FedreproError(
-                f"{where}: two of its methods are called '{measure.label}'; tell them apart"
+                f"{where}: method '{item.name}' declares no settings for comparisons; leave out "
+                "settings: grid"
             )
-        by_label[measure.label] = measure
-    return by_label
-
-
-def _require_same_form(usual: Measure, other: Measure, case: str, where: str) -> None:
-    """A method that a case has in the place of another is drawn as the other is."""
-    for what in ("show", "reference"):
-        if getattr(usual, what) != getattr(other, what):
-            raise FedreproError(
-                f"{where}: method '{other.label}' of case '{case}' has another `{what}` than in "
-                "the other cases; give it a label of its own"
-            )
+        settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
+        update["settings"] = settings
+    own = {*update, *entry.parameters, *(key for one in settings for key in one)}
+    update |= {k: v for k, v in shared.items() if k in item.params and k not in own}
+    return entry.model_copy(update=update)
 
 
 def measure_of(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> Measure:
-    """A method as its entry has it; at: see `measures_of`.
+    """Read the entry of a method.
 
-    Errors: FedreproError for a method that is unknown, or whose settings cannot be chosen."""
-    spec = _method(entry, where)
-    label = entry.label or spec.component.meta["label"]
+    Args:
+        entry: the entry, complete with what its case and exhibit add.
+        settings: of the exhibit.
+        where: the exhibit, for error messages.
+        at: the values of tuning at a point, where the exhibit sweeps them.
+
+    Raises:
+        FedreproError: the method is unknown, or its settings cannot be chosen.
+    """
+    listed = _listed(entry)
+    item = components("method")[entry.name]
+    spec = item.paired(entry.parameters, listed, where) if listed else None
+    spec = spec or item.spec(entry.parameters, where)
+    label, rule = entry.label or item.meta["label"], entry.choose
     tune = tune_of(spec, entry, settings, where)
+    tunings = tune.expand() if tune else ()
+    ways = [way for way in tunings if all(way[key] == value for key, value in at.items())]
+    _, shown = settings.drawing.number
+    every = entry.measure_every
     measure = Measure(
         spec=spec,
         label=label,
         trials=settings.trials_of.get(label, entry.trials),
-        choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
+        choose=rule.choice if isinstance(rule, ChoiceEntry) else CHOICES[rule] if rule else None,
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),
         training=entry.training,
-        measuring=_measuring(entry),
-        settings=tuple(_settings(spec, entry, settings, tune, at, where)),
-        race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
+        measuring=Measuring(None if every == "auto" else every, entry.until),
+        settings=tuple(
+            replace(setting, tune=way)
+            for setting in _trained(spec, entry, settings, where)
+            for way in (ways if tune else [None])
+        ),
+        race=(rule.race or 0) if isinstance(rule, ChoiceEntry) else 0,
         tune=tune,
         over_clients=entry.spread == "clients",
         node=entry.node,
-        shown_on=_shown_on(settings),
+        shown_on=tuple(part.split for part in ASIDE if part.split == shown),
         last_rounds=settings.last_rounds,
         belief=entry.belief,
     )
@@ -293,40 +333,14 @@ def measure_of(
     return measure
 
 
-def _shown_on(settings: ExhibitSettings) -> tuple[str, ...]:
-    """The split of a table if it is of examples that were set aside."""
-    _, shown = settings.drawing.number
-    return tuple(part.split for part in ASIDE if part.split == shown)
-
-
-def _method(entry: MethodEntry, where: str) -> Spec:
-    if not entry.settings:
-        return spec_of("method", entry, where)
-    known = components("method")
-    if entry.name not in known:
-        raise unknown_method(entry.name, known, where)
-    return known[entry.name].paired(entry.parameters, listed(entry), where)
-
-
-def _settings(
-    spec: Spec,
-    entry: MethodEntry,
-    settings: ExhibitSettings,
-    tune: Spec | None,
-    at: Mapping[str, Any],
-    where: str,
-) -> Iterator[Setting]:
-    """Every setting of the method, with every one of its training and every tuning at this point,
-    in the order written."""
-    ways = ways_of(tune, at) if tune else [None]
-    for setting in _trained(spec, entry, settings, where):
-        yield from (replace(setting, tune=how) for how in ways)
+def _listed(entry: MethodEntry) -> list[dict[str, Any]]:
+    return [] if isinstance(entry.settings, str) else entry.settings
 
 
 def _trained(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Iterator[Setting]:
-    """Every setting of the method with every one of its training."""
+    """Yield every setting of the method with every one of its training."""
     if not entry.training:
         yield from (Setting(method) for method in spec.expand())
         return
@@ -352,10 +366,46 @@ def _trained(
             yield Setting(method, tuple((key, training[key]) for key in named))
 
 
+def tune_of(spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str) -> Spec | None:
+    """Return how a method's models are tuned, with the values that the exhibit sweeps.
+
+    Raises:
+        FedreproError: the method runs in rounds, needs a public sample and has none, or has a
+            parameter of the same name.
+    """
+    where = f"{where}: method '{spec.name}'"
+    if entry.tune is None:
+        if PUBLIC_SAMPLE in spec.component.meta["needs"]:
+            raise FedreproError(
+                f"{where} works on the public sample alone: give it one by tune, such as "
+                "tune: {examples: 1000}"
+            )
+        return None
+    if METHOD_KINDS[spec.component.meta["kind"]].in_rounds:
+        raise FedreproError(f"{where} runs in rounds, and only one-shot models are tuned")
+    swept = {
+        key.removeprefix(TUNED): values
+        for key, values in settings.sweep.items()
+        if key.startswith(TUNED)
+    }
+    twice = next((key for key in swept if key in entry.tune), None)
+    if twice is not None:
+        raise FedreproError(f"{where} sets the tuning's {twice}, which the exhibit sweeps")
+    tune = TUNE.spec({**entry.tune, **swept}, where)
+    method_values = {**spec.values, **entry.training}
+    taken = next((key for key in tune.swept if key in method_values and key not in swept), None)
+    if taken is not None:
+        raise FedreproError(
+            f"{where} has a parameter '{taken}' of its own, so that it would be hard to tell from "
+            "that of its tuning; list one value for tune, in an entry for each"
+        )
+    return tune
+
+
 def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
-    # one setting may be all that a case has of what others have more of
+    # a case may have one setting of a method that has several in other cases
     tuned = measure.tune.swept if measure.tune else ()
-    known = {*measure.swept, *tuned, *(key for setting in listed(entry) for key in setting)}
+    known = {*measure.swept, *tuned, *(key for setting in _listed(entry) for key in setting)}
     idle = [key for key in measure.show if key not in known]
     if idle:
         raise FedreproError(
@@ -370,18 +420,13 @@ def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
         )
 
 
-def _named(entry: MethodEntry) -> Choice | None:
-    """The rule of choice that an entry names."""
-    return CHOICES[entry.choose] if isinstance(entry.choose, str) else None
-
-
 def _require_choice(measure: Measure, until: float | None, where: str) -> None:
-    """One setting is to be chosen: there must be a rule, and it must fit the method."""
+    """Require a rule of choice that fits the method."""
     swept = [key for key in measure.chosen if key in measure.spec.swept]
     if len(swept) > 1 and not measure.spec.paired:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' sweeps {' and '.join(swept)}; sweep one, name "
-            "those of which every value is shown (show: [...]), or list settings one by one "
+            "those to be shown by a row per value (show: [...]), or list settings one by one "
             "(settings: [...])"
         )
     if measure.choose is None:
@@ -410,7 +455,18 @@ def spec_of(
     *,
     sweep: bool = False,
 ) -> Spec:
-    """The component of an entry. Errors: FedreproError for an unknown one, or a needless sweep."""
+    """Read the component of an entry.
+
+    Args:
+        kind: of the component.
+        entry: its name and parameters.
+        where: the exhibit, for error messages.
+        extra: further parameters.
+        sweep: whether a parameter may list several values; of methods it always may.
+
+    Raises:
+        FedreproError: the component is unknown, or a value does not fit.
+    """
     known = components(kind)
     if entry.name not in known:
         if kind == "method":

@@ -1,8 +1,8 @@
-"""Methods with fewer trials than the others of an exhibit, and what they are set beside.
+"""Methods with fewer trials than the others of an exhibit, and the methods they are paired with.
 
-A mean over two trials beside means over ten says which trials were drawn. So an exhibit has one
-number of trials for all methods of a point, or says `paired: true`: what has fewer is then shown as
-another method's mean over all trials plus the difference in the trials that both have.
+Means over different trials depend on which trials were drawn. So all methods of a point have one
+number of trials, or the exhibit says `paired: true`: a method with fewer trials is then shown as
+the mean of another method over all trials plus the difference in the trials that both have.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Trials = Mapping[str, int]  # label -> trials at a point
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials, the method that it is set beside, and how many both have."""
+    """A method with fewer trials, the method that it is paired with, and the trials of both."""
 
     label: str
     beside: str
-    trials: tuple[int, ...]  # every number that occurs
+    trials: tuple[int, ...]  # at any point
     of: tuple[int, ...]  # those of the other
 
     @property
     def name(self) -> str:
-        """The method as legends call it."""
+        """Return the method's name in legends."""
         return f"{self.label} (paired)"
 
     @property
     def sentence(self) -> str:
-        """What is shown in place of its mean, for captions and footnotes."""
+        """Say in a sentence how it is shown, for captions and footnotes."""
         few, word = _counts(self.trials), "trial" if self.trials == (1,) else "trials"
         return (
             f"{self.label}, with {few} {word}, is shown as {self.beside} over all "
@@ -46,9 +46,11 @@ def _counts(numbers: Sequence[int]) -> str:
 
 
 def pairs_of(measures: Sequence[Any], trials: Sequence[Trials]) -> dict[str, Pair]:
-    """Label -> its pair, of every method that has fewer trials than another at some point.
+    """Return the pair of every method that has fewer trials than another at some point, by label.
 
-    measures: the methods of an exhibit; trials: of each of its points.
+    Args:
+        measures: the methods of an exhibit.
+        trials: of each of its points.
     """
     pairs = {}
     for measure in measures:
@@ -65,7 +67,11 @@ def pairs_of(measures: Sequence[Any], trials: Sequence[Trials]) -> dict[str, Pai
 def require_comparable(
     where: str, settings: Any, measures: Sequence[Any], trials: Sequence[Trials]
 ) -> None:
-    """Errors: FedreproError for means over other trials side by side, and for half a pair."""
+    """Refuse means over different trials, and a pair without its other method.
+
+    Raises:
+        FedreproError: the first reason.
+    """
     for reason in _reasons(settings, measures, trials):
         raise FedreproError(f"{where}: {reason}")
 

@@ -1,13 +1,13 @@
-"""From exhibits to the list of artifacts, in pure Python: no torch, no Snakemake, no pandas.
+"""Plan the jobs of exhibits, in pure Python: no torch, no Snakemake, no pandas.
 
-A path says what is in its file, so two exhibits that need the same run, or the same local models,
-share them. What an exhibit asks for never depends on the others: a file holds one method and a
-whole block of trials, so more exhibits, methods or trials add files and rename none.
+The path of a file follows from its content, so two exhibits that need the same run, or the same
+local models, share them. It does not depend on other exhibits: a file holds one method and a whole
+block of trials, so more exhibits, methods or trials add files and rename none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,23 +22,14 @@ from fedrepro.planning.runs import TrialBlock, clients_of, whole_blocks
 __all__ = ["Exhibit", "Measure", "Plan", "Point", "Run"]
 
 # Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
-# longer than what it does; at the paper's a job of one trial loses least when it is killed.
+# longer than its work; at the paper's a job of one trial loses least when it is killed.
 AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 
-def most_trials(exhibits: Iterable[Exhibit]) -> dict[Run, int]:
-    """The runs of these exhibits, each with the most trials that any of them asks for."""
-    by_run: dict[Run, int] = {}
-    for exhibit in exhibits:
-        for run, trials in exhibit.trials.items():
-            by_run[run] = max(by_run.get(run, 0), trials)
-    return by_run
-
-
 def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str, FedreproError]:
-    """Trials are given to methods by label; defaults may name those of some exhibits only.
+    """Return an error for each exhibit, by key, whose `trials_of` has a label of no exhibit.
 
-    The exhibits, by key, that give them to a label that none has.
+    Defaults may name labels of some exhibits only, so all exhibits of the file count.
     """
     labels = {measure.label for exhibit in exhibits for measure in exhibit.measures}
     errors = {}
@@ -52,8 +43,7 @@ def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str,
 
 
 def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """An exhibit. Errors: FedreproError too for more than one round on a leaderboard, whose ground
-    is one exchange of models."""
+    """Plan an exhibit, and refuse more than one exchange of models on a leaderboard."""
     exhibit, board = exhibit_of(file, name, scale), name.partition("-")[0]
     for setting in (s for m in exhibit.measures for s in m.settings if board in file.boards):
         method = setting.method
@@ -70,21 +60,20 @@ def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _called(entry: Mapping[str, Any]) -> str:
-    """The label of a method of `also`, or its name."""
     return str(entry.get("label") or entry.get("name"))
 
 
 class Plan:
-    """All exhibits of one scale, the selected ones, and where their artifacts lie.
+    """All exhibits of one scale, the selected ones, and the paths of their files.
 
-    broken, unread, mistaken: those with a mistake, files of such, and papers with one in what
-    belongs to all exhibits: an error for who asks for them alone. without: why a method of `also`
-    is not in an exhibit, by key and label.
+    broken: errors of exhibits; unread: of files; mistaken: of papers, in what all their exhibits
+    share. They are raised when one of these is asked for. without: why a method of `also` is not in
+    an exhibit, by key and label.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
-            raise FedreproError(f"scale '{scale}' is none of {', '.join(SCALES)}")
+            raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
         self.config = config
         self.files = with_others(files, config.also)
         self.scale = scale
@@ -99,7 +88,7 @@ class Plan:
             self._add(file)
 
     def _add(self, file: ExhibitFile) -> None:
-        """The exhibits of a file; a mistake in one is none of the others."""
+        """Plan each exhibit of a file; an invalid one is recorded in `broken`."""
         exhibits: dict[str, Exhibit] = {}
         names = file.names(self.scale)
         for name in names:
@@ -117,7 +106,7 @@ class Plan:
         self.exhibits |= exhibits
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
-        """An exhibit, with those of the methods of `also` that fit it."""
+        """Plan an exhibit with those methods of `also` that fit it."""
         exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
@@ -129,23 +118,21 @@ class Plan:
         return exhibit
 
     def _require_used(self, file: ExhibitFile, exhibits: Mapping[str, Exhibit]) -> None:
-        """A method of `also` that fits no exhibit is a mistake in all of them."""
         for entry in file.also if exhibits else ():
             errors = [self.without.get((key, _called(entry))) for key in exhibits]
-            if None not in errors:
+            if None not in errors:  # it fits no exhibit
                 self.broken |= {key: error for key in exhibits if (error := errors[0])}
 
     def leave_out(self, paper: str, error: FedreproError) -> None:
-        """Refuse the exhibits of a paper from now on, for a mistake in what belongs to them all.
+        """Refuse the exhibits of a paper from now on, for a mistake in what they share.
 
-        Their runs stay as they are: exhibits of other papers may share them.
+        Their runs stay in the plan, because exhibits of other papers may need them.
         """
         self.mistaken[paper] = error
 
     @property
     def mistakes(self) -> list[str]:
-        """A sentence for each exhibit that is left out, or goes without a method of `also`, and for
-        each file of such."""
+        """Say in a sentence each which files and exhibits are left out, and methods of `also`."""
         hidden = {paper: file.error for paper, file in self.unread.items()} | self.mistaken
         files = [f"exhibits of {paper} are left out: {error}" for paper, error in hidden.items()]
         others = [
@@ -158,7 +145,11 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """The exhibits that the config asks for. Errors: FedreproError for one with a mistake."""
+        """Return the exhibits that the config asks for.
+
+        Raises:
+            FedreproError: one of them has a mistake.
+        """
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
             for file in self.unread.values():
@@ -173,16 +164,12 @@ class Plan:
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def _is_headline(self, paper: str, name: str) -> bool:
-        """Whether an exhibit says so that may be wrong otherwise."""
+        """Whether an exhibit that cannot be planned is part of the default set."""
         file = self.files[paper]
         settings = file.defaults | file.exhibits[name]
         at = settings.get("at")
         layer = at.get(self.scale) if isinstance(at, Mapping) else None
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
-
-    def selected_of(self, paper: str) -> list[Exhibit]:
-        """The selected exhibits of one paper."""
-        return [exhibit for exhibit in self.selected if exhibit.paper == paper]
 
     def exhibit(self, key: str) -> Exhibit:
         if key in self.broken:
@@ -202,13 +189,16 @@ class Plan:
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """The distinct runs of every exhibit of this scale, selected or not, and their trials."""
-        return most_trials(self.exhibits.values())
+        """Return the distinct runs of all exhibits, selected or not, and their trials."""
+        by_run: dict[Run, int] = {}
+        for exhibit in self.exhibits.values():
+            for run, trials in exhibit.trials.items():
+                by_run[run] = max(by_run.get(run, 0), trials)
+        return by_run
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Run -> the splits it is measured on, for every exhibit, and those of them that are
-        followed as its rounds go by."""
+        """Return the splits that each run is measured on, and those of them after single rounds."""
         by_run: dict[Run, tuple[set[str], set[str]]] = {}
         for exhibit in self.exhibits.values():
             for run in exhibit.runs:
@@ -219,11 +209,11 @@ class Plan:
 
     @property
     def runs(self) -> list[Run]:
-        """The distinct runs of every exhibit of this scale, selected or not."""
+        """List the distinct runs of all exhibits, selected or not."""
         return list(self.trials)
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
+        """Return the exhibits among `keys` by their (data set, partition), controls aside."""
         by_pair: dict[tuple[Spec, Spec], list[str]] = {}
         for key in dict.fromkeys(keys):
             points = [p.scenario for p in self.exhibit(key).points if p.scenario]
@@ -232,9 +222,9 @@ class Plan:
         return by_pair
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """(graph, number of nodes) -> the exhibits, of these, that have a method on it.
+        """Return the exhibits among `keys` by the (graph, number of nodes) of their methods.
 
-        Where the data decide how many nodes there are, it is left out.
+        Graphs whose number of nodes only the data can tell are left out.
         """
         by_graph: dict[tuple[Spec, int], list[str]] = {}
         for key in dict.fromkeys(keys):
@@ -253,7 +243,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """The jobs of this scale, by their folders."""
+        """Return the jobs of this scale, by their folders."""
         granularity = self.config.granularity
         return Jobs(self.scale, self.config.seed, granularity.clients_per_job, self._splits_of)
 
@@ -261,7 +251,11 @@ class Plan:
         return self.splits.get(run, ((), ()))
 
     def job(self, folder: str) -> Job:
-        """Find the job of a folder. Errors: FedreproError for a folder that no exhibit needs."""
+        """Return the job of a folder.
+
+        Raises:
+            FedreproError: no exhibit needs the folder.
+        """
         if folder not in self.jobs.made:  # a process that was given one job asks for it first
             for exhibit in self.exhibits.values():
                 for run, trials in exhibit.trials.items():
@@ -274,12 +268,12 @@ class Plan:
         return self.jobs.job(folder)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
-        """List all jobs of an exhibit, each behind those whose results it reads."""
+        """List all jobs of an exhibit, each after those whose results it reads."""
         blocks = ((r, b) for r, n in exhibit.trials.items() for b in self.blocks_of(r, n))
         return self.needed(*(self.jobs.run(run, block) for run, block in blocks))
 
     def needed(self, *folders: str) -> list[Job]:
-        """List the jobs of folders, each behind those whose results it reads."""
+        """List the jobs of folders, each after those whose results it reads."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -294,34 +288,33 @@ class Plan:
         return list(found.values())
 
     def exhibit_file(self, key: str, suffix: str) -> str:
-        """Name a file of an exhibit for people."""
+        """Name a file of an exhibit that people look at."""
         return f"reports/{self.scale}/{key}{suffix}"
 
     def maps_folder(self, maps: str) -> str:
-        """Name the folder of the drawings of partitions, or of graphs."""
+        """Name the folder of the drawings of partitions or graphs."""
         return f"reports/{self.scale}/{maps}"
 
     def blocks(self, trials: int) -> list[TrialBlock]:
-        """The blocks of trials whose files together hold this many."""
+        """Return the blocks of trials whose files together hold `trials`."""
         return whole_blocks(trials, self.trials_per_job)
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """The same for a run: all its trials together decide a race, so they are one block."""
+        """Return the blocks of trials of a run; a race has one, as all trials decide together."""
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """The metrics of a run that hold this many trials."""
+        """Name the files of metrics of a run that hold `trials`."""
         return [f"{self.jobs.run(run, b)}/{METRICS}" for b in self.blocks_of(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
-        """The metrics of all runs of an exhibit."""
+        """Name the files of metrics of all runs of an exhibit."""
         return [
             path for run, trials in exhibit.trials.items() for path in self.run_files(run, trials)
         ]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """Name the folders of an exhibit's runs, and of local models, in a word each; see
-        `folders_of`."""
+        """Name the folders of an exhibit's runs and local models, as texts of `folders_of`."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks_of(run, trials)

@@ -20,7 +20,7 @@ BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 @dataclass(frozen=True)
 class TrialBlock:
-    """A range of trials or clients, both ends included; written 0-9, or 3 if it is one alone."""
+    """A range of trials or clients, both ends included; written 0-9, or 3 for a single one."""
 
     first: int
     last: int
@@ -41,7 +41,11 @@ class TrialBlock:
 
     @staticmethod
     def parse(text: str) -> TrialBlock:
-        """Read what `str` writes. Errors: FedreproError."""
+        """Read the text of a block.
+
+        Raises:
+            FedreproError: it is not the text of one.
+        """
         match = BLOCK.fullmatch(text)
         block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
         if block is None or block.first > block.last or str(block) != text:
@@ -50,14 +54,14 @@ class TrialBlock:
 
 
 def blocks(count: int, size: int | None) -> list[TrialBlock]:
-    """Cut 0 … count-1 in ranges of `size` (None: all in one)."""
+    """Cut 0 … count-1 into blocks of `size`, or one block if it is None."""
     return list(TrialBlock(0, count - 1).cut(size or count))
 
 
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Make ranges of `size` that together hold 0 … count-1; the last one is whole as well.
+    """Return blocks of `size` that together hold 0 … count-1; the last one is whole as well.
 
-    So the ranges of more trials are these and further ones: what was computed keeps its name.
+    More trials add blocks and rename none.
     """
     return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
 
@@ -77,18 +81,22 @@ class Scenario:
 
     @cached_property
     def specs(self) -> tuple[Spec, ...]:
-        """Its components, in one order."""
+        """Return its components in a fixed order."""
         specs = (getattr(self, kind) for kind in SCENARIO)
         return tuple(spec for spec in specs if spec is not None)
 
     @cached_property
     def token(self) -> str:
-        """All of it as text, which files say that they are of."""
+        """Return the tokens of its components, which files are marked with."""
         return "/".join(spec.token for spec in self.specs)
 
     @property
     def clients(self) -> int:
-        """Number of clients. Errors: FedreproError if only the data can tell."""
+        """Return the number of clients.
+
+        Raises:
+            FedreproError: only the data can tell.
+        """
         count = clients_of(self.partition)
         if count is None:
             raise FedreproError(
@@ -99,12 +107,12 @@ class Scenario:
 
 
 def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
-    """The components of a scenario; a simulation has none."""
+    """Return the components of a scenario; a simulation has none."""
     return scenario.specs if scenario else ()
 
 
 def clients_of(partition: Spec) -> int | None:
-    """Number of clients of a partition, None if only the data can tell; 1 without `clients`."""
+    """Return the number of clients of a partition, None if only the data can tell."""
     count = partition.component.meta.get("clients")
     clients: Any = count(partition.values) if count else partition.values.get("clients", 1)
     return None if clients is None else int(clients)
@@ -114,9 +122,8 @@ def clients_of(partition: Spec) -> int | None:
 class Run:
     """A method, perhaps a sweep, that is measured in one scenario.
 
-    every: when a method in rounds is measured, None for all others. tune: how what it makes is
-    tuned, perhaps a sweep, None for a method that is measured as it comes. How many
-    trials there are is no part of it: each has a file of its own, or shares one with its block.
+    every: when a method in rounds is measured, None for all others. tune: how its models are tuned,
+    perhaps a sweep, None for not at all. Trials are not part of it: a file holds one block of them.
     Settings that race are one run, whose training may then be a sweep as well. A simulation has no
     scenario.
     """
@@ -132,15 +139,15 @@ class Run:
 
     @property
     def stage(self) -> str:
-        """Name the stage that computes it."""
+        """Return the stage that computes it."""
         return METHOD_KINDS[self.method.component.meta["kind"]].stage
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """All that it is computed from."""
+        """Return all components that it is computed from."""
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Name the rows of one of its settings in its files."""
+        """Return the column `setting` of one of its settings in its files."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)

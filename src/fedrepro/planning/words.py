@@ -1,4 +1,4 @@
-"""A run in words, as an exhibit: methods, data, clients and networks by the names of the field."""
+"""A run given by options, as an exhibit: methods, data and networks by names of the field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedrepro.core.registry import components
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, exhibit_of
 
-SCALE, NAME = "paper", "rounds"  # of the exhibit that a run is
+SCALE, NAME = "paper", "rounds"  # of the exhibit
 PLACES = {"data": "dataset"} | {kind: kind for kind in ("partition", "model", "training", "graph")}
 LONGEST = 40  # letters of the name of a file
 ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have as parameters
@@ -25,10 +25,10 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 
 @dataclass(frozen=True)
 class RunWords:
-    """What `fedrepro run` is given.
+    """The options of `fedrepro run`.
 
-    changes: parameters of a method, or of data, partition, model, training and graph, by words such
-    as scaffold.lr; values as text or as they are.
+    changes: parameters of a method, or of data, partition, model, training and graph, by keys such
+    as scaffold.lr; values as text or typed.
     """
 
     methods: Sequence[str]
@@ -48,7 +48,7 @@ class RunWords:
 
     @property
     def command(self) -> str:
-        """The command that repeats the run."""
+        """Return the command that repeats the run."""
         options = [
             word
             for item in fields(self)
@@ -61,15 +61,16 @@ class RunWords:
 
     @property
     def name(self) -> str:
-        """A name for its file: the methods and the data, in letters and digits."""
+        """Return a name for its file: methods and data, in letters and digits."""
         text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """The run as a file of exhibits that has one.
+    """Return the run as a file with one exhibit.
 
-    Errors: FedreproError for a word that nothing has, or a value that does not fit.
+    Raises:
+        FedreproError: a name is unknown, or a value does not fit.
     """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
@@ -110,9 +111,15 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
 
 
 def planned(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan an exhibit of a file that is not kept yet.
+    """Plan an exhibit of a file that is not saved yet.
 
-    place: where the file lies; empty for words. Errors: FedreproError for what cannot be computed.
+    Args:
+        file: the exhibits.
+        name: of the exhibit.
+        place: the path of the file; empty for a run given by options.
+
+    Raises:
+        FedreproError: it cannot be computed.
     """
     try:
         return exhibit_of(file, name, SCALE)
@@ -124,7 +131,7 @@ def planned(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
 
 
 def _methods(words: RunWords) -> dict[str, dict[str, Any]]:
-    """The entry of each method, by the word for it."""
+    """Return the entry of each method, by the name that was given."""
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
     for word in words.methods:
@@ -145,7 +152,7 @@ def _methods(words: RunWords) -> dict[str, dict[str, Any]]:
 
 
 def _label(found: FieldName) -> str:
-    """How a method is called in tables: as the field calls it, or by its own label."""
+    """Return the name of a method in tables: that of the field, or its own label."""
     own = str(components("method")[found.method].meta["label"])
     return found.name if found in FIELD_NAMES else own
 
@@ -170,7 +177,7 @@ def _params(kind: str, name: str) -> Mapping[str, Param]:
 
 
 def _text(value: Any) -> str:
-    """A value of a change as it is written in a command."""
+    """Write a value of a change for a command."""
     if isinstance(value, str):
         return value
     plain: Value = tuple(value) if isinstance(value, list | tuple) else value

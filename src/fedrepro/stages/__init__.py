@@ -1,1 +1,1 @@
-"""Stages of the workflow: the edges that read files, call the logic, and write files."""
+"""Stages: the programs that jobs of the workflow run."""

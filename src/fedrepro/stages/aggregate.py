@@ -1,7 +1,7 @@
 """Stage aggregate: one-shot methods and controls, from local models to metrics.
 
-A method may also be tuned: what it made once is then trained further on each public sample, and
-measured again.
+A method may also be tuned: its model is then trained further on each public sample, and measured
+again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from fedrepro.training.statistics import pooled, require_norms, running_statisti
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Measure every setting of a method, and of how its models are tuned, in every trial."""
+    """Measure every setting of a method, and every tuning of its models, in every trial."""
     scenario, method, tune = job.scenario, job.specs["method"], job.tune
     assert job.trials is not None
     partition, public = Path(job.members), Path(job.public) if job.public else None
@@ -92,9 +92,8 @@ def run(job: Job, device: str = "cpu") -> None:
 class Measured:
     """A setting in one trial: its numbers, those of single clients last, and seconds.
 
-    shares: what clients took and what the server took, with what was made once for several
-    settings, as if for this one alone. tune, repetition: how what it made was tuned, if it was, and
-    on which sample.
+    shares: seconds of clients and of the server, including preparations for several settings, as if
+    for this one alone. tune, repetition: of the model, if it was tuned, and on which sample.
     """
 
     setting: Spec
@@ -109,7 +108,7 @@ class Measured:
         return setting_token(self.setting, tune=self.tune)
 
     def rows(self, trial: int) -> Iterator[MetricRow]:
-        """All of it as rows of a table of metrics."""
+        """Yield the numbers as rows of a table of metrics."""
         row = partial(MetricRow, trial, self.setting, tune=self.tune, repetition=self.repetition)
         yield from (row(*number) for number in self.numbers)
 
@@ -124,9 +123,9 @@ def _trial(
     public: Path | None,
     failures: Failures,
 ) -> Iterator[Measured]:
-    """Every setting of a method in one trial, and after each what comes of tuning it.
+    """Yield every setting of a method in one trial, each followed by its tuned versions.
 
-    A setting that fails with an error of its own is a row that says so, and its words a failure.
+    A setting that fails with an error of its own is a row of metric `failed`, and a note.
     """
     local, info = handed(scenario, method, data, models, public)
     meta, rng = method.component.meta, data.rng
@@ -158,10 +157,11 @@ def _trial(
 
 @dataclass(frozen=True)
 class Worked:
-    """What a setting made, and its price. seconds: of server and clients, with what was made for it
-    beforehand if that was not there yet. server: those of the server alone, with what was made for
-    it beforehand. further: what clients did beside sending their models. cost: exchanges, messages,
-    bytes and passes, as metrics.
+    """The models of a setting, and their cost.
+
+    seconds: of server and clients, including a preparation done now. server: of the server alone,
+    including its preparation. further: work of clients besides sending their models. cost:
+    exchanges, messages, bytes and passes, as metrics.
     """
 
     made: Made
@@ -174,11 +174,13 @@ class Worked:
 def worked(
     setting: Spec, local: LocalModels, info: ClientInfo, rng: Rng, costly: Prepare
 ) -> Worked:
-    """Let one setting of a one-shot method or control do its work.
+    """Run one setting of a one-shot method or control.
 
-    Where its arithmetic fails (a singular matrix, an overflow that numpy was told to raise) it made
-    a model that is not finite, as one that diverged. Errors: FedreproError for what returns
-    something else than `Made` names; whatever else it raises is a mistake in its code.
+    Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise) its
+    model is not finite, as one that diverged. Any other exception is a mistake in its code.
+
+    Raises:
+        FedreproError: it returns another type than `Made`.
     """
     import torch
 
@@ -215,7 +217,11 @@ def _worked(
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Errors: FedreproError for anything but what `Made` names, and for tensors of other forms."""
+    """Refuse results of another type than `Made`, and tensors of other shapes than the network's.
+
+    Raises:
+        FedreproError: the first difference.
+    """
     models = [made] if isinstance(made, GlobalModel) else made
     if models is None:
         return
@@ -229,7 +235,7 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         missing, strange = [n for n in due if n not in shapes], [n for n in shapes if n not in due]
         fault = ""
         if missing or strange:
-            fault = f"no '{missing[0]}'" if missing else f"'{strange[0]}', which its model has not"
+            fault = f"no '{missing[0]}'" if missing else f"'{strange[0]}', which its model lacks"
         for name in due if not fault else ():
             form = shapes[name]
             if len(form) != 1 + len(due[name]) or form[0] != len(model.tensors[next(iter(due))]):
@@ -247,11 +253,13 @@ def recalibrates(method: Spec) -> bool:
 
 
 def ruled(made: Made, setting: Spec, local: LocalModels, info: ClientInfo) -> Made:
-    """What a method made of weights, with running statistics by the rule of its setting.
+    """Apply a setting's rule for running statistics to its model.
 
-    Averages are made by methods themselves. `local` gives each client its own, and the weights of
-    their layers; `recalibrate` measures them at the clients, or on inputs of the server. Errors:
-    FedreproError for networks without such statistics, and where nobody has data to measure on.
+    Methods average them by themselves. `local` gives each client its own, and the weights of their
+    layers; `recalibrate` measures them at the clients, or on inputs of the server.
+
+    Raises:
+        FedreproError: the network has no such statistics, or nobody has data to measure them on.
     """
     rule = setting.common.get("batchnorm", "average")
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -303,9 +311,9 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Numbers of what a method made, and those of single clients.
+    """Return the numbers of a method's models, then those of single clients.
 
-    epochs: (J,), after how many of them each client stopped, where they stop by themselves.
+    epochs: (J,), of each client's training, where it stops early.
     """
     if made is None:
         return [Number("left_out", 1.0)]
@@ -320,7 +328,7 @@ def _measured(
 
 
 def _tuned(made: Made, tune: Spec, repetition: int, data: TrialData, settings: Settings) -> Made:
-    """What a method made after training on one of the samples, at no further cost of messages."""
+    """Train a method's models on one of the samples, at no further cost of messages."""
     how, place = tuning_of(tune), data.rng.at(call=repetition + 1)
     sample = data.public_sample(how.examples, repetition)
     shape, classes = data.prepared.shape, len(data.prepared.classes)
@@ -333,10 +341,9 @@ def _tuned(made: Made, tune: Spec, repetition: int, data: TrialData, settings: S
 
 
 def _sent(kind: str, local: LocalModels, made: Made, further: Spent) -> tuple[int, Traffic]:
-    """Exchanges and messages of a setting, as its model says or as they were.
+    """Return exchanges and messages of a setting, as its model declares or as they were counted.
 
-    further: what clients did for it beside. One-shot methods send every client's weights up once.
-    Controls are bounds and send nothing.
+    One-shot methods send every client's weights up once. Controls are bounds and send nothing.
     """
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
@@ -355,10 +362,18 @@ def handed(
     models: TrialModels,
     public: Path | None = None,
 ) -> tuple[LocalModels, ClientInfo]:
-    """What a one-shot method or control is handed in one trial.
+    """Return the arguments of a one-shot method or control in one trial.
 
-    public: folder of the data set whose inputs it has at the server. Errors: FedreproError for a
-    method that needs its inputs, where there is none or with examples of another shape.
+    Args:
+        scenario: of the trial.
+        method: with its parameters.
+        data: of the trial.
+        models: the local models.
+        public: folder of the data set whose inputs it has at the server.
+
+    Raises:
+        FedreproError: it needs inputs of another data set, and none are given or their shape
+            differs.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -384,7 +399,7 @@ def handed(
 
 @dataclass
 class Prepare:
-    """What a method makes once for all settings with equal values of what it is made from."""
+    """A method's preparations, each done once for all settings with equal parameters of it."""
 
     fn: Callable[..., Any] | None
     clients: LocalModels
@@ -393,15 +408,15 @@ class Prepare:
     made: dict[tuple[Any, ...], tuple[Any, Spent, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
-        """What is handed to the method beside its parameters: nothing, or `prepared`."""
+        """Return the keyword `prepared` of the method, if it has a preparation."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> Spent:
-        """What clients did for it: a cost of each setting, as it would be without the others."""
+        """Return the work of clients for it, which counts for each setting."""
         return Spent() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """What the server took for it, a cost of each setting as well."""
+        """Return the server's seconds for it, which count for each setting."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, Spent, float]:
@@ -419,5 +434,5 @@ class Prepare:
 
 
 def ledger_of(info: ClientInfo) -> Ledger:
-    """The account of the clients of a one-shot method, an empty one if it asks nothing of them."""
+    """Return the account of a one-shot method's clients; an empty one if they do nothing for it."""
     return info.clients.ledger if info.clients else Ledger()

@@ -11,8 +11,7 @@ from fedrepro.stages.common import say
 
 
 def run(key: str, scale: str, reports: Path, out: Path) -> None:
-    """Write `<out>` .csv, .json, … of the leaderboard `key`, such as arena/1, from its exhibits in
-    `reports`."""
+    """Write the files of a leaderboard, such as arena/1, from its exhibits in `reports`."""
     version = key.partition("/")[2]
     files = load_exhibits()
     known = {f"{name}/{board}": file for name, file in files.items() for board in file.boards}

@@ -1,7 +1,7 @@
 """Stage models: the chosen global models of an exhibit's one-shot methods, as state dicts.
 
-They are made again from the local models, with the draws of the job that measured them: what is
-drawn depends on seed and trial alone, so these are the models whose numbers the exhibit shows.
+They are computed again from the local models. Draws depend on seed and trial alone, so these are
+the models whose numbers the exhibit shows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fedrepro.stages.devices import device_of
 
 @dataclass(frozen=True)
 class Chosen:
-    """A setting that an exhibit shows at one of its points; token: with what it trains with."""
+    """A setting that an exhibit shows at one of its points; token: with its changes of training."""
 
     point: int
     values: Mapping[str, str]
@@ -53,10 +53,17 @@ class Chosen:
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
-    """Write a `.pt` for each point, one-shot method and trial, and models.json, which names them.
+    """Write a `.pt` for each point, one-shot method and trial, and models.json, which lists them.
 
-    folder: of the scale's drawn exhibits. Errors: FedreproError for an exhibit that is not drawn,
-    or has no one-shot method.
+    Args:
+        key: of the exhibit.
+        plan: of its scale.
+        folder: of the scale's drawn exhibits.
+        device: to compute on.
+        out: the folder to write to.
+
+    Raises:
+        FedreproError: the exhibit is not drawn, or has no one-shot method.
     """
     exhibit = plan.exhibit(key)
     text = open_exhibit(folder, key, plan.scale).read(".csv").decode()
@@ -85,13 +92,13 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
 
 
 def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
-    """What the numbers of an exhibit were measured of: each one-shot method's setting, by point."""
+    """Yield the setting of each one-shot method behind the numbers of an exhibit, by point."""
     for place, point in enumerate(exhibit.points):
         at = {key: written(value) for key, value in point.values.items()}
         point_rows = [row for row in rows if {key: written(row[key]) for key in at} == at]
         shown = {(row["method"], row["setting"]) for row in point_rows}
         for (label, setting), run in point.runs.items():
-            # a tuned model is one of a sample, of which a trial may have several
+            # a tuned model is one per sample, and a trial may have several samples
             known = (label, setting.token) in shown and not setting.tune
             if known and run.scenario and run.method.component.meta["kind"] == "one_shot":
                 trials, scenario = point.trials[label], run.scenario
@@ -101,7 +108,7 @@ def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
 def _made(
     choice: Chosen, plan: Plan, device: str, inputs: list[dict[str, Any]]
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Trial, model and number of classes; what was read is noted in `inputs`."""
+    """Yield trial, model and number of classes; add the provenance of files read to `inputs`."""
     scenario, seed = choice.scenario, plan.config.seed
     data = Path(plan.jobs.dataset(scenario.dataset))
     other = public_data_of(choice.setting)
@@ -131,15 +138,15 @@ def _made(
 
 
 def _kept(made: GlobalModel, classes: int, path: Path) -> str:
-    """Write a model; returns the checksum of the file."""
+    """Write a model, and return the checksum of the file."""
     save_state(path, as_state(made, classes))
     return checksum_of_file(path)
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """A state dict; for a mixture all of them, and the weight of each network and class.
+    """Return a state dict; of a mixture all of them, and the weight of each network and class.
 
-    vote: there if they vote, instead of their probabilities being summed.
+    vote: there if networks vote, instead of their probabilities being summed.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Stage claims: what the exhibits of a paper say of its claims."""
+"""Stage claims: verdicts on the claims of a paper, from its exhibits."""
 
 from __future__ import annotations
 

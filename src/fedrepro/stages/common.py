@@ -1,4 +1,4 @@
-"""What several stages need: a line of progress, the device, the data that a method may see."""
+"""Common parts of stages: lines of progress, the data of a trial, failures of methods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedrepro.planning.runs import Scenario
 from fedrepro.training.examples import Examples, MadeExamples, tensor_of
 from fedrepro.training.settings import settings_of
 
-# What of a one-shot method's needs is done by the clients.
+# The needs of a one-shot method that clients fulfil.
 AT_CLIENTS = {
     "client_training",
     "client_evaluation",
@@ -46,23 +46,23 @@ _began = time.perf_counter()
 
 
 def restart_clock() -> None:
-    """Count the seconds of a job from now on: in a preloaded process they began before it."""
+    """Count the seconds of a job from now on, since a preloaded process began earlier."""
     global _began
     _began = time.perf_counter()
 
 
 def say(line: str) -> None:
-    """A line of progress on standard error, which the workflow keeps as the job's log."""
+    """Print a line of progress on standard error, which the workflow keeps as the job's log."""
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 class Failures(dict[str, str]):
-    """What went wrong by setting, where a method failed with an error of its own."""
+    """Sentences on settings that failed with an error of the method's own, by setting."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Keep file, line and words, and the trace in the job's log.
+        """Keep file, line and message of an error, and print its trace to the job's log.
 
-        Errors: the same error where it is the machine that lacks something.
+        An error that is the machine's fault is raised again.
         """
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error
@@ -74,12 +74,16 @@ class Failures(dict[str, str]):
 
     @property
     def told(self) -> dict[str, list[str]]:
-        """What the provenance of a job's metrics says of them; nothing where none failed."""
+        """Return the failures as a key of provenance; nothing where none failed."""
         return {"failed": list(self.values())} if self else {}
 
 
 def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
-    """The data set of a job. Errors: FedreproError for data or a partition of another scenario."""
+    """Load the data set of a job.
+
+    Raises:
+        FedreproError: data or partition are of another scenario.
+    """
     prepared = load_prepared(data)
     if prepared.token != scenario.dataset.token:
         raise damaged(data, f"it holds {prepared.token}, not {scenario.dataset.token}")
@@ -89,12 +93,12 @@ def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
 
 
 def members_of(scenario: Scenario, partition: Path, trial: int) -> Membership:
-    """Who holds what in one trial, from the file of its partition."""
+    """Read the partition of one trial from its file."""
     return read_members(partition, trial, scenario.dataset, scenario.partition)
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
-    """Inputs and labels of a split; on the CPU they stay mapped, on a GPU they are copied there."""
+    """Return inputs and labels of a split; mapped on the CPU, copied to a GPU."""
     return Examples(
         tensor_of(prepared.raw(split)).to(device),
         tensor_of(prepared.labels(split)).to(device),
@@ -104,10 +108,10 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial as its clients and the server have them; rng is at the seed and trial.
+    """The data of one trial as its clients and the server have them; rng is at seed and trial.
 
-    Training examples are as the clients hold them, noise included, so that every stage measures
-    training accuracy on the same inputs.
+    Training examples include the noise of their clients, so that every stage measures training
+    accuracy on equal inputs.
     """
 
     prepared: Prepared
@@ -117,7 +121,7 @@ class TrialData:
 
     @cached_property
     def held(self) -> Examples:
-        """The training examples as the clients hold them."""
+        """Return the training examples as the clients hold them."""
         if self.members.population:
             return MadeExamples(self.members.population, self.prepared.scale, self.device)
         plain = examples_of(self.prepared, "train", self.device)
@@ -128,10 +132,10 @@ class TrialData:
 
     @cached_property
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
-        """What each client validates with: rows, and the examples that they are rows of.
+        """Return the validation examples of each client: rows, and the examples that they index.
 
-        What the partition sets aside at clients, rows of `held`, or else the data set's validation
-        split as the clients hold it; no rows where there is neither.
+        They are the examples that the partition sets aside at clients, rows of `held`, or else the
+        data set's validation split as the clients hold it; without either there are no rows.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -143,10 +147,12 @@ class TrialData:
         return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     def public_sample(self, size: int, repetition: int) -> Examples:
-        """So many of all clients' validation examples: the same rows for every method of a trial.
+        """Draw `size` of all clients' validation examples, equal for every method of a trial.
 
-        They follow from (seed, trial, size, repetition) alone. Errors: FedreproError for a sample
-        larger than there is.
+        They follow from (seed, trial, size, repetition) alone.
+
+        Raises:
+            FedreproError: there are fewer.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -160,9 +166,10 @@ class TrialData:
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """The splits to measure models on, with who holds which.
+        """Return the splits to measure models on, with the rows of each client.
 
-        Errors: FedreproError for examples of which the partition sets none aside.
+        Raises:
+            FedreproError: the partition sets aside no examples for a split.
         """
         return {name: self._split(name) for name in names}
 
@@ -182,14 +189,14 @@ class TrialData:
 
     @cached_property
     def _unheld(self) -> Examples:
-        """The training examples as they are where no client holds them."""
+        """Return the training examples without noise."""
         made = self.members.population is not None
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """The clients, who do what the method declared; trained: the models that they trained."""
+        """Return the clients, with the models that they trained, for the needs of a method."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -201,9 +208,10 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Exactly what the method declared in `needs`, and nothing else.
+        """Return exactly the information that the method declared in `needs`.
 
-        Errors: FedreproError for examples at the server of which the partition sets none aside.
+        Raises:
+            FedreproError: it needs examples at the server, and the partition sets none aside.
         """
         needs, members = method.component.meta["needs"], self.members
         fields: dict[str, Any] = {}
@@ -224,7 +232,7 @@ class TrialData:
 
     @property
     def _labels(self) -> np.ndarray:
-        """Labels of the training examples, int64 (N,)."""
+        """Return the labels of the training examples, int64 (N,)."""
         made = self.members.population is not None
         return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")
 
@@ -244,7 +252,7 @@ class TrialData:
 def _part(
     examples: Examples, taken: np.ndarray | Sequence[np.ndarray], part: Aside
 ) -> tuple[Examples, Sequence[np.ndarray]]:
-    """Examples that were set aside, and which of them each client holds."""
+    """Return examples that were set aside, and the rows of each client among them."""
     each = [] if isinstance(taken, np.ndarray) else list(taken)
     index = np.concatenate(each) if each else np.asarray(taken, np.int64)
     if not index.size:

@@ -1,7 +1,6 @@
 """Snakemake in a working folder, as `make` runs it: one at a time, and resumed after a kill.
 
-The workflow is a process of its own, so that what has been computed stays and only the rest is
-computed.
+The workflow is a process of its own, so that finished files stay and only the rest is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fedrepro.machine import locked
 from fedrepro.machine.cores import usable_cores
 
 WORKFLOW = "workflow/Snakefile"
-LOCK = Path(".fedrepro/lock")  # that of the Makefile
+LOCK = Path(".fedrepro/lock")  # the Makefile takes it too
 SAID = "fedrepro: "  # begins the sentences of jobs
 ALL_ELSE = "all else is drawn"  # where a method failed and nothing but it
 LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
@@ -31,11 +30,15 @@ LOOK = 0.5  # seconds between two looks at how far it has come
 
 @contextlib.contextmanager
 def within(folder: str | Path) -> Iterator[None]:
-    """Work in a working folder. Errors: FedreproError for one that is none."""
+    """Work in a working folder.
+
+    Raises:
+        FedreproError: the folder has no workflow.
+    """
     if not (Path(folder) / WORKFLOW).is_file():
         raise FedreproError(
-            f"{os.path.abspath(folder)} is no folder to compute in: fedrepro.start('{folder}') "
-            "makes it one, or give folder=…"
+            f"{os.path.abspath(folder)} has no workflow: call fedrepro.start('{folder}') first, or "
+            "give folder=…"
         )
     with contextlib.chdir(folder):
         yield
@@ -51,13 +54,19 @@ def compute(
 ) -> None:
     """Let Snakemake make files of this folder.
 
-    cores: all that this process may use, unless a profile is named, which may say it. own: whether
-    they are of config/exhibits. watch: is called now and then. Errors: FedreproError with what its
-    jobs said, and for a second run at once.
+    Args:
+        targets: the files.
+        cores: to use; by default all that this process may use, or as the profile has it.
+        profile: of Snakemake.
+        own: whether the files are of config/exhibits.
+        watch: is called now and then.
+
+    Raises:
+        FedreproError: jobs failed, with their sentences, or another run has the folder.
     """
     if find_spec("snakemake") is None:
         raise FedreproError(
-            "to compute an exhibit takes Snakemake, which is not installed here: "
+            "computing an exhibit needs Snakemake, which is not installed here: "
             f"{installing('workflow')}"
         )
     command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]

@@ -1,4 +1,4 @@
-"""Stages download, prepare and partition: from files of a publisher to who holds what."""
+"""Stages download, prepare and partition: from a publisher's files to the examples of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 2**20
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """One raw file, from the mirror folder or the first url that delivers it whole."""
+    """Fetch one raw file from the mirror folder, or the first url that delivers it completely."""
     shown = 0
 
     def progress(done: int, total: int) -> None:
@@ -36,12 +36,12 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
 
 def resolved(dataset: Spec) -> str:
-    """What a prepared data set depends on: parameters and versions, of its features as well."""
+    """Return the parameters and versions that a prepared data set and its features depend on."""
     return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
 
 
 def is_prepared(dataset: Spec, folder: Path) -> bool:
-    """Whether `folder` holds this data set as these parameters and versions make it."""
+    """Whether `folder` holds this data set, made with the present parameters and versions."""
     try:
         prepared = load_prepared(folder)
         prepared.require_whole()
@@ -51,7 +51,7 @@ def is_prepared(dataset: Spec, folder: Path) -> bool:
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
-    """Arrays and dataset.json of a data set, from its raw files in `raw`."""
+    """Write arrays and dataset.json of a data set, from its raw files in `raw`."""
     # first of all, because it refuses features that do not exist
     meaning = resolved(dataset)
     files = raw_files(dataset)
@@ -65,7 +65,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 
 def _device(dataset: Spec) -> str:
-    """Where arrays are computed: features on a GPU if there is one."""
+    """Return the device that computes arrays: features take a GPU if there is one."""
     if always_on_cpu(dataset):
         return "cpu"
     from fedrepro.components.features._images import best_device
@@ -74,7 +74,7 @@ def _device(dataset: Spec) -> str:
 
 
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
-    """Who holds which examples, for all trials."""
+    """Write the partition of a data set in all trials."""
     prepared = load_prepared(data)
     dataset = parse_token("dataset", prepared.token)
     table = table_of(dataset, spec, prepared, range(trials.first, trials.last + 1), seed)

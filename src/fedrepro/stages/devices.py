@@ -1,7 +1,7 @@
-"""Which GPU a job computes on: local jobs claim one for themselves.
+"""The GPU of a job: local jobs claim one each.
 
-Snakemake counts GPUs but hands none out, so without this every job would compute on the first.
-A claim is a lock on a file that the system releases when the job ends, however it ends.
+Snakemake counts GPUs but assigns none, so without this every job would compute on the first. A
+claim is a lock on a file that the system releases when the job ends, in whatever way.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
 
 def device_of(name: str) -> str:
-    """`cpu`, or a GPU that no other job of this user computes on, such as `cuda:1`.
+    """Return `cpu`, or a GPU that no other job of this user computes on, such as `cuda:1`.
 
-    Waits while all are taken. Errors: FedreproError if a GPU is asked for and there is none.
+    Waits while all are taken.
+
+    Raises:
+        FedreproError: a GPU is asked for and there is none.
     """
     if name != "cuda":
         return name
@@ -46,15 +49,15 @@ def device_of(name: str) -> str:
 
 
 def visible(count: int) -> list[str]:
-    """What the system calls the GPUs that this process sees, in PyTorch's order."""
+    """Return the system's names of the GPUs that this process sees, in PyTorch's order."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 
 
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
-    """The position of a GPU that is this process's from now on; waits until one is free.
+    """Claim a GPU for this process, and return its position; waits until one is free.
 
-    As many processes may have one as FEDREPRO_GPU_JOBS says, by default one.
+    As many processes may share one as FEDREPRO_GPU_JOBS says, by default one.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

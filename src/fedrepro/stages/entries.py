@@ -1,8 +1,8 @@
 """Entries of others for a leaderboard: a folder with a method, its settings and its metrics.
 
-`submit` writes such a folder from what is computed. `verify` draws its exhibits again from its
-metrics, computes some of these again, and compares bytes. It imports the method's file: strangers'
-code runs in a container (docs/entries.md).
+`submit` writes such a folder from finished runs. `verify` draws its exhibits again from its
+metrics, computes some of these again, and compares bytes. It imports the method's file, so
+strangers' code runs in a container (docs/entries.md).
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from fedrepro.stages import exhibit as exhibit_stage
 from fedrepro.stages.computing import compute, within
 from fedrepro.stages.notebook import start
 
-# what of an exhibit is about its other methods
+# keys of an exhibit that are about other methods
 OTHERS = frozenset({"methods", "without", "trials_of", "also"})
-# what an entry may say beside the parameters of its method: none of it changes the ground
+# keys of an entry besides the parameters of its method: none of them changes the ground
 SAID = frozenset({"name", "label", "settings", "choose", "measure_every"})
 SUFFIXES = (".csv", ".choice.csv", TIMES)  # tables of an exhibit that follow from its metrics
-# what else of an exhibit's json does: all but who drew it, how long it took and how it is kept
+# keys of an exhibit's json that do not: who drew it, how long it took and how it is kept
 KEPT = ("drawn", "run", "files", "blank")
 
 
 class Submission(Strict):
     """entry.json: the exhibits that are entered, and the method as they name it.
 
-    says: name, label and settings of the method. file: its Python file, in the folder; empty if
-    an installed package has it. origin: where its metrics come from. by: who sends it, in words.
+    says: name, label and settings of the method. file: its Python file, in the folder; empty if an
+    installed package has it. origin: where its metrics come from. by: its author, in words.
     """
 
     kind: Literal["entry"]
@@ -78,7 +78,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """The configuration by which its files are named."""
+        """Return the configuration that its files are named by."""
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -90,8 +90,11 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """runs: files of metrics that an entry has. computed: those that were computed again.
-    differing: a sentence for each thing that came out otherwise."""
+    """The result of `verify`.
+
+    runs: number of files of metrics in the entry. computed: files that were computed again.
+    differing: a sentence for each difference.
+    """
 
     runs: int
     computed: list[str]
@@ -99,9 +102,10 @@ class Verdict:
 
 
 def alone(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """The exhibits of a file with this method and no other, on the same ground.
+    """Return the exhibits of a file with this method and no other, on unchanged ground.
 
-    Errors: FedreproError for an entry that says more than its method and settings.
+    Raises:
+        FedreproError: the entry sets more than its method and settings.
     """
     known = components("method")
     if says.get("name") not in known:
@@ -126,7 +130,7 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """The files of metrics of these exhibits, each once."""
+    """List the files of metrics of these exhibits, each once."""
     return list(
         dict.fromkeys(path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
     )
@@ -138,11 +142,19 @@ def metrics_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write the entry of a method of `also` for a leaderboard, or for one exhibit of it.
 
-    wanted: its label or name; empty for the only one. out: the folder; None for its place at the
-    leaderboard of the record. Returns the folder, and a sentence for each exhibit that is not part
-    of it and for what a reader should know.
-    Errors: FedreproError for a method that is not there, for runs of another file than is there
-    now, and if no exhibit is computed whole.
+    Args:
+        key: of the leaderboard or exhibit.
+        wanted: label or name of the method; empty for the only one.
+        scale: of the exhibits.
+        by: its author, in words.
+        out: the folder; None for its place at the leaderboard of the record.
+
+    Returns:
+        The folder, and a sentence for each exhibit that is left out and each note for readers.
+
+    Raises:
+        FedreproError: the method is unknown, its file changed since its runs, or no exhibit is
+            computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
@@ -177,8 +189,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
     then = {source.get("component_files", {}).get(f"method {item.name}") for source in sources}
     if then != {file_of(item)}:
         raise FedreproError(
-            f"files of runs are of another {Path(item.file).name} than is there now: compute them "
-            "again (version='dev' does so by itself), or take the file back to what it was"
+            f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
         )
     own = item.file if item.file in outside.loaded_digests else ""
     version = name.partition("-")[0]
@@ -217,13 +228,15 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
 
 
 def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
-    """The method of `also` that is meant."""
+    """Return the method of `also` that is meant."""
     called = {str(method.get("label") or method.get("name")): method for method in file.also}
     known = {str(method.get("name")): method for method in file.also} | called
     if not wanted and len(called) == 1:
         return next(iter(called.values()))
     if not wanted and called:
-        raise FedreproError(f"say by --method which is meant: {', '.join(called)}")
+        raise FedreproError(
+            f"`also` has several methods; choose one by --method: {', '.join(called)}"
+        )
     if wanted not in known:
         raise FedreproError(
             f"`also` in config/config.yaml has no method {wanted and repr(wanted) + ' '}for "
@@ -237,7 +250,11 @@ def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
 
 
 def read_entry(folder: Path) -> Submission:
-    """Errors: FedreproError for a folder without entry.json, or one that says something odd."""
+    """Read the entry.json of a folder.
+
+    Raises:
+        FedreproError: it is missing or wrong.
+    """
     try:
         return Submission.model_validate(read_json(folder / ENTRY))
     except ValidationError as error:
@@ -249,8 +266,14 @@ def read_entry(folder: Path) -> Submission:
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
     """Draw an entry's exhibits again from its metrics, compute some of these again, and compare.
 
-    count: how many files of metrics, drawn by `seed`; None for all. Errors: FedreproError for an
-    entry that cannot be planned here, or lacks a file.
+    Args:
+        folder: of the entry.
+        count: how many files of metrics to compute again; None for all.
+        seed: by which they are drawn.
+        cores: to compute on.
+
+    Raises:
+        FedreproError: the entry cannot be planned here, or lacks a file.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
@@ -294,7 +317,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Plan an entry in a new working folder, with its method's file and no other of one's own."""
+    """Plan an entry in a new working folder, with its method's file and no other outside file."""
     files = [str(work / entry.file)] if entry.file else []
     config = load_config() if Path("config/config.yaml").exists() else entry.config()
     exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
@@ -325,9 +348,10 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """The files of an exhibit that are other ones than those drawn here, by their suffixes.
+    """List suffixes of an exhibit's files that differ from those drawn here.
 
-    Errors: FedreproError for one that is missing, or is not as it was written.
+    Raises:
+        FedreproError: a file is missing, or differs from its checksum.
     """
     odd = [s for s in SUFFIXES if s in ours.suffixes and ours.read(s) != theirs.read(s)]
     if not ours.metrics.equals(theirs.metrics):
@@ -344,7 +368,7 @@ def _read(folder: Path, path: str) -> pa.Table:
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
     """Say how two tables differ; empty if names, types and values have the same bytes.
 
-    Theirs may be measured on splits more, which exhibits of other papers ask for.
+    Theirs may be measured on further splits, for exhibits of other papers.
     """
     measured = set(_splits(ours))
     asked = pa.array([pair in measured for pair in _splits(theirs)], pa.bool_())
@@ -374,7 +398,7 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _elsewhere(entry: Submission) -> list[str]:
-    """Say which sources, packages, arithmetic or device, other than here, may explain it."""
+    """Say which differences of sources, packages, arithmetic or device may explain it."""
     here, keys = origin(), ("digest", "versions", "arithmetic", "device")
     return [
         f"this may be why: {key} is {json.dumps(here[key])} here, not {json.dumps(made.get(key))}"
@@ -385,9 +409,10 @@ def _elsewhere(entry: Submission) -> list[str]:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Draw the leaderboard that an entry lies at, and keep the verdict in it if it was verified.
+    """Draw the leaderboard that an entry belongs to, and keep its verdict if it was verified.
 
-    Errors: FedreproError where it lies at none, or has the label of another method.
+    Raises:
+        FedreproError: the folder is at no leaderboard, or the label is that of another method.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]

@@ -1,4 +1,4 @@
-"""Stage exhibit: from the metrics of its runs to a figure or table, and where it comes from."""
+"""Stage exhibit: from the metrics of its runs to a figure or table with its provenance."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fedrepro.planning.plan import Plan, Run
 from fedrepro.planning.runs import specs_of
 from fedrepro.stages.common import say
 
-# what the metadata of the tidy metrics repeats of the json
+# keys of the json that the metadata of the tidy metrics repeats
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
 
 
 def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
-    """Write `<out_base>` .csv, .choice.csv, .json, .metrics.parquet, and what people look at.
+    """Write `<out_base>` .csv, .choice.csv, .json, .metrics.parquet, and its picture or table.
 
-    That is .svg and .png of a figure; .html, .md, .tex and .printed.csv of a table. The metrics lie
-    where the plan says, seen from the working folder. Both are made from the text of the csv, so
-    the csv holds every number that is shown; measured times have a .times.csv of their own.
+    A figure has .svg and .png, a table .html, .md, .tex and .printed.csv. They are made from the
+    text of the csv, so the csv has every number that is shown; measured times have a .times.csv of
+    their own. Files of the plan are read from the working folder.
     """
     exhibit = plan.exhibit(exhibit_key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
@@ -67,8 +67,10 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
 def _require_current(
     key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
 ) -> None:
-    """Refuse runs of other versions or parameters than the plan's: Snakemake runs them again by
-    itself, except where it has no record of them because their files were copied here."""
+    """Refuse runs of other versions or parameters than the plan's.
+
+    Snakemake runs them again by itself, except files that were copied here without its records.
+    """
     old = []
     for run, table in tables.items():
         due = {spec.kind: [spec.resolved] for spec in (*specs_of(run.scenario), run.method)}

@@ -27,8 +27,8 @@ from fedrepro.stages.rounds_job import run_rounds, write_metrics
 def run(job: Job, device: str = "cpu") -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
-    In a race method and training may stand for several settings, which it lets stop. `global.pt`
-    is what predicts at the end, without what the server or a client remembers beside it.
+    In a race method and training may have several settings, and some of them stop. `global.pt` has
+    the models that predict at the end, without the state of server or clients.
     """
     made = run_rounds(job, device, judge_of)
     models = {result.key: result.kept for result in made.finished if result.kept is not None}
@@ -37,30 +37,30 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> GlobalJudge:
-    """What measures a method at the clients of a trial."""
+    """Return the measurements of a method at the clients of a trial."""
     return GlobalJudge(method, data.clients(scenario, method))
 
 
 @dataclass(frozen=True)
 class GlobalJudge:
-    """Measures what is read off a state: the server's model, or that of each client, alone."""
+    """Measures the model of a state: the server's, or that of each client alone."""
 
     method: Spec
     clients: Clients
 
     @cached_property
     def made(self) -> Federated:
-        """The method with its parameters."""
+        """Return the method with its parameters."""
         made: Federated = self.method.component.fn(**self.method.values)
         return made
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
-        """What predicts at this state: one model, or one for each client."""
+        """Return the models of a state: one, or one for each client."""
         made = self.made.model(state, self.clients)
         return [made] if isinstance(made, GlobalModel) else list(made)
 
     def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
-        """Its accuracy, or the mean of theirs."""
+        """Measure their accuracy, or its mean over clients."""
         models = self.models(state)
         numbers = _measured(models, splits, Draws(place, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
@@ -69,19 +69,19 @@ class GlobalJudge:
     deciding = along
 
     def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
-        """Accuracy, size, what it says of itself, and messages; what predicts is kept."""
+        """Measure accuracy, size, diagnostics and messages, and keep the models."""
         models = self.models(run.state)
         numbers = _measured(models, splits, Draws(place.at(round=run.done)))
         numbers += communication(run.exchanges, run.traffic)
         return End(numbers, _kept(models))
 
     def sent(self) -> Traffic:
-        """What the clients counted."""
+        """Return the messages that the clients counted."""
         return self.clients.ledger.traffic
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """One model on all splits; or each of several on each split, the mean and the worst."""
+    """Measure one model on all splits; of several, the mean and the worst on each split."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {
@@ -97,9 +97,9 @@ def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[N
 
 
 def _kept(models: list[GlobalModel]) -> Any:
-    """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
+    """Return models as plain data: tensors (m, *shape), and the weights of a mixture.
 
-    Neither what the server nor what a client remembers beside it: a checkpoint has all of that.
+    The states of server and clients are left to checkpoints.
     """
     first = models[0]
     weights = {} if first.weights is None else {"weights": first.weights}

@@ -1,5 +1,4 @@
-"""Stages partition-maps and graph-maps: drawings of the partitions and the graphs that exhibits are
-about, in one job each."""
+"""Stages partition-maps and graph-maps: pictures of the partitions and graphs of exhibits."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ TRIAL = 0  # the one that is drawn
 
 
 def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw each to `out`/<data set>--<partition>.svg, and say what they are in maps.json."""
+    """Draw each partition to `out`/<data set>--<partition>.svg, and list them in maps.json."""
     entries = []
     block = plan.blocks(TRIAL + 1)[-1]
     for (dataset, partition), keys in plan.partitions(exhibits).items():
@@ -38,7 +37,7 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
 
 
 def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Write `out`/<graph>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
+    """Draw each graph to `out`/<graph>--<nodes>.svg, and list them in graphs.json."""
     entries = []
     for (graph, clients), keys in plan.graphs(exhibits).items():
         drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
@@ -54,7 +53,7 @@ def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
 def _written(
     path: Path, drawn: PartitionMap | GraphMap, spec: Spec, exhibits: Sequence[str]
 ) -> dict[str, Any]:
-    """Write a picture; returns its entry in the list of all."""
+    """Write a picture, and return its entry in the list of all."""
     write_bytes(path, render(drawn, [".svg"])[".svg"])
     return {
         "image": path.name,

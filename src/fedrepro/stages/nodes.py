@@ -1,4 +1,4 @@
-"""What is measured of the nodes of a graph: both beliefs of each, the mean and the worst."""
+"""Measurements of the nodes of a graph: both beliefs of each, the mean and the worst."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from fedrepro.stages.progress import Progress
 from fedrepro.stages.rounds import End, RoundLook, Splits
 
 TEST = "test"
-FIRST, LAST = BELIEFS  # by which nodes are judged, and what they go on with
+FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
 
-Scores = list[tuple[np.ndarray, np.ndarray]]  # of each node: class scores, and what was asked
+Scores = list[tuple[np.ndarray, np.ndarray]]  # of each node: class scores and labels
 
 
 @dataclass(frozen=True)
 class NodeJudge:
-    """Measures what each node believes, before and after it has heard its neighbours.
+    """Measures the belief of each node, before and after it has heard its neighbours.
 
-    On test examples split `before` and `after` are those of either belief, of each node (client)
-    and of all, and split `test` is the belief before, beside that of any other method.
+    On test examples, splits `before` and `after` have the numbers of either belief, of each node
+    (client) and of all, and split `test` those of the belief before, as for other methods.
     """
 
     method: Spec
@@ -49,12 +49,12 @@ class NodeJudge:
 
     @cached_property
     def made(self) -> Peer:
-        """The method with its parameters."""
+        """Return the method with its parameters."""
         made: Peer = self.method.component.fn(**self.method.values)
         return made
 
     def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
-        """Everything of both beliefs on test examples; accuracy before on the other splits."""
+        """Measure both beliefs on test examples, and the accuracy before on the other splits."""
         held = self._held(state, place)
         values: list[Number] = []
         for name, tensors in held.items():
@@ -64,13 +64,12 @@ class NodeJudge:
         return RoundLook(values, True)
 
     def deciding(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
-        """Accuracy before."""
+        """Measure the accuracy before."""
         held = self._held(state, place)
         return RoundLook(self._others(held, splits, ALONG, place), True)
 
     def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
-        """The same with accuracies of means, sizes and traffic; what nodes go on with and what they
-        confuse is kept."""
+        """Measure as `along`, with accuracies of means, sizes and traffic; keep beliefs."""
         held = self._held(run.state, place.at(round=run.done))
         values: list[Number] = []
         confusions = {}
@@ -85,11 +84,11 @@ class NodeJudge:
         return End(values, {"nodes": packed(dict(held[LAST])), "confusion": confusions})
 
     def sent(self) -> Traffic:
-        """A belief along every edge."""
+        """Return the messages of a round: a belief along every edge."""
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], place: Rng) -> dict[str, Tensors]:
-        """Both beliefs. Errors: FedreproError for one that is missing or not finite."""
+        """Return both beliefs; refuse one that is missing or not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -110,7 +109,7 @@ class NodeJudge:
     def _predicted(
         self, tensors: Tensors, split: EvaluationSplit, samples: int, place: Rng
     ) -> Scores:
-        """What each node predicts; both beliefs of a node have the same draws."""
+        """Return the scores of each node; both beliefs of a node have equal draws."""
         network = self.clients.network
         return [
             predicted(network, _node(tensors, at), split, samples, place.at(client=at))
@@ -118,7 +117,7 @@ class NodeJudge:
         ]
 
     def _numbers(self, tensors: Tensors, scores: Scores) -> list[dict[str, float]]:
-        """The numbers of each node."""
+        """Return the numbers of each node."""
         network = self.clients.network
         return [
             scored(*node_scores) | spreads(network, _node(tensors, at))
@@ -126,7 +125,7 @@ class NodeJudge:
         ]
 
     def _means(self, tensors: Tensors, split: EvaluationSplit) -> list[dict[str, float]]:
-        """The accuracy of each node's means, where weights have such."""
+        """Return the accuracy of each node's means, where weights are distributions."""
         network = self.clients.network
         if network.kind != "variational":
             return [{} for _ in range(self.clients.count)]
@@ -138,8 +137,10 @@ class NodeJudge:
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, place: Rng
     ) -> list[Number]:
-        """Accuracy before on splits other than test: of each node and of all of them, and of each
-        on its own examples."""
+        """Measure the accuracy before on splits other than test.
+
+        It is that of each node, of all nodes, and of nodes on their own examples.
+        """
         values: list[Number] = []
         for name, split in splits.items():
             if name == TEST:
@@ -157,7 +158,7 @@ class NodeJudge:
         return values
 
     def _cost(self, run: Progress, split: EvaluationSplit) -> list[Number]:
-        """What a node holds to predict, and what was sent over the graph."""
+        """Return the size of a node's model, and the messages over the graph."""
         belief = self.made.beliefs(run.state, self.clients)[FIRST]
         model = GlobalModel(self.clients.model, {name: value[:1] for name, value in belief.items()})
         held = {number.metric: number.value for number in size(model, split, SAMPLES)}
@@ -175,12 +176,11 @@ class NodeJudge:
 
 
 def _node(tensors: Tensors, at: int) -> dict[str, np.ndarray]:
-    """The belief of one node, (*shape), of those of all, (N, *shape)."""
     return {name: value[at] for name, value in tensors.items()}
 
 
 def _told(nodes: list[dict[str, float]], belief: str) -> list[Number]:
-    """The numbers of each node, then those of all, on test examples."""
+    """Return the numbers of each node, then those of all, on test examples."""
     each = [
         Number(metric, value, belief, client=at)
         for at, numbers in enumerate(nodes)
@@ -190,7 +190,6 @@ def _told(nodes: list[dict[str, float]], belief: str) -> list[Number]:
 
 
 def _headline(values: list[Number]) -> Iterator[Number]:
-    """The accuracies before once more, on split test."""
-    for number in values:
+    for number in values:  # split test has the accuracies before, as of other methods
         if number.split == FIRST and number.metric in ("accuracy", "accuracy_worst"):
             yield number._replace(split=TEST)

@@ -1,4 +1,4 @@
-"""From Python, as in a notebook: a working folder, an exhibit computed in it, methods compared.
+"""From Python, as in a notebook: make a working folder, compute an exhibit, compare methods.
 
 Only computing needs Snakemake.
 """
@@ -22,15 +22,16 @@ from fedrepro.stages.computing import WORKFLOW, compute, within
 if TYPE_CHECKING:
     import pandas as pd
 
-# what a working folder begins with; all else is computed, or one's own
+# the content of a new working folder
 BEGINNING = ("Snakefile", "config", "workflow", "profiles", "envs")
-INSTALLED = ".folder"  # where the wheel has it, in the package; it is none of its sources
+INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
     """Make a folder in which exhibits are computed: the configuration and the workflow.
 
-    Errors: FedreproError where one of these is there already, since it may have been changed.
+    Raises:
+        FedreproError: one of these exists already, since it may have been changed.
     """
     target, origin = Path(folder), _beginning()
     taken = [name for name in BEGINNING if (target / name).exists()]
@@ -50,14 +51,13 @@ def start(folder: str | Path = ".") -> Path:
 
 
 def _beginning() -> Path:
-    """Of the wheel, or of the checkout in which the package lies."""
+    """Return the folder to copy: of the wheel, or of the checkout with the package."""
     package = Path(sources.PACKAGE)
     for place in (package / INSTALLED, *package.parents[1:2]):
         if (place / WORKFLOW).is_file():
             return place
     raise FedreproError(
-        f"this fedrepro has no workflow beside it ({package}): install it from its wheel, or from "
-        "a checkout"
+        f"this fedrepro has no workflow at {package}: install it from its wheel, or from a checkout"
     )
 
 
@@ -70,17 +70,26 @@ def run(
     profile: str = "",
     **words: Any,
 ) -> pd.DataFrame:
-    """Compute an exhibit, such as pfnm/figure-2a, and give its numbers; or a run in words.
+    """Compute an exhibit, such as pfnm/figure-2a, or a run, and return its numbers.
 
-    Of a run, as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), or of
-    a YAML file of exhibits, it gives the table that `fedrepro run` prints, a row per method; words:
-    its options, and `changes`, such as {"scaffold.lr": 0.1}. Of an exhibit it gives
-    a row per point, method, metric and split: mean, sd and number of trials, the value of each
-    trial and the chosen setting; for a leaderboard, such as arena/1, a row per method. `attrs` has
-    the file that people look at. folder: made by `start`, or the root of the repository; that of a
-    run is made where it is not there, by default `runs`. cores: by default all that this process
-    may use. profile: of Snakemake. What should be known before is a warning. Errors:
-    FedreproError without Snakemake, and with the sentence of what failed.
+    A run is given by options, as in run(methods="fedavg,scaffold", data="mnist",
+    partition="dirichlet:0.1"), or by a YAML file of exhibits; it returns the table that `fedrepro
+    run` prints, a row per method. An exhibit returns a row per point, method, metric and split:
+    mean, sd and number of trials, the value of each trial and the chosen setting. A leaderboard,
+    such as arena/1, returns a row per method. `attrs` has the file that people look at; notes are
+    warnings.
+
+    Args:
+        key: of the exhibit or leaderboard, or the path of a YAML file.
+        scale: of the exhibit.
+        folder: made by `start`, or the root of the repository; for a run it is made where it is
+            missing, by default `runs`.
+        cores: by default all that this process may use.
+        profile: of Snakemake.
+        words: options of a run, and `changes`, such as {"scaffold.lr": 0.1}.
+
+    Raises:
+        FedreproError: Snakemake is not installed, or something failed, with its sentence.
     """
     if words or Path(key).suffix == ".yaml":
         from fedrepro.stages.running import run_words
@@ -125,11 +134,25 @@ def compare(
     split: str = "test",
     exhibit: str = "",
 ) -> pd.DataFrame:
-    """Two methods trial by trial, or an exhibit beside the record, as `fedrepro compare` does.
+    """Compare two methods trial by trial, or an exhibit with the record, as `fedrepro compare`.
 
-    one, other: labels or names of methods; a row per point of the drawn exhibits that have both,
-    with the difference and its 95 % interval. one alone: an exhibit; a row per number, ours and the
-    recorded one. `attrs` has the verdict, a sentence. Errors: FedreproError for what is not drawn.
+    Two methods have a row per point of the drawn exhibits that have both, with the difference and
+    its 95 % interval. An exhibit has a row per number, ours and the recorded one. `attrs` has the
+    verdict, a sentence.
+
+    Args:
+        one: label or name of a method; without `other`, an exhibit.
+        other: label or name of the second method.
+        scale: of the exhibits.
+        folder: the working folder.
+        reports: folder of drawn exhibits.
+        recorded: folder of recorded exhibits.
+        metric: to compare methods by.
+        split: to compare methods on.
+        exhibit: compare methods in this one alone.
+
+    Raises:
+        FedreproError: an exhibit is not drawn.
     """
     import pandas as pd
 

@@ -22,9 +22,9 @@ from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
 def run(job: Job, device: str = "cpu") -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
-    In a race method and training may stand for several settings, which it lets stop. The table
-    `confusion.parquet` has who takes which class for which at the end, `nodes.pt` what each node
-    goes on with.
+    In a race method and training may have several settings, and some of them stop.
+    `confusion.parquet` has the confusion of classes at the end, `nodes.pt` the last beliefs of
+    nodes.
     """
     made = run_rounds(job, device, judge_of)
     kept = {result.key: result.kept["nodes"] for result in made.finished if result.kept is not None}
@@ -34,7 +34,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> NodeJudge:
-    """What measures a method at the nodes of a trial, whose graph belongs to the trial."""
+    """Return the measurements of a method at the nodes of a trial, whose graph is the trial's."""
     clients = data.clients(scenario, method)
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
@@ -42,7 +42,7 @@ def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> NodeJudge:
 
 
 def _confusions(made: FinishedJob) -> dict[str, list[Any]]:
-    """A row for each trial, setting, belief, node, label and prediction."""
+    """Return a row for each trial, setting, belief, node, label and prediction."""
     rows = [
         (result.trial, result.contender.name, belief, *at, int(count))
         for result in made.finished

@@ -1,4 +1,4 @@
-"""How far a trial of a method in rounds has come, and how it is kept in a checkpoint."""
+"""Progress of a trial of a method in rounds, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial has come: rounds done, the method's state, and what was recorded.
+    """Progress of a trial: rounds done, the method's state, and its numbers.
 
-    seconds: of all rounds and the start, client_seconds: of these, those in which clients worked;
-    each: of single rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a
-    row, up to the last, in which every update was rejected. ended: why there are no further rounds,
-    `reached` (the target), `diverged`, or that too many rounds were idle, or nothing. target: how
-    it stood when it had reached its target, if a race let it go on from there.
+    seconds: of all rounds and the start; client_seconds: those of clients among them; each: of
+    single rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to
+    the last, in which every update was rejected. ended: why there are no further rounds: `reached`
+    (the target), `diverged`, too many idle rounds, or empty. target: the progress when it reached
+    its target, if a race let it go on.
     """
 
     done: int
@@ -45,7 +45,7 @@ class Progress:
 
     @property
     def times(self) -> dict[str, Any]:
-        """Columns of the timings: seconds of all, of clients and the server, of single rounds."""
+        """Return columns of timings: seconds of all, clients and server, and of single rounds."""
         return {
             "seconds": self.seconds,
             "client_seconds": self.client_seconds,
@@ -55,12 +55,12 @@ class Progress:
 
     @property
     def outcome(self) -> Progress:
-        """What counts of it as a run: nothing after its target."""
+        """Return the progress that counts as a run: nothing after its target."""
         return self.target or self
 
     @property
     def accuracy(self) -> float:
-        """The last that was measured on test data; NaN before the first."""
+        """Return the last accuracy on test data; NaN before the first."""
         values = (
             number.value
             for number in reversed(self.recorded)
@@ -69,7 +69,7 @@ class Progress:
         return next(values, math.nan)
 
     def accuracy_at(self, rung: int) -> float:
-        """On the examples that decide a race; NaN for a run that ended before in another way."""
+        """Return the accuracy that decides a race at a rung; NaN for a run that ended before."""
         wanted = ("accuracy", SPLIT, rung, None)
         values = (
             number.value
@@ -79,7 +79,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """As plain data and tensors, for a checkpoint."""
+        """Return it as plain data and tensors, for a checkpoint."""
         target = self.target and self.target.packed()
         state, traffic = packed(self.state), vars(self.traffic)
         recorded = [tuple(number) for number in self.recorded]
@@ -88,7 +88,7 @@ class Progress:
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
-        """The inverse of `packed`."""
+        """Restore the progress of `packed`."""
         recorded = [Number(*row) for row in kept["recorded"]]
         state, traffic = unpacked(kept["state"]), Traffic(**kept["traffic"])
         target = kept["target"] and Progress.unpacked(kept["target"])
@@ -104,22 +104,22 @@ class Keeper:
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """The last checkpoint, if there is one of the same meaning that can be read."""
+        """Return the last checkpoint, if it can be read and has the same meaning."""
         if not self.path.exists():
             return None
         try:
             kept = load_state(self.path)
         except FedreproError as error:
-            say(f"{error}; starting this trial anew")
+            say(f"{error}; starting this trial again")
             return None
         if kept.pop("meaning") != self.meaning:
-            say(f"{self.path} is of other sources, settings or another device; starting anew")
+            say(f"{self.path} is of other sources, settings or another device; starting again")
             return None
         say(f"going on from round {kept['done']} of {self.path.name}")
         return Progress.unpacked(kept)
 
     def offer(self, progress: Progress, *, last: bool) -> None:
-        """Keep this state if enough time has passed since the last one."""
+        """Write a checkpoint if it is the last, or enough time has passed since the previous."""
         now = time.perf_counter()
         if last or now - self.written >= self.seconds:
             save_state(self.path, {"meaning": self.meaning, **progress.packed()})

@@ -1,8 +1,8 @@
-"""Recorded exhibits drawn again, as the config and the drawings are now, from recorded numbers.
+"""Draw recorded exhibits again, by the present config and drawings, from recorded numbers.
 
-Nothing is computed: what a drawing changed is seen without the hours that its numbers took. The
-numbers must be those that the config asks for; with other methods, points or trials the exhibit has
-to be made anew.
+Nothing is computed, so a change of a drawing is seen without the hours that its numbers took. The
+config must ask for the recorded methods, points and trials; otherwise the exhibit has to be
+computed again.
 """
 
 from __future__ import annotations
@@ -38,18 +38,24 @@ from fedrepro.planning.drawing import final
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.record.keep import RECORD, Recorded, record
 
-# of the description, what says where the numbers come from
+# keys of the json that say where the numbers come from
 KEPT = ("data", "components", "computed", "timings")
 
 
 def redraw(
     scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
 ) -> Recorded:
-    """Draw recorded exhibits of a scale again, and record what came out.
+    """Draw recorded exhibits of a scale again, and record the result.
 
-    source: a recorded exhibit that holds the numbers of all of them, if not each its own. Errors:
-    FedreproError for an exhibit that is not recorded, or lacks a method, a point or trials that the
-    config has now.
+    Args:
+        scale: of the exhibits.
+        keys: of the exhibits.
+        target: the record.
+        source: a recorded exhibit that has the numbers of all of them; by default each its own.
+
+    Raises:
+        FedreproError: an exhibit is not recorded, or lacks a method, a point or trials that the
+            config has now.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
@@ -62,7 +68,7 @@ def redraw(
 
 
 def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
-    """All files of an exhibit in another folder, as a record of its own."""
+    """Write all files of an exhibit to another folder, as a record of its own."""
     exhibit = plan.exhibit(key)
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
@@ -87,20 +93,20 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
 
 
 def _kept_of_run(files: ExhibitFiles, key: str) -> tuple[str, ...]:
-    """Where it was computed, and how long that took unless it is another exhibit's time."""
+    """Return the keys of a run to keep: its machine, and its time unless of another exhibit."""
     took = ("seconds", "cpu_seconds", "peak_bytes") if files.about["key"] == key else ()
     return ("machine", "machines", *took)
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
-    """The rows of these methods, without columns that only others had."""
+    """Return the rows of these methods, without columns that only others had."""
     kept = table[table["method"].isin(labels)].reset_index(drop=True)
     idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
     return kept.drop(columns=idle if len(kept) else [])
 
 
 def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    """The tidy metrics: the recorded bytes, or of another exhibit the rows of these methods."""
+    """Write the tidy metrics: the recorded bytes, or of another exhibit these methods' rows."""
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")
@@ -114,7 +120,7 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
-    """The methods and points of the config, with as many trials; others are left out."""
+    """Require the methods and points of the config, with as many trials."""
     recorded = {
         (*(written(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")
@@ -128,7 +134,7 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     if other or len(recorded) > len(wanted):
         raise FedreproError(
             f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
-            f"config, of {', '.join(other) or 'all'}; make it anew with: "
+            f"config, of {', '.join(other) or 'all'}; compute it again with: "
             f"{command_of(exhibit, scale)}"
         )
 
@@ -141,7 +147,6 @@ def _paired(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _forget(base: Path, files: ExhibitFiles) -> None:
-    """Remove files that it no longer has, such as the picture of what is a table now."""
     for suffix in SUFFIXES:
         if suffix not in files.suffixes:
-            Path(f"{base}{suffix}").unlink(missing_ok=True)
+            Path(f"{base}{suffix}").unlink(missing_ok=True)  # as the picture of a table

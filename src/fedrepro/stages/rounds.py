@@ -1,7 +1,7 @@
-"""One trial of a method in rounds, round by round, with what is measured as they go by.
+"""One trial of a method in rounds, round by round, with its measurements.
 
-What the kinds of such methods differ in, who takes part and what is measured of a state, is a
-`Judge`.
+Kinds of such methods differ in their clients and in what is measured of a state; a `Judge` has
+both.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.stages.common import say
 from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress
 
-SECONDS = 1.0  # between two words on how far a trial has come
-# so many rounds in a row without an update that is finite end a run
-MOST_IDLE = 20
+SECONDS = 1.0  # between two lines on a trial's progress
+MOST_IDLE = 20  # rounds in a row without a finite update that end a run
 
 Splits = Mapping[str, EvaluationSplit]
 
 
 @dataclass(frozen=True)
 class RoundLook:
-    """What a state was measured for; finite: whether what predicts is."""
+    """Measurements of a state; finite: whether its models are."""
 
     values: list[Number]
     finite: bool
 
     def accuracy(self, split: str) -> float:
-        """Of the whole on a split."""
+        """Return the accuracy of all clients on a split."""
         return next(
             number.value
             for number in self.values
@@ -51,14 +50,14 @@ class RoundLook:
 
 @dataclass(frozen=True)
 class End:
-    """What a run came to: numbers, its cost too, and plain data to keep of its last state."""
+    """Measurements at the end of a run, with its cost, and plain data to keep of its last state."""
 
     values: list[Number]
     kept: Any
 
 
 class InRounds(Protocol):
-    """What is alike in `Federated` and `Peer`."""
+    """The common interface of `Federated` and `Peer`."""
 
     rounds: int
 
@@ -70,36 +69,36 @@ class InRounds(Protocol):
 
 
 class Judge(Protocol):
-    """What is measured of the states of one trial, and kept of the last one."""
+    """Measurements of the states of one trial."""
 
     @property
     def clients(self) -> Clients: ...
 
     @property
     def made(self) -> InRounds:
-        """The method with its parameters."""
+        """Return the method with its parameters."""
         ...
 
     def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
-        """As rounds go by; place: of the round, for what predictions draw."""
+        """Measure a state after a round; `place` is the round's, for draws of predictions."""
         ...
 
     def deciding(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
-        """Accuracy on these splits alone."""
+        """Measure accuracy on these splits alone."""
         ...
 
     def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
-        """Of a run that goes on no further."""
+        """Measure a run that has ended."""
         ...
 
     def sent(self) -> Traffic:
-        """What a round sent whose report says nothing else."""
+        """Return the messages of a round whose report has none."""
         ...
 
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """A method in rounds at the clients of one trial; followed: splits measured as rounds go by."""
+    """A method in rounds at the clients of one trial; followed: splits measured after rounds."""
 
     method: Spec
     judge: Judge
@@ -109,21 +108,26 @@ class TrialRounds:
 
     @property
     def clients(self) -> Clients:
-        """Those who take part."""
+        """Return the clients of the trial."""
         return self.judge.clients
 
     @property
     def made(self) -> InRounds:
-        """The method with its parameters."""
+        """Return the method with its parameters."""
         return self.judge.made
 
     def run(
         self, rng: Rng, keeper: Keeper, before: Progress | None = None, rung: int | None = None
     ) -> Progress:
-        """One trial, round by round, from `before` or the last checkpoint, if there is one.
+        """Run one trial, round by round, from `before` or the last checkpoint, if there is one.
 
-        rung: the round of a race up to which it is run, rather than to its end. Test accuracy
-        decides no race: a run that reached its target goes on to the rung.
+        Test accuracy decides no race: a run that reached its target goes on to the rung.
+
+        Args:
+            rng: of the trial.
+            keeper: of its checkpoints.
+            before: the progress to go on from.
+            rung: the round of a race up to which it is run, rather than to its end.
         """
         progress = before or keeper.load()
         if progress is None:
@@ -141,7 +145,7 @@ class TrialRounds:
         return progress
 
     def _begun(self, rng: Rng) -> Progress:
-        """Before the first round; clients that already train or evaluate for it are counted."""
+        """Return the progress before the first round, with any work of clients in `init`."""
         ledger = self.clients.ledger
         ledger.begin()
         began = time.perf_counter()
@@ -157,7 +161,7 @@ class TrialRounds:
         )
 
     def _next(self, before: Progress, rng: Rng) -> Progress:
-        """The state after one more round, measured if it is due."""
+        """Run one more round, and measure the state if that is due."""
         ledger, done = self.clients.ledger, before.done + 1
         ledger.begin()
         began = time.perf_counter()
@@ -205,7 +209,7 @@ class TrialRounds:
         )
 
     def _at_rung(self, progress: Progress, rng: Rng) -> Progress:
-        """The same with the accuracy that decides a race, where nothing else is measured."""
+        """Add the accuracy that decides a race, where nothing else is measured."""
         deciding = {SPLIT: self.followed[SPLIT]}
         look = self.judge.deciding(progress.state, deciding, rng.at(round=progress.done))
         values = [number._replace(round=progress.done) for number in look.values]
@@ -213,7 +217,7 @@ class TrialRounds:
         return replace(progress, recorded=progress.recorded + values, ended=ended)
 
     def _measured(self, progress: Progress, report: Report, rng: Rng) -> Progress:
-        """The same with its numbers, and with the reason to end here, if there is one."""
+        """Add the measurements of a state, and the reason to end here, if there is one."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done = progress.done
@@ -231,7 +235,7 @@ class TrialRounds:
         return replace(progress, recorded=recorded, ended=reached if look.finite else DIVERGED)
 
     def _account(self, progress: Progress) -> list[Number]:
-        """What the harness records of a round beside what the method reports."""
+        """Return the harness's numbers of a round, which follow those that the method reports."""
         ledger, sent = self.clients.ledger, progress.traffic
         values = (
             ledger.train_loss,
@@ -244,7 +248,7 @@ class TrialRounds:
 
 
 def to_target(progress: Progress, target: float | None) -> list[Number]:
-    """Rounds to the target accuracy, from the measured curve; inf if it was not reached."""
+    """Return the rounds to the target accuracy, from the measured curve; inf if not reached."""
     if target is None:
         return []
     curve = [

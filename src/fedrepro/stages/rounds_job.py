@@ -29,8 +29,8 @@ from fedrepro.stages.devices import device_of
 from fedrepro.stages.progress import Keeper, Progress
 from fedrepro.stages.rounds import Judge, Splits, TrialRounds, to_target
 
-CHECKPOINTS = "checkpoints"  # the folder of a job's, beside its metrics
-CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # variable: how long between two of them
+CHECKPOINTS = "checkpoints"  # their folder, in that of the job
+CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable: time between two
 
 
 JudgeOf = Callable[[Scenario, Spec, TrialData], Judge]
@@ -38,19 +38,21 @@ JudgeOf = Callable[[Scenario, Spec, TrialData], Judge]
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """What a job came to: each setting in each trial, and where it is all from."""
+    """The result of a job: each setting in each trial, and their provenance."""
 
     finished: Sequence[Finished]
     source: Mapping[str, Any]
 
 
 def run_rounds(inputs: Job, device: str, judge_of: JudgeOf) -> FinishedJob:
-    """Run every trial to its last round, and write timings; a killed run goes on from its last
-    checkpoint, which lies beside its metrics until `write_metrics`."""
+    """Run every trial to its last round, and write timings.
+
+    A killed run goes on from its last checkpoint, which stays until `write_metrics`.
+    """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
     partition, measuring = Path(inputs.members), inputs.every or Measuring()
-    if not measuring.race:  # only in a race they stand for several settings
+    if not measuring.race:  # only in a race they have several settings
         scenario.training.single()
         method.single()
     prepared = prepared_for(scenario, Path(inputs.data), partition)
@@ -97,7 +99,7 @@ def run_rounds(inputs: Job, device: str, judge_of: JudgeOf) -> FinishedJob:
 
 
 def write_metrics(inputs: Job, made: FinishedJob) -> None:
-    """The last file of a job: with it the checkpoints go."""
+    """Write the last file of a job, and remove its checkpoints."""
     table = Table(inputs.scenario.specs)
     for result in made.finished:
         table.add(result.rows)
@@ -107,9 +109,9 @@ def write_metrics(inputs: Job, made: FinishedJob) -> None:
 
 @dataclass(frozen=True)
 class Contender:
-    """One of the settings that a job computes; number: its place among them, None if it is alone.
+    """One of the settings of a job; number: its position among them, None if it is alone.
 
-    name: what its rows are called.
+    name: the column `setting` of its rows.
     """
 
     number: int | None
@@ -118,15 +120,16 @@ class Contender:
     name: str
 
     def checkpoint(self, trial: int) -> str:
-        """The name of its file."""
+        """Return the name of its checkpoint."""
         prefix = "" if self.number is None else f"setting-{self.number}-"
         return f"{prefix}trial-{trial}.pt"
 
 
 def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender]:
-    """The settings of a job in the order of its tokens, methods varying slowest.
+    """List the settings of a job in the order of its tokens, methods varying slowest.
 
-    Errors: FedreproError for a race over more rounds than they run for.
+    Raises:
+        FedreproError: a race takes more rounds than they run for.
     """
     swept = scenario.training.swept
     pairs = [
@@ -146,9 +149,9 @@ def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender
 
 @dataclass(frozen=True)
 class Finished:
-    """A setting in a trial, when nothing more is run of it.
+    """The result of a setting in a trial.
 
-    kept: of its last state, as plain data; None where a race stopped it.
+    kept: plain data of its last state; None where a race stopped it.
     """
 
     trial: int
@@ -159,14 +162,14 @@ class Finished:
 
     @property
     def key(self) -> str:
-        """Of its state among those of the job."""
+        """Return the key of its state among those of the job."""
         alone = self.contender.number is None
         return str(self.trial) if alone else f"{self.trial};{self.contender.name}"
 
 
 @dataclass(frozen=True)
 class RoundsJob:
-    """What one job runs: each of its settings in each trial, side by side if they race."""
+    """The runs of one job: each of its settings in each trial, side by side if they race."""
 
     scenario: Scenario
     data: Callable[[int], TrialData]
@@ -178,9 +181,9 @@ class RoundsJob:
     failures: Failures = field(default_factory=Failures)
 
     def run(self, contenders: Sequence[Contender], trials: Sequence[int]) -> list[Finished]:
-        """To the end of all but those that the race stops; trial by trial, settings in order.
+        """Run every setting to its end, unless a race stops it; trial by trial, settings in order.
 
-        A setting that fails with an error of its own goes no further: a row says so.
+        A setting that fails with an error of its own stops, and has a row of metric `failed`.
         """
         known: dict[tuple[int, int], Progress] = {}
         failed: set[tuple[int, int]] = set()
@@ -213,7 +216,7 @@ class RoundsJob:
         return [finish(at, trial) for trial in trials for at in range(len(contenders))]
 
     def _runner(self, contender: Contender, trial: int) -> Runner:
-        """A setting at the clients of a trial."""
+        """Return a setting at the clients of a trial."""
         scenario = replace(self.scenario, training=contender.training)
         trial_data = self.data(trial)
         splits = trial_data.splits((*self.evaluate, *self.follow))
@@ -230,7 +233,7 @@ class RoundsJob:
 
 @dataclass(frozen=True)
 class Runner:
-    """A setting in a trial with its checkpoint, and all the splits that it is measured on."""
+    """A setting in a trial with its checkpoints, and all the splits that it is measured on."""
 
     contender: Contender
     rounds: TrialRounds
@@ -239,11 +242,11 @@ class Runner:
     splits: Splits
 
     def run(self, before: Progress | None, rung: int | None) -> Progress:
-        """Further, up to a rung or to the end."""
+        """Run further, up to a rung or to the end."""
         return self.rounds.run(self.rng, self.keeper, before, rung)
 
     def finish(self, before: Progress | None, stopped: int | None) -> Finished:
-        """To the end, unless a race stopped it, and measured there."""
+        """Run to the end, unless a race stopped it, and measure there."""
         run = before if before and stopped else self.run(before, None)
         trial, end, judge = self.rng.trial, run.outcome, self.rounds.judge
         came = judge.at_end(end, self.splits, self.rng)
@@ -256,7 +259,7 @@ class Runner:
         return Finished(trial, self.contender, run.times, rows, None if stopped else came.kept)
 
     def failed(self, stopped: int | None) -> Finished:
-        """Nothing but that it failed."""
+        """Return a result that says only that it failed."""
         numbers = [Number("failed", 1.0)]
         numbers += [Number("stopped_at", float(stopped))] if stopped else []
         rows = [self._row(number) for number in numbers]
@@ -270,9 +273,9 @@ class Runner:
 def meaning_of(
     specs: Sequence[Spec], data: str, measuring: Measuring, follow: Sequence[str], device: str
 ) -> str:
-    """All that the rounds of a run depend on: a checkpoint of anything else is not continued.
+    """Return everything that the rounds of a run depend on; a checkpoint must have this text.
 
-    The machine is left out: a job that is moved to another goes on there.
+    The machine is left out: a job that is moved to another one goes on there.
     """
     source = origin(device)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow, data]

@@ -1,4 +1,4 @@
-"""A run in words, or a file of exhibits: kept in a working folder, computed there, and shown."""
+"""A run given by options, or a file of exhibits: saved in a working folder, computed, and shown."""
 
 from __future__ import annotations
 
@@ -50,13 +50,21 @@ def run_words(
     profile: str = "",
     show: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """Compute a run that is given in words, or by a file of exhibits, and give its table.
+    """Compute a run that is given by options or a file of exhibits, and return its table.
 
     A row per method: mean test accuracy over trials with its 95 % interval, megabytes that clients
-    and server sent, and seconds that one core took for a trial. `attrs` has the picture (`file`),
-    every number (`csv`), the exhibits (`yaml`) and the `command` that repeats it. folder: a working
-    folder, which is made where there is none. show: is given a line on how far it has come.
-    Errors: FedreproError for a mistake in the words, before anything is computed.
+    and server sent, and seconds of one core per trial. `attrs` has the picture (`file`), every
+    number (`csv`), the exhibits (`yaml`) and the `command` that repeats it.
+
+    Args:
+        given: the options, or the path of the file.
+        folder: the working folder, which is made where it is missing.
+        cores: to use.
+        profile: of Snakemake.
+        show: is called with lines of progress.
+
+    Raises:
+        FedreproError: an option is wrong, before anything is computed.
     """
     source = None if isinstance(given, Mapping) else Path(given).absolute()
     words = _words(given) if isinstance(given, Mapping) else None
@@ -67,7 +75,7 @@ def run_words(
     if there:
         with within(out):
             outside.name_also(map(os.path.abspath, load_config().components))
-    if words and (name := model_in(words.model)):  # jobs and the YAML know it by its name
+    if words and (name := model_in(words.model)):  # jobs and the YAML have its name
         outside.name_files(map(os.path.abspath, outside.named()))
         words = replace(words, model=name)
     if words:
@@ -106,7 +114,7 @@ def run_words(
 
 
 def _words(given: Mapping[str, Any]) -> RunWords:
-    """Errors: FedreproError for an option that there is not, and for none of methods."""
+    """Check the options of a run."""
     known = [item.name for item in fields(RunWords)]
     for name in given:
         if name not in known:
@@ -120,14 +128,14 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _folder_of(source: Path | None) -> Path | None:
-    """The working folder whose exhibits a file is among, if it is."""
+    """Return the working folder to whose exhibits a file belongs, if there is one."""
     if source is None or source.parts[-3:-1] != OWN_EXHIBITS.parts:
         return None
     return source.parents[2] if (source.parents[2] / WORKFLOW).is_file() else None
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Where the exhibit of a run is kept, and its text: other words never take its place."""
+    """Return path and text of the exhibit of a run; other options never overwrite it."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
@@ -142,7 +150,7 @@ def _place(words: RunWords) -> tuple[Path, str]:
 
 
 def table_of_run(plan: Plan, exhibits: list[Exhibit]) -> pd.DataFrame:
-    """Accuracy with its interval, megabytes and seconds of every method of these exhibits."""
+    """Return accuracy with its interval, megabytes and seconds of the methods of exhibits."""
     import pandas as pd
 
     rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
@@ -175,7 +183,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 
 def _seconds(plan: Plan, point: Point, measure: Measure, token: str) -> float:
-    """Seconds of one core in a trial, those of the local models that it is made of included."""
+    """Return seconds of one core in a trial, including those of local models."""
     setting = next(s for s in measure.settings if s.token == token)
     run = point.runs[measure.label, setting]
     paths = [Path(f).with_name(TIMINGS) for f in plan.run_files(run, point.trials[measure.label])]
@@ -195,7 +203,7 @@ def _seconds(plan: Plan, point: Point, measure: Measure, token: str) -> float:
 
 @dataclass
 class Watch:
-    """Says how far a run has come, from the files that its jobs write; called now and then."""
+    """Reports the progress of a run, from the files that its jobs write; called now and then."""
 
     plan: Plan
     exhibits: list[Exhibit]
@@ -226,7 +234,7 @@ class Watch:
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
-    """The share of a job that is done, and the last accuracy that its log has."""
+    """Return the finished fraction of a job, and the last accuracy in its log."""
     path = Path(log_of(str(Path(metrics).parent)))
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if os.path.exists(metrics):

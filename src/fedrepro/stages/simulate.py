@@ -43,9 +43,9 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Single steps, and what the last of them and the whole simulation ended with."""
+    """Yield the numbers of single steps, of the last step again, and of the whole simulation."""
     if not simulated.rounds:
-        raise FedreproError(f"simulation '{setting.name}' took no step; give it one at least")
+        raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")
     for step, numbers in simulated.rounds.items():
         yield from _numbers(trial, setting, numbers, step)
     yield from _numbers(trial, setting, simulated.rounds[max(simulated.rounds)], None)
@@ -53,9 +53,8 @@ def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow
 
 
 def _numbers(trial: int, setting: Spec, numbers: Numbers, step: int | None) -> Iterator[MetricRow]:
-    """A row for all nodes, or one for each."""
     for metric, value in numbers.items():
-        if np.ndim(value) == 0:
+        if np.ndim(value) == 0:  # of all nodes
             yield MetricRow(trial, setting, metric, float(value), round=step)
             continue
         for node, node_value in enumerate(np.asarray(value)):

@@ -29,9 +29,13 @@ def run(
 ) -> None:
     """Write the site of the exhibits in `folder`, all of them if none is named.
 
-    out: a folder, or the index.html of one whose pages go to `site` beside it.
-
-    maps, graphs: folders of the stages partition-maps and graph-maps, if there are any.
+    Args:
+        scale: of the exhibits.
+        folder: of the drawn exhibits.
+        out: a folder, or an index.html whose pages go to `site` in its folder.
+        exhibits: keys of those to show.
+        maps: folder of stage partition-maps.
+        graphs: folders of stage graph-maps.
     """
     reports = read_reports(folder, scale, list(exhibits) or exhibits_in(folder.parent, scale))
     drawn = maps_of(maps) if maps else []

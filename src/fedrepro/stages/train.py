@@ -31,14 +31,14 @@ from fedrepro.training.terms import with_prior
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Weights that are held at a time; a few copies of them exist while they are trained and written.
+# Weights in memory at a time; a few copies of them exist while they are trained and written.
 SLICE_BYTES = 128 * 2**20
 
 
 def run(job: Job, device: str = "cpu") -> None:
     """Train every client of the block in every trial of the block, as stacked models.
 
-    Models are written as they are done, so memory does not grow with the number of clients.
+    Models are written when they are done, so memory does not grow with the number of clients.
     """
     scenario, seed, partition, out = job.scenario, job.seed, Path(job.members), Path(job.out, LOCAL)
     trials, clients = job.trials, job.clients
@@ -93,7 +93,7 @@ def run(job: Job, device: str = "cpu") -> None:
     write_models(out, models(), source)
     if (at_the_end := stated()) != source:
         source = at_the_end
-        # again, with what is known at the end: the sources changed meanwhile
+        # the sources changed meanwhile, so write again with the final provenance
         with opened(out, KIND) as file:
             groups = (file.read_row_group(number) for number in range(file.num_row_groups))
             write_models(out, groups, source)
@@ -110,13 +110,13 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def _epochs(tasks: Sequence[Task], trained: Trained, settings: Settings) -> list[int]:
-    """How many epochs each model took."""
+    """Return the number of epochs of each model."""
     each = [task.per_epoch(settings.batch_size) for task in tasks]
     return [int(steps) // per_epoch for steps, per_epoch in zip(trained.steps, each, strict=True)]
 
 
 def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:
-    """Trials that share their inputs: all of them, or each alone if clients add noise to theirs."""
+    """Group trials with equal inputs: all of them, or each alone if clients add noise to theirs."""
     if all(members.noise is None for members in memberships.values()):
         return [memberships]
     return [{trial: members} for trial, members in memberships.items()]
@@ -125,7 +125,7 @@ def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:
 def _slices(
     memberships: dict[int, Membership], clients: TrialBlock, seed: int, network: Network
 ) -> Iterator[list[Task]]:
-    """The models of these trials and clients, as many at a time as memory should hold."""
+    """Yield the models of these trials and clients, as many at a time as memory should hold."""
     tasks = [
         Task(members.rows_of(client), Rng(seed, trial=trial, client=client))
         for trial, members in memberships.items()

@@ -1,4 +1,4 @@
-"""Training that goes on at the server, on a public sample: the same for every method's model."""
+"""Tuning at the server: further training on a public sample, equal for every method's model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,19 @@ def tuned(
     settings: Settings,
     rng: Rng,
 ) -> GlobalModel:
-    """The model after training on the sample, each of its networks by itself.
+    """Train a model further on the sample, each of its networks by itself.
 
-    settings: the local training procedure, of which `how` replaces epochs, step size and patience;
-    optimisers start anew. rng: of the trial and repetition, from which the order of the sample and
-    dropout follow, the same for every model. Source: GEMS, section 3.3.
+    Source: GEMS, section 3.3.
+
+    Args:
+        model: to train.
+        sample: labelled examples at the server.
+        shape: of one example.
+        classes: number of outputs.
+        how: replaces epochs, step size and patience of `settings`.
+        settings: the local training procedure; its optimiser starts again.
+        rng: of trial and repetition; it gives the order of the sample and dropout, equal for all
+            models.
     """
     network = network_of(model.model, shape, classes).fitted(model.tensors)
     tuning_settings = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)
@@ -47,7 +55,7 @@ def tuned(
 def _last(
     network: Network, model: GlobalModel, sample: Examples, settings: Settings, rng: Rng
 ) -> Tensors:
-    """The tensors with output layers that were trained on what the hidden layers give."""
+    """Train the output layers alone, on the activations below them."""
     import torch
 
     hidden, head = split(network)

@@ -1,4 +1,4 @@
-"""What table-1-shards-10-rates-c0, -c01 and -c02 say, by the readings that its notes fix before its numbers."""
+"""table-1-shards-10-rates-c0, -c01 and -c02, by the readings that their notes fix."""
 
 from __future__ import annotations
 
