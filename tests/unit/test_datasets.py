@@ -373,7 +373,7 @@ def test_arrays_of_another_form_are_refused(part: str, bad: np.ndarray, words: s
     good = small_arrays()
     parts = {"x": dict(good.x), "y": dict(good.y)}
     parts[part]["test"] = bad
-    with pytest.raises(FedreproError, match=f"the data set has .*{words}.*; mend what"):
+    with pytest.raises(FedreproError, match=f"the data set has .*{words}.*; fix what"):
         Arrays(**{**vars(good), **parts})
 
 

@@ -1,1 +1,1 @@
-"""What makes a scenario: data sets, partitions, features, models, trainings and graphs."""
+"""Components of a scenario: data sets, partitions, features, models, trainings and graphs."""

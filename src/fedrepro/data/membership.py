@@ -73,20 +73,24 @@ class Membership:
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
-        """Training examples of a client. Errors: FedreproError if there is no such client."""
+        """Return the training examples of a client.
+
+        Raises:
+            FedreproError: If the partition does not have it.
+        """
         if client >= self.clients:
             raise FedreproError(
-                f"there is no client {client}: the partition has {self.clients}, counted from 0"
+                f"client {client} does not exist: the partition has {self.clients}, counted from 0"
             )
         return self.train[client]
 
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """Training examples of each client and class: int64 (J, K); labels int64 (N,)."""
+        """Count training examples of each client and class: int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
         return np.array(counts, np.int64).reshape(self.clients, classes)
 
     def as_held(self, inputs: np.ndarray, rng: Rng, split: str = "train") -> np.ndarray:
-        """The inputs of a split as their clients hold them: float32 (N, D).
+        """Return the inputs of a split as their clients hold them: float32 (N, D).
 
         Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client), so that they do not
         depend on what else a job does; rng is at the seed and trial. A partition without noise
@@ -118,16 +122,18 @@ def table_of(dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed:
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """The partition of these trials: columns trial, client, split, index, sorted in that order.
+    """Partition these trials: columns trial, client, split, index, sorted in that order.
 
     Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
-    proportion to their training examples, class by class, or with their natural group where
-    clients are such groups. What is set aside (`public`, `validation`) is drawn uniformly from the
-    training examples before the partition sees the rest, the same examples for every partition of
-    a trial; what the server holds has client -1. The table's provenance, which `write_partition`
+    proportion to their training examples, class by class, or with their natural group where clients
+    are such groups. Examples that are set aside (`public`, `validation`) are drawn uniformly from
+    the training examples before the partition sees the rest, the same examples for every partition
+    of a trial; what the server holds has client -1. The table's provenance, which `write_partition`
     keeps, has one entry per trial of `redraws`, `skew` and `noise` (a variance per client, if any).
-    Errors: FedreproError for more clients than examples, a client without training examples,
-    or a class without any.
+
+    Raises:
+        FedreproError: For more clients than examples, a client without training examples, or a
+            class without any.
     """
     examples = _examples(prepared)
     parts, redraws, skews, noise = [], [], [], []
@@ -185,7 +191,8 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> Membership:
     """Tell who holds what in one trial of a partition, by its file or as they are made.
 
-    Errors: as of `read_partition`, and FedreproError for a population that there cannot be.
+    Raises:
+        FedreproError: As `read_partition`, and for a population that cannot be.
     """
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
@@ -197,9 +204,10 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> Membership:
-    """Who holds what in one trial; what memory holds of it is how many examples each client has.
+    """Tell who holds what in one trial; memory holds how many examples each client has.
 
-    Errors: FedreproError for a damaged file or an absent trial.
+    Raises:
+        FedreproError: For a damaged file or an absent trial.
     """
     noise = _noise(path, trial)
     writers = {name: HeldWriter() for name in SPLITS}
@@ -238,10 +246,13 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def set_aside(count: int, spec: Spec, rng: Rng) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Rows of the public sample and of the validation examples, and the rest, all sorted int64.
+    """Draw rows of the public sample and of validation, and the rest, all sorted int64.
 
     Drawn for (seed, trial), the public sample first, so that neither the partition nor the other
-    size changes it. Errors: FedreproError if nothing would be left.
+    size changes it.
+
+    Raises:
+        FedreproError: If nothing would be left.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -273,7 +284,7 @@ def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
-    """Labels of a split: int64 (N,); 0 throughout where there are targets instead of classes."""
+    """Read the labels of a split: int64 (N,); 0 throughout for targets instead of classes."""
     labels = np.asarray(prepared.labels(split))
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
@@ -319,7 +330,6 @@ def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
 
 
 def _require_same(split: Owners, spec: Spec, again: Owners) -> None:
-    """Of a partition of one's own: a second draw is the first, as others have to draw it too."""
     if not np.array_equal(split.owner, again.owner):
         raise FedreproError(
             f"partition '{spec.token}' deals other owners when it is drawn once more: draw from "

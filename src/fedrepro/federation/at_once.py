@@ -31,7 +31,7 @@ def gradients_at(
     rows: Sequence[np.ndarray],
     weights: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Gradients (n, *shape) at the same weights (1, *shape), and losses float64 (n,), by rows."""
+    """Compute gradients (n, *shape) at weights (1, *shape), and losses float64 (n,), by rows."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -60,7 +60,7 @@ def evaluated(
     rows: Sequence[np.ndarray],
     candidates: Mapping[str, np.ndarray],
 ) -> Evaluated:
-    """Accuracy and mean cross-entropy of m candidates, tensors (m, *shape), on each of the rows."""
+    """Measure accuracy and mean cross-entropy of m candidates (m, *shape) on each of the rows."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -85,7 +85,7 @@ def evaluated(
 
 
 def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Means of (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
+    """Average (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
     means = np.full((len(each), len(sizes)), np.nan)
     filled = sizes > 0
     if filled.any():  # an empty part would get the number after it

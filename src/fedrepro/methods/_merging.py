@@ -1,4 +1,4 @@
-"""What methods share that merge networks, layer by layer or as they are."""
+"""Functions for methods that merge networks, layer by layer or as they are."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels
 from fedrepro.core.kinds import MIXED, MODULE, WHICH
 
-MODELS = {"cnn", "logistic", "mlp", MODULE}  # of which there are matrices
+MODELS = {"cnn", "logistic", "mlp", MODULE}  # whose layers have matrices
 UNITS = {"cnn", "mlp", MODULE}  # whose units may change places
 
 
 def shares_of(info: ClientInfo) -> np.ndarray:
-    """Each client's share p_i of all examples, float64 (J,)."""
+    """Compute each client's share p_i of all examples, float64 (J,)."""
     assert info.example_counts is not None
     shares: np.ndarray = info.example_counts / info.example_counts.sum()
     return shares
@@ -24,7 +24,7 @@ def shares_of(info: ClientInfo) -> np.ndarray:
 def merged(
     clients: LocalModels, share: np.ndarray, layer: Callable[[str, np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """One network, float32 (1, *shape): layer(key, matrices) of each layer's (J, D, K).
+    """Merge networks into one, float32 (1, *shape): layer(key, matrices (J, D, K)) of each layer.
 
     All else, as weights of normalisation, is the mean by these shares.
     """
@@ -41,7 +41,7 @@ def merged(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """All tensors of a network, float32 (1, *shape): those that are made, and means of the rest."""
+    """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
     from fedrepro.merging.kronecker import mean_of
     from fedrepro.networks.predict import network_of
     from fedrepro.training.statistics import mean_buffers
@@ -56,7 +56,7 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """A model made of all tensors alike, with its buffers as of `mean_buffers`."""
+    """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
     from fedrepro.networks.predict import network_of
     from fedrepro.training.statistics import mean_buffers
 
@@ -67,7 +67,7 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """The clients with the form of network that most have, the first of equals, and counts."""
+    """Keep the clients with the form of network that most have, the first of equals."""
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
         k = int(np.bincount(kind).argmax())
@@ -97,13 +97,13 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """One answer of all clients: (J, …)."""
+    """Stack one answer of all clients: (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """One network like those of the clients; left: of the residual, where a system was solved."""
+    """Make one network like those of the clients, with the residual `left` of a solved system."""
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)

@@ -29,7 +29,8 @@ def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[Globa
 def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """One client that holds all training data: the scenario with the partition `pooled`.
 
-    Errors: FedreproError for local models of several clients.
+    Raises:
+        FedreproError: For local models of several clients.
     """
     if clients.clients != 1:
         raise FedreproError(
@@ -47,7 +48,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     any_width=True,
 )
 def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """Always the class with most training examples: the floor."""
+    """Predict always the class with most training examples: the floor."""
     assert info.label_counts is not None
     bias = np.zeros((1, clients.classes), np.float32)
     bias[0, int(info.label_counts.sum(0).argmax())] = 1.0
@@ -57,10 +58,10 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel
 
 @method("raw", kind="control", needs={"public_sample"}, label="public sample alone")
 def raw(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """A fresh start, which tuning trains on the public sample alone: what that gives by itself.
+    """Start afresh, so that tuning trains on the public sample alone.
 
-    It starts as the local training procedure does, the same in all repetitions of a trial.
-    Source: GEMS, section 4.4 (raw).
+    It starts as the local training procedure does, the same in all repetitions of a trial. Source:
+    GEMS, section 4.4 (raw).
     """
     from fedrepro.federation.clients import own_starts
     from fedrepro.networks.predict import network_of

@@ -103,7 +103,7 @@ class FedAvg:
             )
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Global weights as a client would start, and nothing to remember."""
+        """Start from global weights as a client would, with nothing to remember."""
         from fedrepro.federation.clients import own_starts
 
         if self.batchnorm != "average":
@@ -117,7 +117,7 @@ class FedAvg:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Clients are drawn, train and are averaged; the server takes its step."""
+        """Draw clients, let them train, average their models, and take the server's step."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
         after = self.apply(state, clients, info, rng, lr, steps)
         traffic = None
@@ -132,7 +132,7 @@ class FedAvg:
         return after or state, Report(traffic=traffic, exchanges=exchanges)
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
-        """The global network; where layers stay at clients, that of each of them."""
+        """Return the global network; where layers stay at clients, that of each of them."""
         weights = state["weights"]
         if self.batchnorm != "local":
             return GlobalModel(clients.model, weights)
@@ -146,7 +146,7 @@ class FedAvg:
         return {name: state["weights"][name][0] for name in clients.network.norms}
 
     def init_server_state(self, weights: dict[str, np.ndarray]) -> State:
-        """What the server remembers before the first round."""
+        """Return what the server remembers before the first round."""
         return _zeros(weights) if self.server_momentum else {}
 
     def client_update(
@@ -161,12 +161,12 @@ class FedAvg:
         steps: int | None,
         private: dict[str, np.ndarray] | None = None,
     ) -> tuple[Averaged, State]:
-        """The chosen clients train from the global weights, and their models are summed.
+        """Let the chosen clients train from the global weights, and sum their models.
 
-        chosen: int64 (n,). share: p_k, float64 (n,). lr, steps: None for the training's own.
-        private: tensors of their own, (n, *shape), that they train too. Returns their weighted sum
-        (tensors (1, *shape), and the weight that went in), and what the state keeps of the clients:
-        their layers of BatchNorm, if these stay with them.
+        Clients count by `share`, p_k, float64 (n,). Rates and numbers of steps are the training's
+        own where they are None. `private` tensors of the clients, (n, *shape), train too. Returns
+        the weighted sum (tensors (1, *shape), and the weight that went in), and what the state
+        keeps of the clients: their layers of BatchNorm, if these stay with them.
         """
         how = {"epochs": self.epochs, "chosen": chosen.tolist(), "lr": lr, "steps": steps}
         how |= {"terms": self.terms(), "private": private}
@@ -182,7 +182,7 @@ class FedAvg:
     def server_update(
         self, update: dict[str, np.ndarray], server: State, done: int
     ) -> tuple[dict[str, np.ndarray], State]:
-        """The step from the mean update U, float64 (1, *shape), and what is remembered."""
+        """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
@@ -197,9 +197,10 @@ class FedAvg:
         lr: float | None,
         steps: int | None,
     ) -> State | None:
-        """The state after a round at this rate and so many steps, None for the usual ones.
+        """Run a round at this rate and with these steps, None for the usual ones.
 
-        A client whose training diverged is as if it had not been drawn; None if all did.
+        A client whose training diverged is as if it had not been drawn. Returns the state after the
+        round, or None if all trainings diverged.
         """
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
@@ -223,7 +224,7 @@ class FedAvg:
         return {"weights": weights, "server": server, **of_clients}
 
     def terms(self) -> list[Term | WeightTerm]:
-        """What the clients' loss has beside cross-entropy."""
+        """List the terms that the clients add to cross-entropy."""
         from fedrepro.training.terms import Entropy, Proximal
 
         terms: list[Term | WeightTerm] = []
@@ -234,7 +235,6 @@ class FedAvg:
         return terms
 
     def _lr(self, first: float, done: int) -> float | None:
-        """The rate of this round, None for the training's own."""
         return None if self.last_lr is None else self._between(first, self.last_lr, done)
 
     def _steps(self, done: int) -> int | None:
@@ -244,7 +244,6 @@ class FedAvg:
         return max(1, round(self._between(self.steps, self.last_steps, done)))
 
     def _between(self, first: float, last: float, done: int) -> float:
-        """Geometrically from the first round to the last."""
         return float(first * (last / first) ** (done / max(1, self.rounds - 1)))
 
 
@@ -288,7 +287,7 @@ class FedAdam(FedAvg):
 
 
 def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
-    """The clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
+    """Draw the clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
 
     Of very many clients only those that are drawn cost anything.
     """
@@ -301,7 +300,7 @@ def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
 def own_tensors(
     kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What the chosen clients keep, (chosen, *shape) by name; `new` (*shape) of one never drawn."""
+    """Stack what the chosen clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
 
@@ -309,7 +308,7 @@ def own_tensors(
 def client_tensors(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The same by client, so that only clients that were drawn take memory."""
+    """Split tensors by client, so that only clients that were drawn take memory."""
     return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 

@@ -56,7 +56,7 @@ class FedDyn:
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Global weights as a client would start, and h of zero."""
+        """Start from global weights as a client would, and h of zero."""
         from fedrepro.federation.clients import own_starts
 
         weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
@@ -66,7 +66,7 @@ class FedDyn:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Clients are drawn and lower their bent losses; the server follows."""
+        """Draw clients, let them lower their bent losses, and follow at the server."""
         from fedrepro.training.statistics import mean_buffers
         from fedrepro.training.terms import Proximal
 
@@ -101,6 +101,6 @@ class FedDyn:
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The global network, or the mean of the clients' of the last round."""
+        """Return the global network, or the mean of the clients' of the last round."""
         tensors = state["weights" if self.predicts == "server" else "clients"]
         return GlobalModel(clients.model, tensors)

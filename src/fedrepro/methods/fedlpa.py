@@ -20,7 +20,7 @@ from fedrepro.methods.fedfisher import LEFT, Steps, solved
 
 
 def factors_of_labels(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The Kronecker factors of each client at its own model, over the labels of its data."""
+    """Ask each client for the Kronecker factors at its own model, over the labels of its data."""
     from fedrepro.training.moments import kronecker_factors
 
     assert info.clients is not None

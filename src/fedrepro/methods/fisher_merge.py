@@ -17,7 +17,7 @@ from fedrepro.methods._merging import MODELS, as_model, mean_of_rest, shares_of,
 
 
 def information(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The diagonal Fisher information of each client at its own model."""
+    """Ask each client for the diagonal Fisher information at its own model."""
     from fedrepro.training.moments import diagonal_fisher
 
     assert info.clients is not None
@@ -72,7 +72,7 @@ def fisher_merge(
 
 
 def lengths_of(each: dict[str, np.ndarray]) -> np.ndarray:
-    """The L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
+    """Compute the L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
     squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
     norms: np.ndarray = np.sqrt(np.sum(squares, axis=0))
     return np.where(norms > 0, norms, 1.0)

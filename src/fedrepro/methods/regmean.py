@@ -23,7 +23,7 @@ Ridge = Annotated[
 
 
 def moments(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The second moments of each layer's inputs, of each client at its own model."""
+    """Ask each client for the second moments of each layer's inputs at its own model."""
     from fedrepro.training.moments import input_moments
 
     assert info.clients is not None

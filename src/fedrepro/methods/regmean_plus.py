@@ -18,7 +18,7 @@ from fedrepro.methods.regmean import Alpha, Ridge, damped
 
 
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The second moments of the lowest layer's inputs, which are the same for each setting."""
+    """Ask for the second moments of the lowest layer's inputs, the same for each setting."""
     from fedrepro.networks.matrices import layer_matrices
     from fedrepro.networks.predict import network_of
     from fedrepro.training.moments import input_moments

@@ -36,8 +36,8 @@ class Scaffold:
     """y <- y - lr (gradient(y) - c_j + c) at the clients; c_j <- c_j - c + (x - y_j) / (a_j lr).
 
     The server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
-    times the mean change of c_j. Clients keep c_j, and send its change beside their models; the
-    server sends c beside the weights. a_j are the client's steps, or with momentum how many without
+    times the mean change of c_j. Clients keep c_j, and send its change with their models; the
+    server sends c with the weights. a_j are the client's steps, or with momentum how many without
     it carry as far (`carried`), since c_j would else be too large. Source: SCAFFOLD, algorithm 1,
     option II, which has neither momentum nor shares p_j.
     """
@@ -49,7 +49,7 @@ class Scaffold:
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Global weights as a client would start, and controls of zero."""
+        """Start from global weights as a client would, and controls of zero."""
         from fedrepro.federation.clients import own_starts
 
         weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
@@ -59,7 +59,7 @@ class Scaffold:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Clients are drawn and train with corrected steps; weights and controls move on."""
+        """Draw clients, let them train with corrected steps, and move weights and controls."""
         from fedrepro.training.statistics import mean_buffers
         from fedrepro.training.terms import Correction
 
@@ -96,5 +96,5 @@ class Scaffold:
         return {"weights": weights, "control": control, "kept": kept}, report
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The global network."""
+        """Return the global network."""
         return GlobalModel(clients.model, state["weights"])

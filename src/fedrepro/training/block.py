@@ -29,10 +29,11 @@ STEPS_SEEN = 32
 
 
 class Block:
-    """Buffers of up to `capacity` models. They serve one block after another, because fresh memory
-    for a large network costs as much as a step of training it.
+    """Buffers of up to `capacity` models, and the steps that these take.
 
-    same_rate: all models that will train together have the same step size.
+    The buffers serve one block after another, because fresh memory for a large network costs as
+    much as a step of training it. same_rate: all models that will train together have the same step
+    size.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Block:
         whole = procedure.settings.batch_size is None
         # what differentiates automatically knows one step size
         self.direct = procedure.descends(keep_gradients) and same_rate
-        # descending directly writes no gradients, so there is no buffer to clear
+        # direct descent writes no gradients: nothing has to be cleared
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
         self.total = torch.zeros_like(self.flat) if whole else self.gradient
         self.gradients = self._gradients()
@@ -91,12 +92,15 @@ class Block:
         memory: Mapping[str, np.ndarray],
         tasks: Sequence[Task],
     ) -> None:
-        """Other models take their places.
+        """Let these models take the places of others.
 
-        start: the network's tensors (models, size), or (1, size) for all of them; private: those of
-        the terms (models, size); reference: what terms compare with, as start, which it is if None;
-        memory: of the optimiser, buffers (models, size), on the CPU written in place, and steps
-        (models,), all alike; or nothing.
+        Args:
+            start: tensors of the network (models, size), or (1, size) for all of them.
+            private: tensors of the terms (models, size).
+            reference: what terms compare with, as start, which it is if None.
+            memory: of the optimiser, buffers (models, size), on the CPU written in place, and steps
+                (models,), all alike; or nothing.
+            tasks: of the models, which say how many these are.
         """
         import torch
 
@@ -129,7 +133,7 @@ class Block:
             self.crops.begin(tasks)
 
     def remember(self, memory: Mapping[str, np.ndarray], span: slice | np.ndarray) -> None:
-        """Note what the optimiser remembers of the models."""
+        """Copy what the optimiser remembers of the models to these rows of `memory`."""
         for name, value in self.memory.items():
             array, kept = value.cpu().numpy(), memory[name]
             if not np.may_share_memory(array, kept):
@@ -160,13 +164,11 @@ class Block:
         return whole, stopping.taken
 
     def _chunks(self, tasks: Sequence[Task], stopping: EarlyStopping) -> Iterator[Chunk]:
-        """All steps of the tasks; where models stop early, cut at the ends of their epochs."""
         for chunk in self.procedure.plan(tasks):
             yield from stopping.parts(chunk) if stopping.patience else (chunk,)
 
     @property
     def _buffers(self) -> list[torch.Tensor]:
-        """What a model leaves behind when it stops."""
         return [self.flat] if self.summed is None else [self.flat, self.summed]
 
     def _take(self, chunk: Chunk, models: int) -> np.ndarray:
@@ -202,7 +204,6 @@ class Block:
     def _steps(
         self, chunk: Chunk, index: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
     ) -> Iterator[tuple[int, torch.Tensor]]:
-        """Take the steps of a chunk: how many are done, and the logits of the last of them."""
         for at, x, y in self.reader.minibatches(index, chunk.active):
             for step, step_x, step_y in zip(range(at, len(index)), x, y, strict=False):
                 step_moves = None if moves is None else moves[step]
@@ -215,9 +216,9 @@ class Block:
         weight: torch.Tensor,
         where: tuple[slice, slice],
     ) -> torch.Tensor:
-        """Cross-entropy of what the network was asked at each example; rows: (…, B).
+        """Compute the cross-entropy of each example, at rows (…, B) of the data set.
 
-        What was right is added where it is counted: at these steps and models.
+        Right predictions are added to `right` at these steps and models.
         """
         examples, network = self.reader.examples, self.procedure.network
         y = examples.targets[rows]
@@ -260,7 +261,6 @@ class Block:
         return logits
 
     def _draw(self, step: int, count: int) -> None:
-        """What is drawn in a step, begins at its place."""
         if self.noise is not None:
             self.noise.at(step, count)
 
@@ -315,7 +315,7 @@ class Block:
         return index, weight, moves
 
     def _descend(self, count: int) -> None:
-        """One step of the optimiser for the first models."""
+        """Take one step of the optimiser for the first models."""
         flat, gradient = first(self.flat, count), first(self.total, count)
         if self.summed is not None:
             self.summed[:count] += gradient
@@ -327,7 +327,7 @@ class Block:
             buffer[:count] = value
 
     def finite(self, models: int) -> np.ndarray:
-        """Which of the first models have finite weights: bool (models,)."""
+        """Tell which of the first models have finite weights: bool (models,)."""
         import torch
 
         flat = self.flat[:models]

@@ -16,8 +16,9 @@ from fedrepro.training.sizes import block_size
 
 
 class BlockTrainer:
-    """Trains models by automatic differentiation: ordered by number of steps and cut into blocks
-    that fit the memory, in which the ones that still train are a shrinking prefix; or one by one.
+    """Trains models by automatic differentiation, in blocks that fit the memory, or one by one.
+
+    Models are ordered by number of steps, so that the ones that still train are a shrinking prefix.
     """
 
     def __init__(
@@ -88,11 +89,10 @@ class BlockTrainer:
 
 
 def _span(chosen: np.ndarray) -> slice | np.ndarray:
-    """The same places as a slice if they follow each other: what it takes is not copied."""
+    """Turn places that follow each other into a slice, which copies nothing."""
     first, count = int(chosen[0]), len(chosen)
     return slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
 
 
 def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
-    """The rows of these models; one row is that of all."""
     return flat if len(flat) == 1 else flat[chosen]

@@ -38,7 +38,7 @@ NO_CROPS = np.empty(0, np.int64)
 
 @cache
 def steps() -> ModuleType:
-    """The compiled steps: Numba takes half a second to import, so only what needs them does."""
+    """Import the compiled steps: Numba takes half a second, so only who needs them waits."""
     from fedrepro.training import steps as found
 
     return found
@@ -55,7 +55,7 @@ def _said(*arguments: Any) -> int:
 
 
 def written_out(network: Network, terms: Sequence[object]) -> bool:
-    """Whether the gradients of this network and these terms are written out in `steps.py`."""
+    """Tell whether the gradients of this network and these terms are written out in `steps.py`."""
     named = [written(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
@@ -131,7 +131,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: Given, memory: Mapping[str, Array] | None) -> None:
-        """Another model takes the buffers."""
+        """Give the buffers to another model."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)
@@ -149,7 +149,7 @@ class CompiledTrainer:
             self.model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _prior(self) -> None:
-        """What the divergence is from: what was received, or the same for all weights."""
+        """Write the prior of the divergence: what was received, or the same for all weights."""
         model, size = self.model, self.net.size
         term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
         if term is not None and term.sd is None:
@@ -160,7 +160,7 @@ class CompiledTrainer:
             model.prior_deviation[:] = 1 if term is None or term.sd is None else term.sd
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Losses (steps,) of the steps that were taken, and how many these are."""
+        """Train a model: losses (steps,) of the steps that were taken, and how many these are."""
         settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0
@@ -211,7 +211,7 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Write down what the network is; the buffers of its body."""
+        """Describe the network, and make the buffers of its body."""
         from fedrepro.products.compiled import multiplier
         from fedrepro.training.given_back import maps_of
 
@@ -269,7 +269,7 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """From which activations which are given back in matching, and shares of the gaps."""
+        """List which activation is given back from which in matching, and shares of the gaps."""
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]
         sizes, pairs, shares = [*images, *layers.sizes], [], []
@@ -332,5 +332,4 @@ class CompiledTrainer:
 
 
 def _whole(views: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
-    """Tensors (1, *shape) of these views; those that lie in another order are copied."""
     return {name: views[name].reshape(1, *shape) for name, shape in shapes.items()}

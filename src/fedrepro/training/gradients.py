@@ -37,10 +37,7 @@ class Gradients:
     shares: torch.Tensor | None = None
 
     def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
-        """Other models took their places.
-
-        rates: their step sizes, for what descends at once. shares: of a divergence (`terms.py`).
-        """
+        """Let other models take their places, with their step sizes and shares of a divergence."""
         self.lr = rates[0] if self.direct else None
         new_shares = next(iter(self.weights.values())).new_tensor(shares)
         if self.shares is None or self.shares.shape != new_shares.shape:
@@ -51,10 +48,15 @@ class Gradients:
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
     ) -> torch.Tensor:
-        """One step. x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B).
+        """Take one step, and return the logits (A, B, K) before it.
 
-        Returns the logits (A, B, K) before it, in which a term that is not finite shows at once.
-        noise: of this step, None for networks that draw nothing.
+        A term that is not finite shows in the logits at once.
+
+        Args:
+            x: (A, B, D).
+            y: (A, B) labels or (A, B, K) shares.
+            weight: (A, B), of each example.
+            noise: of this step, None for networks that draw nothing.
         """
         import torch
 
@@ -90,7 +92,7 @@ class Gradients:
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Weighted cross-entropy per model, (A,). logits: (A, B, K); y: (A, B) or (A, B, K)."""
+    """Sum weighted cross-entropies per model, (A,): logits (A, B, K), y (A, B) or (A, B, K)."""
     from torch.nn import functional
 
     each = functional.cross_entropy(
@@ -100,7 +102,7 @@ def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
 
 
 def observed_losses(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The same for many steps, and nothing to be differentiated: (…, B, K) to (…)."""
+    """Sum weighted cross-entropies of many steps, not to be differentiated: (…, B, K) to (…)."""
     each = log_sum_exp(logits)
     if y.dim() < logits.dim():
         each.sub_(logits.gather(-1, y.unsqueeze(-1)).squeeze(-1))
@@ -110,9 +112,9 @@ def observed_losses(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor)
 
 
 def observed_hits(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """How many predictions are right: (…, B, K) to int64 (…); rows of weight zero count nothing.
+    """Count right predictions: (…, B, K) to int64 (…); rows of weight zero count nothing.
 
-    y: (…, B) labels, or (…, B, K) shares, of which the largest is the right one.
+    Targets are labels (…, B), or shares (…, B, K), whose largest is the right one.
     """
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     hits: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)

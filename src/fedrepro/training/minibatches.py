@@ -68,23 +68,23 @@ class Order:
         self.epoch, self.rows = -1, task.rows
 
     def of(self, epoch: int) -> np.ndarray:
-        """Rows in the order of one epoch."""
+        """Return the rows in the order of one epoch."""
         if epoch != self.epoch:
             self.epoch, self.rows = epoch, epoch_order(self.task, epoch)
         return self.rows
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
-    """The order in which a client visits its examples in one epoch."""
+    """Draw the order in which a client visits its examples in one epoch."""
     stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """All minibatches of these models, some at a time.
+    """Plan all minibatches of these models, some at a time.
 
-    `tasks` must be ordered by number of steps, falling. Filling short minibatches keeps shapes,
-    and with them the rounding, independent of the company that a model keeps.
+    `tasks` must be ordered by number of steps, falling. Filling short minibatches keeps shapes, and
+    with them the rounding, independent of the company that a model keeps.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -115,8 +115,10 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: Rng, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of random words, uint64 (epochs, 2), and int64 (steps, 2), which of these each step
-        has, and its place in the epoch."""
+        """Make keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
+
+        A place is the number of a step's key, and the step's number in the epoch.
+        """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
             (part, first + step)
@@ -139,7 +141,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """All minibatches of one model, some epochs at a time, or one if singly."""
+    """Plan all minibatches of one model, some epochs at a time, or one if `singly`."""
     per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
     step = task.done
     end = step + task.total(batch_size, epochs)
@@ -163,7 +165,7 @@ def visits(
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Steps on all examples of these models, a chunk each: pieces of `piece` examples.
+    """Plan steps on all examples of these models, a chunk each, in pieces of `piece` examples.
 
     `tasks` must be ordered by number of steps, then by number of pieces, falling. The size of a
     piece does not depend on the tasks, for the sake of the rounding.

@@ -43,7 +43,7 @@ class StepNoise(Noise, Protocol):
 
 
 def noise_of(tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> StepNoise:
-    """The random numbers of these models on this device."""
+    """Make the random numbers of these models on this device."""
     kind = ModelNoise if device.type == "cpu" else BlockNoise
     return kind(tasks, batch_size, device)
 
@@ -61,14 +61,14 @@ class ModelNoise:
             stream.at(*divmod(done + step, per_epoch), piece)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
         drawn, below = _contiguous(like), round(share * WORDS)
         for part, stream in zip(drawn.numpy(), self.streams, strict=False):
             part.reshape(-1)[...] = stream.take(part.size) < below
         return drawn
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
         drawn = _contiguous(like)
         for model, part in enumerate(drawn.numpy()):
             for at in range(0, part.size, CHUNK):
@@ -104,7 +104,7 @@ class Words:
         self.philox.state = self.state
 
     def take(self, count: int) -> np.ndarray:
-        """The next words of the step: uint32 (count,)."""
+        """Draw the next words of the step: uint32 (count,)."""
         return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
 
 
@@ -126,7 +126,7 @@ def normal(stream: Words, out: np.ndarray) -> None:
 
 @cache
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
-    """Equally probable points of two independent standard normal numbers: complex (PAIRS,).
+    """Compute equally probable points of two independent standard normals: complex (PAIRS,).
 
     Rings of equal probability with four points each, a quarter turn apart, so that odd moments and
     the covariance are zero; from ring to ring they turn by GOLDEN. The squared radius is the mean
@@ -165,11 +165,11 @@ class BlockNoise:
         self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
         return _contiguous(like).bernoulli_(share, generator=self.generator)
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
         return _contiguous(like).normal_(generator=self.generator)
 
     def seeds(self, models: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Optimisers over flat buffers: one fused step for all models of a block.
 
-What they remember of the models lies in buffers (models, size), by the names that `remembered`
-gives, which a caller may hand over, to go on with and to keep; they are written in place.
+They remember models in buffers (models, size), by the names that `remembered` gives. A caller may
+hand these over, to go on with and to keep; they are written in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Adam:
     """Adam or AMSGrad on a buffer (models, size); L2 enters the gradient, as in the loss.
 
     rates: step size of each model; by default the procedure's. memory: buffers to go on with, of
-    models that have all taken so many steps.
+    models that have all taken `steps` steps.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Adam:
 
     @staticmethod
     def remembered(settings: Settings) -> tuple[str, ...]:
-        """The names of its buffers."""
+        """Name its buffers."""
         return ("first", "second", "largest") if settings.amsgrad else ("first", "second")
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
-        """One step for the first models of the buffer; all of them have taken equally many."""
+        """Take one step for the first models of the buffer; all of them have taken equally many."""
         self.steps += 1
         if self.rates is None:
             self._step(flat, gradient, slice(len(flat)), self.settings.lr)
@@ -81,7 +81,7 @@ class Adam:
         return [[value[models] for value in buffers] for buffers in kept]
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What must be kept to go on: moments and number of steps."""
+        """Return what must be kept to go on: moments and number of steps."""
         state = {"first": self.first, "second": self.second, "steps": self.steps}
         return state if self.largest is None else {**state, "largest": self.largest}
 
@@ -110,11 +110,11 @@ class Sgd:
 
     @staticmethod
     def remembered(settings: Settings) -> tuple[str, ...]:
-        """The names of its buffers."""
+        """Name its buffers."""
         return ("velocity",) if settings.momentum else ()
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
-        """One step for the first models of the buffer."""
+        """Take one step for the first models of the buffer."""
         settings = self.settings
         if settings.l2:
             gradient.add_(flat, alpha=settings.l2)

@@ -13,13 +13,13 @@ from fedrepro.training.records import Net, Room
 
 
 def loss_of(targets: Array, row: int, logits: Array, shift: Any, total: float) -> Any:
-    """Cross-entropy of a row and whether it is predicted rightly."""
+    """Compute the cross-entropy of a row, and find its label."""
     raise NotImplementedError
 
 
 @inner
 def label_of(values: Array) -> int:
-    """The first of the largest."""
+    """Find the first of the largest values."""
     best = 0
     for k in range(1, len(values)):
         if values[k] > values[best]:
@@ -43,7 +43,7 @@ def _loss_of(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Callabl
 
 
 def label_in(targets: Array, row: int) -> int:
-    """The label of a row, the largest of its shares."""
+    """Find the label of a row, or the largest of its shares."""
     raise NotImplementedError
 
 
@@ -59,7 +59,7 @@ def _label_in(targets: Any, row: Any) -> Callable[..., Any]:
 
 
 def subtract(targets: Array, row: int, error: Array) -> Any:
-    """The shares of a row, or one for its label, taken from what is predicted."""
+    """Subtract the shares of a row, or one at its label, from what is predicted."""
     raise NotImplementedError
 
 
@@ -112,8 +112,8 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Room) -> tuple[float
 def add_entropy(net: Net, rows: int, term: Array, room: Room) -> None:
     """Add the errors of coefficient · max(0, least - H), for examples of weight one.
 
-    dH/dt_k = -p_k (log p_k + H). term: coefficient, least, and whether the maximum is over the
-    minibatch's mean.
+    dH/dt_k = -p_k (log p_k + H). A term holds its coefficient, least, and whether the maximum is
+    over the minibatch's mean.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)
@@ -137,7 +137,7 @@ def add_entropy(net: Net, rows: int, term: Array, room: Room) -> None:
 
 @inner
 def scale(net: Net, rows: int, step: float, errors: Array) -> None:
-    """Errors of the logits times the weight of an example; what fills up rows is zero."""
+    """Multiply errors of the logits by the weight of an example; what fills up rows gets 0."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     each = errors.dtype.type(step)

@@ -39,7 +39,7 @@ class Settings:
 
 
 def settings_of(training: Spec) -> Settings:
-    """The numbers of a training spec."""
+    """Read the numbers of a training spec."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings

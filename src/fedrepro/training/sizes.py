@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # optimiser states.
 CPU_BLOCK_BYTES = 8 * 2**20
 BUFFERS = 5
-# activations wait for the backward pass beside their gradients, and kernels need room of their own
+# activations wait for the backward pass with their gradients, and kernels need room of their own
 SEEN_AT_ONCE = 3
 
 

@@ -59,8 +59,11 @@ def cifar10(
     """CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, split as published.
 
     Shape (3, 32, 32): red, green, blue. Validation examples are drawn by class from the training
-    part, with a fixed seed, and so are those that are kept for training. Errors: FedreproError if
-    the raw file is missing or damaged, or if a class would have no training example left.
+    part, with a fixed seed, and so are those that are kept for training.
+
+    Raises:
+        FedreproError: If the raw file is missing or damaged, or if a class would have no training
+            example left.
     """
     x, y, test_x, test_y = _read(raw / FILE)
     inner, outer = training_rows("cifar10", y, validation, train)

@@ -49,8 +49,11 @@ def fashion_mnist(
 ) -> Arrays:
     """Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28×28 pixels.
 
-    Split as published; used by P2P, section 5.2.2. Validation examples are drawn by class from
-    the training part, with a fixed seed. Errors: FedreproError if a raw file is missing or
-    damaged, or if a class would have no training example left.
+    Split as published; used by P2P, section 5.2.2. Validation examples are drawn by class from the
+    training part, with a fixed seed.
+
+    Raises:
+        FedreproError: If a raw file is missing or damaged, or if a class would have no training
+            example left.
     """
     return represent(read_idx_images("fashion_mnist", raw, validation, CLASSES), features)

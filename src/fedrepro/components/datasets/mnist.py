@@ -40,10 +40,12 @@ def mnist(
 ) -> Arrays:
     """MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
-    Validation examples are drawn by class from the training part, with a fixed seed: the split
-    is the same whatever the seed of a run; so are those that are kept for training. Errors:
-    FedreproError if a raw file is missing or damaged, or if a class would have no training example
-    left.
+    Validation examples are drawn by class from the training part, with a fixed seed: the split is
+    the same whatever the seed of a run; so are those that are kept for training.
+
+    Raises:
+        FedreproError: If a raw file is missing or damaged, or if a class would have no training
+            example left.
     """
     classes = tuple("0123456789")
     return represent(read_idx_images("mnist", raw, validation, classes, train), features)

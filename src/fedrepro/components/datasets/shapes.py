@@ -54,7 +54,7 @@ def shapes(
         float, Arg("standard deviation of the noise on each pixel, of 0 to 1", least=0)
     ] = 0.1,
 ) -> Arrays:
-    """Generated colour pictures of 12×12 pixels: ten shapes, the same share of each.
+    """Draw colour pictures of 12×12 pixels: ten shapes, the same share of each.
 
     Shape (3, 12, 12): red, green, blue. Colours of shape and background, place, size and noise are
     drawn with a fixed seed, so the pictures are the same in all runs. `raw` is not used. A training

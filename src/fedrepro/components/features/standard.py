@@ -31,7 +31,8 @@ def standard(
 ) -> Mapping[str, np.ndarray]:
     """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}.
 
-    Errors: FedreproError where the images have another number of channels.
+    Raises:
+        FedreproError: Where the images have another number of channels.
     """
     mean, deviation = (np.array(numbers, np.float32) for numbers in NUMBERS[of])
     channels = images.shape[0] if len(images.shape) == 3 else 1

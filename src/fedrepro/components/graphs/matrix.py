@@ -22,13 +22,13 @@ def matrix(
 ) -> list[list[float]]:
     """Row i says how much node i makes of what it hears from each node. Source: P2P, section 5.
 
-    Errors: FedreproError for rows that are no numbers.
+    Raises:
+        FedreproError: For rows that are no numbers.
     """
     return [_row(text) for text in rows]
 
 
 def _row(text: str) -> list[float]:
-    """0.25_0.75 as [0.25, 0.75]; float would read 2_5 as 25."""
     try:
         return [float(part) for part in text.split("_")]
     except ValueError:

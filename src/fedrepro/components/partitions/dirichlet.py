@@ -41,7 +41,9 @@ def dirichlet(
     Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
     nor for balance; the authors' code repeats draws until every client has 10, has alpha = 0.5 by
     default, and balances. Repeated draws are counted in the result.
-    Errors: FedreproError for more clients than examples, or if `max_redraws` is reached.
+
+    Raises:
+        FedreproError: For more clients than examples, or if `max_redraws` is reached.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
@@ -84,7 +86,7 @@ class _Counts:
         return min(most, max(8, attempts))
 
     def next(self, count: int) -> np.ndarray:
-        """The next draws: int64 (count, classes, clients); each class sums to what there is."""
+        """Make the next draws: int64 (count, classes, clients), which sum to what there is."""
         scores = self._scores((count, self.available.size, self.clients))
         counts = np.empty(scores.shape, np.int64)
         held = np.zeros((count, self.clients), np.int64)

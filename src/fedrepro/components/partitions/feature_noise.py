@@ -28,11 +28,14 @@ def feature_noise(
         float, Arg("variance of the noise at the last client, inputs being in [0, 1]", least=0)
     ] = 0.1,
 ) -> Owners:
-    """A homogeneous split; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
+    """Split as `homogeneous`; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
 
     sigma · j / J is a variance. The noise itself is drawn when inputs are used
     (`Membership.as_held`). Source: NIID-Bench, with sigma = 0.1; there examples are split at
-    random, here evenly by class. Errors: FedreproError for more clients than examples.
+    random, here evenly by class.
+
+    Raises:
+        FedreproError: For more clients than examples.
     """
     noise = sigma * np.arange(1, clients + 1) / clients
     return replace(homogeneous(examples, rng, clients=clients), noise=noise)

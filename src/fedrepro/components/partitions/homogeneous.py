@@ -27,9 +27,11 @@ def homogeneous(
 
     Neither the parts of a class nor the sizes of two clients differ by more than one example:
     classes are dealt out one after another around a drawn order of the clients, so that the
-    remainder of one class goes on where that of the class before ended.
-    Source: PFNM, section 4; the authors' code splits all examples at random instead.
-    Errors: FedreproError for more clients than examples.
+    remainder of one class goes on where that of the class before ended. Source: PFNM, section 4;
+    the authors' code splits all examples at random instead.
+
+    Raises:
+        FedreproError: For more clients than examples.
     """
     require_examples(examples, clients)
     generator = rng.stream("partition")

@@ -28,8 +28,11 @@ def iid(
     """All examples are shuffled and dealt out in parts of N / J, whatever their labels.
 
     Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
-    by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with
-    600 examples each). Errors: FedreproError for more clients than examples.
+    by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with 600
+    examples each).
+
+    Raises:
+        FedreproError: For more clients than examples.
     """
     require_examples(examples, clients)
     even = np.ones(clients, np.int64)

@@ -24,10 +24,12 @@ def one_class(
 ) -> Owners:
     """Client j holds examples of class j modulo the number of classes K only.
 
-    With more clients than classes, those of one class share it evenly at random.
-    Source: RM, section 4: ten clients, "each client only has data points belonging to one of the
-    ten classes". Errors: FedreproError for fewer clients than classes, since a class would be left
-    out, or for more clients than examples.
+    With more clients than classes, those of one class share it evenly at random. Source: RM,
+    section 4: ten clients, "each client only has data points belonging to one of the ten classes".
+
+    Raises:
+        FedreproError: For fewer clients than classes, since a class would be left out, or for more
+            clients than examples.
     """
     require_examples(examples, clients)
     if clients < examples.classes:

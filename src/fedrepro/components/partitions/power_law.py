@@ -32,11 +32,13 @@ def power_law(
         int, Arg("what every client gets before the rest is shared out", unit="examples", least=1)
     ] = 1,
 ) -> Owners:
-    """The client of rank r gets a part of the shuffled examples in proportion to r^-exponent.
+    """Give the client of rank r a part of the shuffled examples in proportion to r^-exponent.
 
     Every client first gets `min_examples`; the rest follows the power law. Which client has which
     rank is drawn. Source: FedProx, which gives no exponent: 1 is our choice.
-    Errors: FedreproError for more clients than examples.
+
+    Raises:
+        FedreproError: For more clients than examples.
     """
     require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")

@@ -47,7 +47,10 @@ def published_draw(
     That generator's numbers never change, so that of a publisher's data in their order each client
     holds the very images of the papers. Trial t has the seed `first_seed` + t, and where a run has
     another seed than 0 a million more for each. Source: the code of both. Repeated draws go on in
-    the stream, and are counted. Errors: FedreproError as of `dirichlet`.
+    the stream, and are counted.
+
+    Raises:
+        FedreproError: As of `dirichlet`.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed
@@ -67,7 +70,7 @@ def published_draw(
 def _over_clients(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Owners int32 (N,), or None where all shares of a class came out as nothing."""
+    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
     owner = np.empty(len(examples), np.int32)
     held = np.zeros(clients)
     for label in range(examples.classes):
@@ -84,7 +87,7 @@ def _over_clients(
 def _over_classes(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """The same."""
+    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
     draw = partial(generator.dirichlet, np.repeat(alpha, examples.classes))
     shares = np.array([draw() for _ in range(clients)])
     if not (shares.sum(axis=0) > 0).all():

@@ -34,9 +34,11 @@ def quantity_skew(
 ) -> Owners:
     """Shares q ~ Dir_J(alpha) of all shuffled examples go to the J clients.
 
-    Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with
-    fewer than `min_examples` are repeated and counted, as in `dirichlet`.
-    Errors: FedreproError for more clients than examples, or if `max_redraws` is reached.
+    Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with fewer than
+    `min_examples` are repeated and counted, as in `dirichlet`.
+
+    Raises:
+        FedreproError: For more clients than examples, or if `max_redraws` is reached.
     """
     require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")
