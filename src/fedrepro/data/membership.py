@@ -135,17 +135,19 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         FedreproError: For more clients than examples, a client without training examples, or a
             class without any.
     """
-    examples = _examples(prepared)
+    if prepared.classes:
+        _require_classes(prepared)
+    examples = _labelled(prepared, "train")
     parts, redraws, skews, noise = [], [], [], []
     for trial in trials:
         rng = Rng(seed, trial=trial)
         aside, rest = set_aside(len(examples), spec, rng)
         left = examples.taken(rest)
         split = spec.component.make(Owners, left, rng, **spec.own)
-        _require_owners(split, spec, len(left))
+        again = split
         if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
-            _require_same(split, spec, spec.component.make(Owners, left, rng, **spec.own))
-        _require_full_clients(split, spec, trial)
+            again = spec.component.make(Owners, left, rng, **spec.own)
+        _require_sound(split, again, spec, trial, len(left))
         others = _labelled(prepared, "validation")
         followers = _followers(left, split, others, rng, "partition-validation")
         held = {
@@ -270,13 +272,6 @@ def set_aside(count: int, spec: Spec, rng: Rng) -> tuple[dict[str, np.ndarray], 
     return {"public": drawn, at: kept}, rest
 
 
-def _examples(prepared: Prepared) -> TrainingLabels:
-    labels = labels_of(prepared, "train")
-    if prepared.classes:
-        _require_classes(labels, prepared)
-    return _labelled(prepared, "train")
-
-
 def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
     groups = np.asarray(prepared.groups(split))
     classes = max(1, len(prepared.classes))
@@ -297,8 +292,8 @@ def _counts(examples: TrainingLabels, split: Owners) -> np.ndarray:
     return flat.reshape(split.clients, examples.classes)
 
 
-def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
-    present = np.bincount(labels, minlength=len(prepared.classes)) > 0
+def _require_classes(prepared: Prepared) -> None:
+    present = np.bincount(labels_of(prepared, "train"), minlength=len(prepared.classes)) > 0
     missing = [name for name, occurs in zip(prepared.classes, present, strict=True) if not occurs]
     if missing:
         raise FedreproError(
@@ -307,8 +302,8 @@ def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
         )
 
 
-def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
-    """Of a partition of one's own: a client for each example, and as many clients as it says."""
+def _require_sound(split: Owners, again: Owners, spec: Spec, trial: int, examples: int) -> None:
+    """Refuse owners that do not fit, that another draw does not repeat, or without examples."""
     owner, who = np.asarray(split.owner), f"partition '{spec.token}'"
     if owner.shape != (examples,) or owner.dtype.kind not in "iu":
         raise FedreproError(
@@ -327,21 +322,15 @@ def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
             f"{who} makes {split.clients} clients, and {planned} were planned: let it have the "
             "parameter `clients`, or say by clients=… in @register how many there are"
         )
-
-
-def _require_same(split: Owners, spec: Spec, again: Owners) -> None:
     if not np.array_equal(split.owner, again.owner):
         raise FedreproError(
-            f"partition '{spec.token}' deals other owners when it is drawn once more: draw from "
+            f"{who} deals other owners when it is drawn once more: draw from "
             "rng.stream, not from a generator without a fixed seed"
         )
-
-
-def _require_full_clients(split: Owners, spec: Spec, trial: int) -> None:
     empty = np.flatnonzero(split.sizes == 0)
     if empty.size:
         raise FedreproError(
-            f"partition '{spec.token}', trial {trial}: client {empty[0]} has no training examples "
+            f"{who}, trial {trial}: client {empty[0]} has no training examples "
             f"({empty.size} of {split.clients} clients are empty): lower `clients`, "
             "or choose a partition that spreads the examples more evenly"
         )
@@ -351,28 +340,17 @@ def _followers(
     examples: TrainingLabels, split: Owners, others: TrainingLabels, rng: Rng, stream: str
 ) -> np.ndarray:
     """Who holds examples that follow the training examples: int32 (M,)."""
-    if split.groups is not None:
-        return _follow_groups(split.groups, others.groups)
-    return _follow_classes(examples, split, others.labels, rng.stream(stream))
-
-
-def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Each to the client that is its group, if there is one: int32 (M,)."""
-    last = max(groups.max(), others.max(initial=-1))
-    client_of: np.ndarray = np.full(last + 2, NOBODY, np.int32)
-    client_of[groups] = np.arange(groups.size)
-    # the last entry is never a group, so that group -1 finds nobody
-    owner: np.ndarray = client_of[others]
-    return owner
-
-
-def _follow_classes(
-    examples: TrainingLabels, split: Owners, others: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
-    """Per class in proportion to training examples; of a class that nobody holds to nobody."""
-    owner = np.full(others.size, NOBODY, np.int32)
+    if split.groups is not None:  # each to the client that is its group, if there is one
+        last = max(split.groups.max(), others.groups.max(initial=-1))
+        client_of: np.ndarray = np.full(last + 2, NOBODY, np.int32)
+        client_of[split.groups] = np.arange(split.groups.size)
+        # the last entry is never a group, so that group -1 finds nobody
+        followers: np.ndarray = client_of[others.groups]
+        return followers
+    # per class in proportion to training examples; of a class that nobody holds to nobody
+    owner, generator = np.full(others.labels.size, NOBODY, np.int32), rng.stream(stream)
     for label, held in enumerate(_counts(examples, split).T):
-        rows = generator.permutation(np.flatnonzero(others == label))
+        rows = generator.permutation(np.flatnonzero(others.labels == label))
         if held.any():
             shares = apportion(rows.size, held, generator)
             owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
 from fedrepro.data.stratify import apportion
+
+Clients = Annotated[int, Arg("holders of data", unit="clients", least=1)]
+Alpha = Annotated[
+    float, Arg("concentration: the smaller, the more unlike the clients", above=0, most=1e6)
+]
+MinExamples = Annotated[
+    int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
+]
+MaxRedraws = Annotated[int, Arg("repeated draws before giving up", least=0)]
 
 NOBODY = -1  # the owner of an example that no client holds
 
@@ -81,6 +92,26 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
     """Order example indices by class, at random within each class: int64 (N,)."""
     order = generator.permutation(labels.size)
     return order[np.argsort(labels[order], kind="stable")]
+
+
+def never_full(
+    name: str, draws: int, rng: Rng, clients: int, least: int, examples: int, alpha: float
+) -> FedreproError:
+    """Say that a client had fewer than `least` examples in every draw of a partition."""
+    return FedreproError(
+        f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
+        f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
+        f"raise `alpha` ({alpha:g})"
+    )
+
+
+def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: Rng) -> np.ndarray:
+    """Draw counts[k, j] examples of class k for client j, int64 (K, J): owners int32 (N,)."""
+    owner = np.empty(len(examples), np.int32)
+    holders = np.tile(np.arange(counts.shape[1], dtype=np.int32), len(counts))
+    order = shuffled_by_class(examples.labels, rng.stream("partition"))
+    owner[order] = np.repeat(holders, counts.reshape(-1))
+    return owner
 
 
 def deal_sizes(sizes: np.ndarray, rng: Rng) -> np.ndarray:

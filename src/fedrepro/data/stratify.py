@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+Validation = Annotated[
+    int, Arg("training examples set aside for validation", unit="examples", least=0)
+]
+Train = Annotated[
+    int | None,
+    Arg("training examples kept, none for all that are left", "examples", least=10, later=True),
+]
 
 
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:

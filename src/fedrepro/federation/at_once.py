@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,8 @@ def evaluated(
 
     device, dtype = examples.inputs.device, examples.dtype
     held = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in candidates.items()}
-    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(_count(held))]
+    count = len(next(iter(held.values())))
+    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(count)]
     index = np.concatenate(rows)
     right = torch.empty(len(models), len(index), dtype=torch.float64)
     losses = torch.empty_like(right)
@@ -92,7 +92,3 @@ def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         starts = (np.cumsum(sizes) - sizes)[filled]
         means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
     return means
-
-
-def _count(tensors: Mapping[str, Any]) -> int:
-    return len(next(iter(tensors.values())))

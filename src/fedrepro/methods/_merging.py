@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels
 from fedrepro.core.kinds import MIXED, MODULE, WHICH
+from fedrepro.core.rng import Rng
+from fedrepro.federation.asking import Answers
+
+if TYPE_CHECKING:
+    from fedrepro.networks.network import Network
 
 MODELS = {"cnn", "logistic", "mlp", MODULE}  # whose layers have matrices
 UNITS = {"cnn", "mlp", MODULE}  # whose units may change places
+
+
+def network_like(clients: LocalModels) -> Network:
+    """Build the network of the clients."""
+    from fedrepro.networks.predict import network_of
+
+    return network_of(clients.model, clients.shape, clients.classes)
+
+
+def asking(question: str, **options: Any) -> Callable[..., list[Answers]]:
+    """Make a `prepare` that puts a question of `training.moments` to each client's own model."""
+
+    def prepare(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+        from fedrepro.training import moments
+
+        assert info.clients is not None
+        return info.clients.ask(partial(getattr(moments, question), **options))
+
+    return prepare
 
 
 def shares_of(info: ClientInfo) -> np.ndarray:
@@ -29,9 +55,8 @@ def merged(
     All else, as weights of normalisation, is the mean by these shares.
     """
     from fedrepro.networks.matrices import layer_matrices, tensors_of
-    from fedrepro.networks.predict import network_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     layers = layer_matrices(network)
     made = tensors_of(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
     tensors = {name: value[None] for name, value in made.items()}
@@ -43,10 +68,9 @@ def mean_of_rest(
 ) -> dict[str, np.ndarray]:
     """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
     from fedrepro.merging.kronecker import mean_of
-    from fedrepro.networks.predict import network_of
     from fedrepro.training.statistics import mean_buffers
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
         if name not in tensors and name not in network.buffers:
@@ -57,12 +81,11 @@ def mean_of_rest(
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
     """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
-    from fedrepro.networks.predict import network_of
     from fedrepro.training.statistics import mean_buffers
 
     if MODULE not in clients.model.component.meta:
         return made
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     return replace(made, tensors={**made.tensors, **mean_buffers(network, clients.tensors, share)})
 
 

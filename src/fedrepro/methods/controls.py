@@ -10,6 +10,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.methods._merging import network_like
 from fedrepro.networks.dense import dense_spec
 
 
@@ -64,8 +65,7 @@ def raw(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     GEMS, section 4.4 (raw).
     """
     from fedrepro.federation.clients import own_starts
-    from fedrepro.networks.predict import network_of
     from fedrepro.training.settings import settings_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     return GlobalModel(clients.model, own_starts(network, settings_of(info.training), [rng]))

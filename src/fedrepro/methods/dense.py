@@ -16,7 +16,7 @@ from fedrepro.core.kinds import MIXED
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import MODELS, of_one_form
+from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
 from fedrepro.products.exponentials import exponential, root
 
@@ -75,7 +75,7 @@ def dense(
     from fedrepro.networks.predict import network_of
     from fedrepro.training.settings import settings_of
 
-    of_clients = network_of(clients.model, clients.shape, clients.classes)
+    of_clients = network_like(clients)
     some, their_info = of_one_form(clients, info)
     network = network_of(some.model, clients.shape, clients.classes)
     begun = (

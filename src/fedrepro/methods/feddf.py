@@ -14,7 +14,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.kinds import MIXED
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import MODELS, of_one_form
+from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
 
 
@@ -53,7 +53,7 @@ def feddf(
     from fedrepro.training.settings import settings_of
 
     assert info.public_inputs is not None
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     inputs = tensor_of(info.public_inputs).to(info.device)
     each = joint_logits(network, clients.tensors, Examples(inputs, inputs))
     some, their_info = of_one_form(clients, info)

@@ -18,6 +18,7 @@ from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
+    asking,
     mean_of_rest,
     merged,
     shares_of,
@@ -76,12 +77,7 @@ def fedfisher_diagonal(
     return as_model(clients, mean_of_rest(clients, share, made))
 
 
-def factors(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """Ask each client for the Kronecker factors at its own model, over the model's labels."""
-    from fedrepro.training.moments import kronecker_factors
-
-    assert info.clients is not None
-    return info.clients.ask(kronecker_factors)
+factors = asking("kronecker_factors")
 
 
 @method(

@@ -16,7 +16,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Tr
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.methods._merging import with_mean_buffers
-from fedrepro.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, sample_clients
+from fedrepro.methods.fedavg import NEEDS, DrawnForSteps, sample_clients
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -26,23 +26,12 @@ NUMBER_BYTES = 4
 
 @method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
 @dataclass(kw_only=True)
-class FedNova:
+class FedNova(DrawnForSteps):
     """x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j.
 
     a_j: how far the steps of a client carry, see `carried`. Equal a_j make it FedAvg. Each client
     sends a_j with its model y_j. Source: FedNova, eq. (9) and table 1.
     """
-
-    rounds: Rounds = 100
-    fraction: Fraction = 0.1
-    epochs: Epochs = 1
-    steps: Steps = None
-
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Start from global weights as a client would."""
-        from fedrepro.federation.clients import own_starts
-
-        return {"weights": own_starts(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
@@ -64,10 +53,6 @@ class FedNova:
         length = carried(trained.steps, clients.settings.momentum)
         weights = averaged(state["weights"], trained.tensors, share, length)
         return {"weights": weights | mean_buffers(clients.network, trained.tensors, share)}, report
-
-    def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the global network."""
-        return GlobalModel(clients.model, state["weights"])
 
 
 @method(

@@ -13,15 +13,9 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, mean_of_rest, shares_of, stacked
+from fedrepro.methods._merging import MODELS, as_model, asking, mean_of_rest, shares_of, stacked
 
-
-def information(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """Ask each client for the diagonal Fisher information at its own model."""
-    from fedrepro.training.moments import diagonal_fisher
-
-    assert info.clients is not None
-    return info.clients.ask(diagonal_fisher)
+information = asking("diagonal_fisher")
 
 
 @method(

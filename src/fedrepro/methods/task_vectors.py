@@ -15,7 +15,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import with_mean_buffers
+from fedrepro.methods._merging import network_like, with_mean_buffers
 
 Scale = Annotated[float, Arg("what is added to the start is times this", above=0, most=100)]
 
@@ -90,7 +90,6 @@ def _model(clients: LocalModels, flat: np.ndarray) -> GlobalModel:
 
 def _trained(clients: LocalModels) -> list[str]:
     """Name the tensors that are weights and no buffers."""
-    from fedrepro.networks.predict import network_of
 
-    buffers = network_of(clients.model, clients.shape, clients.classes).buffers
+    buffers = network_like(clients).buffers
     return [name for name in clients.tensors if name not in buffers]

@@ -30,7 +30,7 @@ class BlockTrainer:
         keep_gradients: bool,
         block: int | None,
     ) -> None:
-        self.procedure, self.path, self.examples = procedure, path, examples
+        self.procedure, self.examples = procedure, examples
         self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
         self.size, self.keep = self.inner.size + self.outer.size, keep_gradients
         device = examples.inputs.device
@@ -49,8 +49,7 @@ class BlockTrainer:
             self.models = 1  # the fused kernel of an optimiser knows one number of steps
         rates = {settings.lr if task.lr is None else task.lr for task in tasks}
         same = self.models == 1 or len(rates) == 1
-        asked = self.procedure, self.path, self.examples, self.models, same, self.keep
-        trained = Block(*asked)
+        trained = Block(self.procedure, self.examples, self.models, same, self.keep)
         start = self.inner.pack(given.start)
         reference = None if given.reference is None else self.inner.pack(given.reference)
         for at in range(0, len(order), self.models):

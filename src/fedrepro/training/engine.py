@@ -24,7 +24,6 @@ from fedrepro.training.checks import check_going_on, check_private, check_tasks
 from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
-from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath, choose, require
 from fedrepro.training.procedure import Fetched, Given, Part, Procedure
 from fedrepro.training.settings import Settings
@@ -306,8 +305,7 @@ class _Work:
         if memory:
             return {name: value.copy() for name, value in memory.items()}
         room = (len(self.tasks), self.trainer.size)
-        names = OPTIMISERS[settings.optimiser].remembered(settings)
-        buffers = {name: np.zeros(room, self.dtype) for name in names}
+        buffers = {name: np.zeros(room, self.dtype) for name in settings.remembered}
         return {"steps": np.zeros(len(self.tasks), np.int64), **buffers}
 
     def outcome(self, began: float) -> dict[str, Any]:

@@ -155,18 +155,20 @@ class Reader:
     def minibatches(
         self, index: torch.Tensor, active: Sequence[int]
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Gather steps: the number of the first one, inputs (steps, A, B, D) and targets.
+        """Gather each step: its number, inputs (A, B, D) and targets of the models that train.
 
         They are valid until the next ones are asked for.
 
         Args:
             index: int64 (steps, models, B).
-            active: models that train at each step, never growing; A are those of the first one.
+            active: how many models train at each step, never growing.
         """
         for at in range(0, len(active), self.ahead):
             rows = index[at : at + self.ahead, : active[at]]
             x, y = self.read(rows.reshape(-1, rows.shape[-1]))
-            yield at, x.view(*rows.shape[:2], *x.shape[1:]), y.view(*rows.shape[:2], *y.shape[1:])
+            x, y = (part.view(*rows.shape[:2], *part.shape[1:]) for part in (x, y))
+            for step, count in enumerate(active[at : at + self.ahead]):
+                yield at + step, first(x[step], count), first(y[step], count)
 
     def read(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gather rows (A, B): inputs (A, B, D) and targets (A, B) or (A, B, K)."""

@@ -1,6 +1,6 @@
 """Optimisers over flat buffers: one fused step for all models of a block.
 
-They remember models in buffers (models, size), by the names that `remembered` gives. A caller may
+They remember models in buffers (models, size), by the names of `Settings.remembered`. A caller may
 hand these over, to go on with and to keep; they are written in place.
 """
 
@@ -33,14 +33,9 @@ class Adam:
         import torch
 
         self.settings, self.rates = settings, rates
-        kept = memory or {name: torch.zeros_like(flat) for name in self.remembered(settings)}
+        kept = memory or {name: torch.zeros_like(flat) for name in settings.remembered}
         self.first, self.second, self.largest = kept["first"], kept["second"], kept.get("largest")
         self.steps = torch.full((), float(steps), dtype=torch.float32, device=flat.device)
-
-    @staticmethod
-    def remembered(settings: Settings) -> tuple[str, ...]:
-        """Name its buffers."""
-        return ("first", "second", "largest") if settings.amsgrad else ("first", "second")
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """Take one step for the first models of the buffer; all of them have taken equally many."""
@@ -105,13 +100,8 @@ class Sgd:
         import torch
 
         self.settings, self.rates = settings, rates
-        kept = memory or {name: torch.zeros_like(flat) for name in self.remembered(settings)}
+        kept = memory or {name: torch.zeros_like(flat) for name in settings.remembered}
         self.velocity = kept.get("velocity")
-
-    @staticmethod
-    def remembered(settings: Settings) -> tuple[str, ...]:
-        """Name its buffers."""
-        return ("velocity",) if settings.momentum else ()
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """Take one step for the first models of the buffer."""

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
 from fedrepro.products.compiled import Array, exp_of, inner, log_of, padded_to, row_of
 from fedrepro.training.records import Net, Room
-
-
-def loss_of(targets: Array, row: int, logits: Array, shift: Any, total: float) -> Any:
-    """Compute the cross-entropy of a row, and find its label."""
-    raise NotImplementedError
 
 
 @inner
@@ -27,52 +20,32 @@ def label_of(values: Array) -> int:
     return best
 
 
-@overload(loss_of, jit_options={"error_model": "numpy"})
-def _loss_of(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Callable[..., Any]:
-    def labels(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Any:
-        label = targets[row]
-        return log - (np.float64(logits[label]) - top), label
-
-    def shares(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Any:
-        target, loss = targets[row], 0.0
-        for k in range(len(target)):
-            loss += target[k] * (log - (np.float64(logits[k]) - top))
-        return loss, label_of(target)
-
-    return labels if targets.ndim == 1 else shares
-
-
-def label_in(targets: Array, row: int) -> int:
+@inner
+def label_in(targets: Array, row: int) -> Any:
     """Find the label of a row, or the largest of its shares."""
-    raise NotImplementedError
+    return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 
-@overload(label_in, jit_options={"error_model": "numpy"})
-def _label_in(targets: Any, row: Any) -> Callable[..., Any]:
-    def label(targets: Any, row: Any) -> Any:
-        return targets[row]
+@inner
+def loss_of(targets: Array, row: int, logits: Array, top: Any, log: Any) -> Any:
+    """Compute the cross-entropy of a row; log: log of the sum of exp(logits - top)."""
+    # Numba compiles one of the branches, by the type of the targets
+    if targets.ndim == 1:
+        return log - (np.float64(logits[targets[row]]) - top)
+    loss = 0.0
+    for k in range(targets.shape[1]):
+        loss += targets[row, k] * (log - (np.float64(logits[k]) - top))
+    return loss
 
-    def largest(targets: Any, row: Any) -> Any:
-        return label_of(targets[row])
 
-    return label if targets.ndim == 1 else largest
-
-
-def subtract(targets: Array, row: int, error: Array) -> Any:
+@inner
+def subtract(targets: Array, row: int, error: Array) -> None:
     """Subtract the shares of a row, or one at its label, from what is predicted."""
-    raise NotImplementedError
-
-
-@overload(subtract, jit_options={"error_model": "numpy"})
-def _subtract(targets: Any, row: Any, error: Any) -> Callable[..., Any]:
-    def labels(targets: Any, row: Any, error: Any) -> Any:
+    if targets.ndim == 1:
         error[targets[row]] -= error.dtype.type(1)
-
-    def shares(targets: Any, row: Any, error: Any) -> Any:
+    else:
         for k in range(targets.shape[1]):
             error[k] -= targets[row, k]
-
-    return labels if targets.ndim == 1 else shares
 
 
 @inner
@@ -98,9 +71,8 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Room) -> tuple[float
             total += error[k]
         log = log_of(np.float64(total))
         room.shift[i] = number(np.float64(top) + log)
-        example_loss, label = loss_of(targets, rows[i], logits, np.float64(top), log)
-        loss += example_loss
-        hits += label == label_of(logits[:classes])
+        loss += loss_of(targets, rows[i], logits, np.float64(top), log)
+        hits += label_in(targets, rows[i]) == label_of(logits[:classes])
         each = number(1) / total
         for k in range(width):
             error[k] *= each

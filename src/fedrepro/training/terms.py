@@ -49,7 +49,7 @@ class Term(Protocol):
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """Private tensors by name: trained with the model's, they stay with the client."""
-        ...
+        return {}
 
     def loss(self, look: TermInputs) -> torch.Tensor: ...
 
@@ -152,7 +152,7 @@ WeightTerm = Proximal | Correction  # terms on the weights alone
 
 
 @dataclass(frozen=True)
-class Entropy:
+class Entropy(Term):
     """coefficient · max(0, least - H(softmax(logits))): against over-confident predictions.
 
     least: in nats. over: the maximum is taken for each example, as RM's eq. (8) prints, or for
@@ -169,10 +169,6 @@ class Entropy:
         """Not with the maximum over a mean."""
         return self.over == "example"
 
-    def shapes(self, network: Network) -> dict[str, Shape]:
-        """Bring no tensors."""
-        return {}
-
     def loss(self, look: TermInputs) -> torch.Tensor:
         """Compute the loss of each model, (A,)."""
         import torch
@@ -187,7 +183,7 @@ class Entropy:
 
 
 @dataclass(frozen=True)
-class GaussianPrior:
+class GaussianPrior(Term):
     """weight · KL(q ‖ prior) for variational weights, added to the sum of the examples' losses.
 
     The loss of a minibatch is a mean over its examples, so it has one n-th of the divergence: n
@@ -201,10 +197,6 @@ class GaussianPrior:
     sd: float | None = None
     additive = False
     written = "divergence"
-
-    def shapes(self, network: Network) -> dict[str, Shape]:
-        """Bring no tensors."""
-        return {}
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
         """Compute the share of the divergence in a minibatch's loss, by a client's examples."""

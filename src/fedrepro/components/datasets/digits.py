@@ -16,7 +16,7 @@ from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratify import set_aside
+from fedrepro.data.stratify import Validation, set_aside
 
 NOTE = "There is no publisher's split: test and validation examples are drawn, the same in all runs"
 
@@ -35,9 +35,7 @@ def digits(
     raw: Path,
     *,
     test: Annotated[int, Arg("examples set aside for testing", unit="examples", least=10)] = 360,
-    validation: Annotated[
-        int, Arg("training examples set aside for validation", unit="examples", least=0)
-    ] = 0,
+    validation: Validation = 0,
 ) -> Arrays:
     """Handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
 

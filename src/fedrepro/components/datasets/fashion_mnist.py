@@ -7,25 +7,16 @@ learning algorithms. arXiv:1708.07747, 2017.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from fedrepro.components.datasets._idx import TEST, TRAIN, read_idx_images
 from fedrepro.core.registry import register
-from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.represent import Features, represent
+from fedrepro.data.stratify import Validation
 
 CLASSES = (
-    "t-shirt/top",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
+    *("t-shirt/top", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
 
 
@@ -42,9 +33,7 @@ CLASSES = (
 def fashion_mnist(
     raw: Path,
     *,
-    validation: Annotated[
-        int, Arg("training examples set aside for validation", unit="examples", least=0)
-    ] = 0,
+    validation: Validation = 0,
     features: Features = "pixels",
 ) -> Arrays:
     """Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28×28 pixels.

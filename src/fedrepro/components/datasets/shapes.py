@@ -21,16 +21,8 @@ SIDE = 12  # pixels
 SHIFT = 1.5  # pixels that a shape's middle may lie off the picture's, each way
 MOST = 100_000  # pictures of a split
 CLASSES = (
-    "disc",
-    "ring",
-    "square",
-    "frame",
-    "triangle",
-    "plus",
-    "cross",
-    "rows",
-    "columns",
-    "chequers",
+    *("disc", "ring", "square", "frame", "triangle"),
+    *("plus", "cross", "rows", "columns", "chequers"),
 )
 NOTE = "The pictures are generated: ten shapes in random colours, places and sizes, with noise."
 

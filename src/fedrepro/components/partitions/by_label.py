@@ -6,13 +6,11 @@ N. Guha, V. Smith. Model Aggregation via Good-Enough Model Spaces. 2018, appendi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_classes, require_examples
+from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_classes, require_examples
 
 # (classes, clients) -> classes of each client, where table 4 does not follow `runs`
 TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
@@ -26,7 +24,7 @@ def by_label(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
 ) -> Owners:
     """Each client holds all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
 

@@ -15,7 +15,7 @@ from fedrepro.components.partitions.homogeneous import homogeneous
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels
+from fedrepro.data.split import Clients, Owners, TrainingLabels
 
 
 @register("partition", "feature_noise", version=1, title="Feature noise")
@@ -23,7 +23,7 @@ def feature_noise(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
     sigma: Annotated[
         float, Arg("variance of the noise at the last client, inputs being in [0, 1]", least=0)
     ] = 0.1,

@@ -6,14 +6,11 @@ section 4 (the homogeneous partition).
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
+from fedrepro.data.split import Clients, Owners, TrainingLabels, require_examples, shuffled_by_class
 
 
 @register("partition", "homogeneous", version=1, title="Homogeneous")
@@ -21,7 +18,7 @@ def homogeneous(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
 ) -> Owners:
     """Each class is split into near-equal parts, one per client.
 

@@ -13,7 +13,7 @@ import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_sizes, require_examples
+from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_sizes, require_examples
 from fedrepro.data.stratify import apportion
 
 RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
@@ -24,7 +24,7 @@ def power_law(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
     exponent: Annotated[
         float, Arg("size of the r-th largest client: r to the power of minus this", least=0, most=4)
     ] = 1.0,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, State
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods.fedavg import FedAvg, client_tensors
+from fedrepro.methods.fedavg import Averaging
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
     from fedrepro.papers.rm.methods._representation import RepresentationMatching
-    from fedrepro.training.engine import Averaged
     from fedrepro.training.terms import Term, WeightTerm
 
 # what the term can give back the activations of
@@ -32,11 +31,11 @@ Source = Annotated[
 
 
 @dataclass(kw_only=True)
-class MatchingRounds(FedAvg):
-    """FedAvg with a matching loss; theta_i is client i's own, drawn when it is first chosen, and
-    stays as it is between trainings.
+class MatchingRounds(Averaging):
+    """Averaging with a matching loss, whose maps theta_i are client i's own.
 
-    Source: RM, section 3.1 and algorithm 1. The maps have the kernel of the network's convolutions.
+    They are drawn when it is first chosen, and stay as they are between trainings. They have the
+    kernel of the network's convolutions. Source: RM, section 3.1 and algorithm 1.
     """
 
     matching: Coefficient = 1.0
@@ -72,24 +71,3 @@ class MatchingRounds(FedAvg):
             for j in chosen.tolist()
         ]
         return {name: np.stack([tensors[name] for tensors in by_client]) for name in by_client[0]}
-
-    def client_update(
-        self,
-        state: State,
-        chosen: np.ndarray,
-        share: np.ndarray,
-        clients: Clients,
-        rng: Rng,
-        **training: Any,
-    ) -> tuple[Averaged, State]:
-        """The chosen clients train their theta_i as well.
-
-        training: lr and steps. The state keeps {"private": client -> tensors}: theta_i of all that
-        were ever chosen.
-        """
-        private = self.private_tensors(state, chosen, clients, rng)
-        trained, _ = super().client_update(
-            state, chosen, share, clients, rng, private=private, **training
-        )
-        kept = state["private"] | client_tensors(chosen, trained.private)
-        return trained, {"private": kept}

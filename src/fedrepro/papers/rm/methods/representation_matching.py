@@ -22,7 +22,7 @@ from fedrepro.papers.rm.methods._matching import MODELS, MatchingRounds
     label="FA+RM",
 )
 @dataclass(kw_only=True)
-class MatchedFedAvg(MatchingRounds):
+class MatchedFedAvg(MatchingRounds, fedavg.FedAvg):
     """FedAvg, and local activations must give back the received model's. Source: RM, eq. (1).
 
     L = cross-entropy + matching · L_M (+ the other terms of `fedavg`), all by the same descent.
