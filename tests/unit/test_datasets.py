@@ -197,7 +197,7 @@ def test_the_test_digits_do_not_depend_on_validation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["digits+test~1797", "digits+test~900+validation~895"])
 def test_digits_must_leave_something_to_learn_from(tmp_path: Path, token: str) -> None:
-    with pytest.raises(FedreproError, match="choose smaller ones"):
+    with pytest.raises(FedreproError, match=r"choose (other|smaller) numbers"):
         arrays_of(token, tmp_path)
 
 

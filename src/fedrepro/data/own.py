@@ -253,10 +253,12 @@ def split_by_class(
     *,
     scale: float = 1.0,
     kind: str = "features",
+    stream: str = "own-split",
 ) -> Arrays:
     """Draw test and validation examples by class, the same in all runs.
 
-    The result is that of a data set component, with `scale` and `kind` as of `Arrays`.
+    The result is that of a data set component, with `scale` and `kind` as of `Arrays`. `stream`
+    names the random numbers.
 
     Raises:
         FedreproError: If a class would have no training example.
@@ -273,7 +275,7 @@ def split_by_class(
         if scale == 1 and looks_like_pixels(x)
         else ""
     )
-    generator = Rng(0).stream("own-split")
+    generator = Rng(0).stream(stream)
     held, rest = set_aside(y, test, count, generator)
     inner, outer = set_aside(y[rest], validation, count, generator)
     rows = dict(zip(SPLITS, (rest[outer], rest[inner], held), strict=True))

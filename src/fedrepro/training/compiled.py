@@ -37,8 +37,9 @@ NO_CROPS = np.empty(0, np.int64)
 def _said(*arguments: Any) -> int:
     """Take the steps, and say so in the log if they had to be compiled for this machine first."""
     # Numba takes half a second to import, so only who trains so waits
-    from fedrepro.training.steps import train
+    from fedrepro.training import steps
 
+    train: Any = steps.train
     known, began = len(train.stats.cache_misses), time.perf_counter()
     right: int = train(*arguments)
     if len(train.stats.cache_misses) > known:
@@ -315,12 +316,13 @@ class CompiledTrainer:
             return aligned(size if wanted else 0, self.dtype, next(places), PAGE)
 
         means, weights = self.net.size, flat(True)
+        kept = len(self.procedure.settings.remembered)
         return records.Model(
             weights,
             flat(True, int(self.net.maps[0])) if self.direct else flat(True),
             flat(bool(self.procedure.terms)),
             flat(keep_gradients),
-            tuple(flat(k < len(self.procedure.settings.remembered)) for k in range(3)),
+            (flat(kept > 0), flat(kept > 1), flat(kept > 2)),
             flat(True, means) if self.drawn else weights,
             *(flat(self.drawn, means) for _ in range(3)),
         )
