@@ -29,10 +29,10 @@ def network_like(clients: LocalModels) -> Network:
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Answers]]:
-    """Make a `prepare` that puts a question of `training.moments` to each client's own model."""
+    """Make a `prepare` that puts a question of `federation.moments` to each client's own model."""
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-        from fedrepro.training import moments
+        from fedrepro.federation import moments
 
         assert info.clients is not None
         return info.clients.ask(partial(getattr(moments, question), **options))

@@ -103,7 +103,7 @@ def reordered(
 
     Unit i of a layer was unit order[i] before; `names` are those of the weights of all layers.
     """
-    from fedrepro.training.moments import errors_of
+    from fedrepro.federation.moments import errors_of
 
     permuted = dict(answer)
     for below, above, order in zip(names[:-1], names[1:], orders, strict=True):

@@ -133,6 +133,6 @@ def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not 
 
 
 def _adam(flat, clients: Clients):  # type: ignore[no-untyped-def]
-    from fedrepro.training.optimisers import Adam
+    from fedrepro.training.gradients import Adam
 
     return Adam(flat, clients.settings)

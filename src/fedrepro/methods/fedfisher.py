@@ -128,9 +128,9 @@ def solved(
     Each factor has `damping` on its diagonal. The residual is that of the worst layer, as a share
     of what it was at the average.
     """
+    from fedrepro.federation.moments import errors_of
     from fedrepro.merging.fisher import descended
     from fedrepro.merging.kronecker import applied_of, conjugate_gradients, mean_of
-    from fedrepro.training.moments import errors_of
 
     share, worst = shares_of(info), 0.0
 

@@ -75,9 +75,9 @@ def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Answers], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
     """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
+    from fedrepro.federation.moments import errors_of
     from fedrepro.merging.kronecker import applied_of, expectation_mean, mean_of, plain_descent
     from fedrepro.networks.matrices import layer_matrices
-    from fedrepro.training.moments import errors_of
 
     network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}

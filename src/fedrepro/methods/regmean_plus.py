@@ -26,8 +26,8 @@ from fedrepro.methods.regmean import Alpha, Ridge, damped
 
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
     """Ask for the second moments of the lowest layer's inputs, the same for each setting."""
+    from fedrepro.federation.moments import input_moments
     from fedrepro.networks.matrices import layer_matrices
-    from fedrepro.training.moments import input_moments
 
     assert info.clients is not None
     layers = layer_matrices(network_like(clients))
@@ -62,9 +62,9 @@ def regmean_plus(
     next: as many exchanges as layers. The lowest layer is that of RegMean. Â_i, p_i as there; all
     else is averaged, and goes to the clients at first.
     """
+    from fedrepro.federation.moments import input_moments
     from fedrepro.merging.kronecker import regression_mean
     from fedrepro.networks.matrices import layer_matrices, tensors_of
-    from fedrepro.training.moments import input_moments
 
     assert info.clients is not None
     share = shares_of(info)

@@ -12,10 +12,16 @@ from fedrepro.networks.layers import Variational
 from fedrepro.training.augment import Crops
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
-from fedrepro.training.gradients import Gradients, observed_hits, observed_losses
+from fedrepro.training.gradients import (
+    OPTIMISERS,
+    Adam,
+    Gradients,
+    Sgd,
+    observed_hits,
+    observed_losses,
+)
 from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
-from fedrepro.training.optimisers import OPTIMISERS, Adam, Sgd
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.stopping import EarlyStopping
 

@@ -1,7 +1,7 @@
 """Optimisers in the compiled steps, over parts of a flat model.
 
 Each takes one pass over weights, gradient and what it remembers; L2 enters the gradient. Blocks
-have theirs in `optimisers.py`.
+have theirs in `gradients.py`.
 """
 
 from __future__ import annotations

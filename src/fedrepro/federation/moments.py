@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedrepro.federation.body_moments import BodyMoments
 from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
 from fedrepro.networks.matrices import (
     LayerMatrix,
@@ -23,7 +24,6 @@ from fedrepro.networks.matrices import (
 )
 from fedrepro.networks.modules import ModuleNetwork
 from fedrepro.networks.network import Network
-from fedrepro.training.body_moments import BodyMoments
 from fedrepro.training.examples import Examples
 
 if TYPE_CHECKING:
