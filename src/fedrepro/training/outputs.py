@@ -28,7 +28,7 @@ def label_in(targets: Array, row: int) -> Any:
 
 @inner
 def loss_of(targets: Array, row: int, logits: Array, top: Any, log: Any) -> Any:
-    """Compute the cross-entropy of a row; log: log of the sum of exp(logits - top)."""
+    """Compute the cross-entropy of a row by the logarithm of the sum of exp(logits - top)."""
     # Numba compiles one of the branches, by the type of the targets
     if targets.ndim == 1:
         return log - (np.float64(logits[targets[row]]) - top)

@@ -45,10 +45,6 @@ def cifar10(
 
     Shape (3, 32, 32): red, green, blue. Validation examples are drawn by class from the training
     part, with a fixed seed, and so are those that are kept for training.
-
-    Raises:
-        FedreproError: If the raw file is missing or damaged, or if a class would have no training
-            example left.
     """
     x, y, test_x, test_y = _read(raw / FILE)
     inner, outer = training_rows("cifar10", y, validation, train)

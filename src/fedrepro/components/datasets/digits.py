@@ -41,9 +41,6 @@ def digits(
     The set has no publisher's split. Test examples, and then validation examples, are drawn by
     class with a fixed seed, so the split is the same whatever the seed of a run, and the test part
     does not depend on how many examples validation takes. `raw` is not used: the data are embedded.
-
-    Raises:
-        FedreproError: If a class would have no training example left.
     """
     from sklearn.datasets import load_digits
 

@@ -40,9 +40,5 @@ def fashion_mnist(
 
     Split as published; used by P2P, section 5.2.2. Validation examples are drawn by class from the
     training part, with a fixed seed.
-
-    Raises:
-        FedreproError: If a raw file is missing or damaged, or if a class would have no training
-            example left.
     """
     return represent(read_idx_images("fashion_mnist", raw, validation, CLASSES), features)

@@ -90,9 +90,6 @@ def ham10000(
     does not give the size of its images, its angles and its shifts: 64, any angle, a tenth of the
     side. Corners that a rotation brings in are reflections. All draws have fixed seeds. The natural
     group of an example is its lesion. Shape (3, size, size).
-
-    Raises:
-        FedreproError: If a raw file is missing or damaged.
     """
     photographs = _read(raw, FILES[source], size)
     rng = Rng(0)

@@ -36,10 +36,6 @@ def mnist(
 
     Validation examples are drawn by class from the training part, with a fixed seed: the split is
     the same whatever the seed of a run; so are those that are kept for training.
-
-    Raises:
-        FedreproError: If a raw file is missing or damaged, or if a class would have no training
-            example left.
     """
     classes = tuple("0123456789")
     return represent(read_idx_images("mnist", raw, validation, classes, train), features)

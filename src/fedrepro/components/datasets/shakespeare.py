@@ -72,9 +72,6 @@ def shakespeare(
     that have enough of them.
 
     Kind text; x uint8 (N, window), character codes that are also the class numbers; scale 1.
-
-    Raises:
-        FedreproError: For a missing or damaged file, or if no role has `min_lines` lines.
     """
     file = FILES[source][0]
     lines = READERS[source](raw / file)

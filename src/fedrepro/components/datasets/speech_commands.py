@@ -60,9 +60,6 @@ def speech_commands(
     publisher's lists; an archive without lists (a mirror's subset) by speaker, 80/10/10, with a
     fixed seed, and is a stand-in. Kind audio, shape (mels, frames), float32; the natural group of
     an example is its speaker.
-
-    Raises:
-        FedreproError: For a missing or damaged file.
     """
     path = raw / FILE
     with unpacked("speech_commands", path, _wanted) as folder:

@@ -48,9 +48,6 @@ def convnet(
     no padding (none here, as Keras has it), step size, batch size or number of epochs: those of its
     own networks (Adam, 0.001, 32), and ten passes. Seeded; the draw does not depend on a run.
     Shapes: {split: float32 (N, 128·h·w)}.
-
-    Raises:
-        FedreproError: For data that are not images, or images too small to be pooled thrice.
     """
     import torch
 

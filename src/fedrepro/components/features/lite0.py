@@ -43,10 +43,6 @@ def lite0(
     packages (extra `lite0`). Inputs are (x - 127) / 128 for x of 0 to 255, as the network was
     trained; padding depends on the size, so that the network is built for it. Grey images count as
     three equal channels. Shapes: {split: float32 (N, 1280)}.
-
-    Raises:
-        FedreproError: For data that are not images, or if the packages are not installed or their
-            weights are not those that were published.
     """
     channels_rows_columns(images)
     return through(_network(_weights(), size), images, best_device())

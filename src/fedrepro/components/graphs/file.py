@@ -29,8 +29,5 @@ def file(
     """Read the matrix of `config/graphs/<csv>.csv`: a line for each node, joined by commas.
 
     A run depends on the content of the file.
-
-    Raises:
-        FedreproError: For a file that is missing or garbled.
     """
     return read_graph(FOLDER / f"{csv}.csv")

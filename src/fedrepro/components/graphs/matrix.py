@@ -20,11 +20,7 @@ def matrix(
         Arg("for each node what it makes of every node, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Row i says how much node i makes of what it hears from each node. Source: P2P, section 5.
-
-    Raises:
-        FedreproError: For rows that are no numbers.
-    """
+    """Row i says how much node i makes of what it hears from each node. Source: P2P, section 5."""
     return [_row(text) for text in rows]
 
 

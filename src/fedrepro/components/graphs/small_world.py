@@ -35,9 +35,6 @@ def small_world(
 
     Of no more nodes than neighbours and one, all are neighbours. Draws are repeated until one is
     connected, at most 100 times.
-
-    Raises:
-        FedreproError: For an odd number of neighbours, and where no draw is connected.
     """
     import networkx as nx
 

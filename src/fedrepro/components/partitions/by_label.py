@@ -32,9 +32,6 @@ def by_label(
     for 2, 3 and 5 clients; HAM, K = 7, for 3); for HAM with 2 and 5 clients the printed sets are
     used, in which all five clients share classes 5 and 6 evenly. For 2 clients and 10 classes the
     table prints {0-4} twice, a misprint for {0-4}, {5-9}.
-
-    Raises:
-        FedreproError: For more clients than classes or examples.
     """
     require_examples(examples, clients)
     if clients > examples.classes:

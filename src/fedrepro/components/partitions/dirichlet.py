@@ -46,9 +46,6 @@ def dirichlet(
     Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
     nor for balance; the authors' code repeats draws until every client has 10, has alpha = 0.5 by
     default, and balances. Repeated draws are counted in the result.
-
-    Raises:
-        FedreproError: For more clients than examples, or if `max_redraws` is reached.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)

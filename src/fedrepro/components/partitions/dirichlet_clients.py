@@ -38,9 +38,6 @@ def dirichlet_clients(
     `dirichlet` draws over clients for each class instead; papers call either "Dirichlet alpha".
     Source: the code of FedFisher, which asks for no least number of examples. Repeated draws are
     counted in the result.
-
-    Raises:
-        FedreproError: For more clients than examples, or if `max_redraws` is reached.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)

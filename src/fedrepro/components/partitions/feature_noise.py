@@ -33,9 +33,6 @@ def feature_noise(
     sigma · j / J is a variance. The noise itself is drawn when inputs are used
     (`Membership.as_held`). Source: NIID-Bench, with sigma = 0.1; there examples are split at
     random, here evenly by class.
-
-    Raises:
-        FedreproError: For more clients than examples.
     """
     noise = sigma * np.arange(1, clients + 1) / clients
     return replace(homogeneous(examples, rng, clients=clients), noise=noise)

@@ -26,9 +26,6 @@ def homogeneous(
     classes are dealt out one after another around a drawn order of the clients, so that the
     remainder of one class goes on where that of the class before ended. Source: PFNM, section 4;
     the authors' code splits all examples at random instead.
-
-    Raises:
-        FedreproError: For more clients than examples.
     """
     require_examples(examples, clients)
     generator = rng.stream("partition")

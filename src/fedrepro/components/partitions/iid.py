@@ -27,9 +27,6 @@ def iid(
     Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
     by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with 600
     examples each).
-
-    Raises:
-        FedreproError: For more clients than examples.
     """
     require_examples(examples, clients)
     even = np.ones(clients, np.int64)

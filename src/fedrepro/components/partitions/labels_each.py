@@ -27,9 +27,6 @@ def labels_each(
 
     Examples of a class that nobody holds are left out, as there can be with fewer clients than
     classes. Source: NIID-Bench, by the authors' code, whose clients hold class j mod K first.
-
-    Raises:
-        FedreproError: For more of them than classes, or more clients than examples.
     """
     require_examples(examples, clients)
     if each > examples.classes:

@@ -38,9 +38,6 @@ def natural(
     examples go to the client that is their group. Local models are trained in blocks of known size,
     so that one-shot methods need `clients`. Of a data set that makes its clients there may be more
     than it keeps, which are made when they are drawn. Source: FedAvg, section 3 (1146 roles).
-
-    Raises:
-        FedreproError: If the data have no groups, or fewer than `clients` large enough.
     """
     if not examples.group_names:
         raise FedreproError(

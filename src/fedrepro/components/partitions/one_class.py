@@ -23,10 +23,6 @@ def one_class(
 
     With more clients than classes, those of one class share it evenly at random. Source: RM,
     section 4: ten clients, "each client only has data points belonging to one of the ten classes".
-
-    Raises:
-        FedreproError: For fewer clients than classes, since a class would be left out, or for more
-            clients than examples.
     """
     require_examples(examples, clients)
     if clients < examples.classes:

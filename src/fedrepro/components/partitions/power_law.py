@@ -36,9 +36,6 @@ def power_law(
 
     Every client first gets `min_examples`; the rest follows the power law. Which client has which
     rank is drawn. Source: FedProx, which gives no exponent: 1 is our choice.
-
-    Raises:
-        FedreproError: For more clients than examples.
     """
     require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")

@@ -52,9 +52,6 @@ def published_draw(
     holds the very images of the papers. Trial t has the seed `first_seed` + t, and where a run has
     another seed than 0 a million more for each. Source: the code of both. Repeated draws go on in
     the stream, and are counted.
-
-    Raises:
-        FedreproError: As of `dirichlet`.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed

@@ -42,9 +42,6 @@ def quantity_skew(
 
     Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with fewer than
     `min_examples` are repeated and counted, as in `dirichlet`.
-
-    Raises:
-        FedreproError: For more clients than examples, or if `max_redraws` is reached.
     """
     require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")

@@ -29,9 +29,6 @@ def shards(
 
     Most clients then hold `each` classes. Shards differ by one example at most, in random order
     within a class. Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two each.
-
-    Raises:
-        FedreproError: For more shards than examples.
     """
     require_examples(examples, clients)
     count = clients * each

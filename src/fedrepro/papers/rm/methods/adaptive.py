@@ -18,7 +18,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
 from fedrepro.papers.rm.methods import _adaptive as adaptive
-from fedrepro.papers.rm.methods._matching import MODELS, MatchingRounds
+from fedrepro.papers.rm.methods.representation_matching import MODELS, MatchingRounds
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -94,7 +94,7 @@ class AdaptiveFedAvg(fedavg.Averaging):
         return fedavg.entropy(self.entropy, self.least_entropy)
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """The same with a distribution around the grid's centre, and L_1."""
+        """Return the first state of averaging, a distribution around the grid's centre, and L_1."""
         start = super().init(clients, info, rng)
         loss = _server_loss(start["weights"], clients, info)
         return {**start, "search": self.search.start(), "loss": loss}
@@ -102,7 +102,7 @@ class AdaptiveFedAvg(fedavg.Averaging):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """A setting is drawn and the clients train with it; its reward moves the distribution.
+        """Draw a setting, train the clients with it, and move the distribution by its reward.
 
         The weights stay where no aggregate is left, or one that gives no finite loss.
         """
@@ -110,7 +110,7 @@ class AdaptiveFedAvg(fedavg.Averaging):
         point = self.search.distribution(search).draw(rng)
         lr, steps = self.search.setting(point)
         new = self.averaged(state, clients, info, rng, lr=lr, steps=round(steps)) or {}
-        # beside the model each client is sent both hyper-parameters
+        # with the model each client is sent both hyper-parameters
         clients.ledger.sent(Traffic(bytes_down=2 * FLOAT_BYTES * clients.ledger.selected))
         loss = _server_loss(new["weights"], clients, info) if new else float("nan")
         if not np.isfinite(loss):
