@@ -12,13 +12,13 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.federation.moments import kronecker_factors
 from fedrepro.matching.blocks import blocks_of, orders_of, widths_of
 from fedrepro.matching.permuting import in_step, permuted
 from fedrepro.matching.universe import agreement, gradient, in_common_order, ordered
 from fedrepro.methods.after_matching import reordered
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
-from fedrepro.training.moments import kronecker_factors
 
 CLASSES, CLIENTS = 3, 3
 MODELS = {

@@ -124,16 +124,17 @@ def test_a_pull_keeps_clients_near_the_weights_they_received(given):
 def test_the_server_goes_on_along_past_updates(given):
     made = METHODS["fedavg"].fn(fraction=1.0, server_momentum=0.5, server_lr=2.0)
     update = {"a": np.array([[1.0, -2.0]])}
-    step, kept = made.server_update(update, {"a": np.array([[4.0, 0.0]], np.float32)}, 3)
+    step, kept = made.server_update(update, {"a": np.array([[4.0, 0.0]], np.float32)})
     assert step["a"].tolist() == [[6.0, -4.0]]
     assert kept["a"].tolist() == [[3.0, -2.0]]
 
 
 def test_fedadam_takes_the_printed_step(given):
     made = METHODS["fedadam"].fn(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.01)
-    weights = {"a": np.zeros((1, 2), np.float32)}
+    nothing = np.zeros((1, 2), np.float32)
     update = {"a": np.array([[1.0, -0.5]])}
-    step, kept = made.server_update(update, made.init_server_state(weights), 0)
+    server = {"first": {"a": nothing}, "second": {"a": nothing + np.float32(0.01**2)}}
+    step, kept = made.server_update(update, server)
     first, second = 0.1 * update["a"], 0.99 * 0.01**2 + 0.01 * update["a"] ** 2
     assert np.allclose(step["a"], 0.1 * first / (np.sqrt(second) + 0.01))
     assert np.allclose(kept["first"]["a"], first)

@@ -113,12 +113,12 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
         ("a,kind\n", ["has no examples"]),
         ("1,2\n3,4\n", ["numbers in its first line, which has to name the columns"]),
         ("a,sort\n1,x\n2,y\n", ["unknown column 'kind'", "known are a, sort"]),
-        ("kind\nx\ny\n", ["has no column beside 'kind'"]),
+        ("kind\nx\ny\n", ["has no column but 'kind'"]),
         ("a,a,kind\n1,2,x\n", ["names a column twice"]),
         ("a,kind\n1,x\n2,y,3\n", ["has 3 fields in line 3, not 2"]),
         ("a,kind\n1\n", ["has 1 fields in line 2, not 2"]),
-        ("a,b,kind\n1,2,x\n3,nan,y\n", ["'nan' in line 3, column 'b'", "no finite number"]),
-        ("b,kind,a\n1,x,2\n3,y,-inf\n", ["'-inf' in line 3, column 'a'", "no finite number"]),
+        ("a,b,kind\n1,2,x\n3,nan,y\n", ["'nan' in line 3, column 'b'", "not a finite number"]),
+        ("b,kind,a\n1,x,2\n3,y,-inf\n", ["'-inf' in line 3, column 'a'", "not a finite number"]),
         ("a,kind\n1,x\n\n1e39,y\n", ["'1e39' in line 4, column 'a'"]),
         ("a,kind\n1,x\nred,y\n", ["'red' in line 3, column 'a'"]),
         ("a,kind\n1,x\n,y\n", ["'' in line 3, column 'a'"]),
@@ -130,7 +130,7 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
         ("a;kind\n5,1;x\n3,2;y\n", ["'5,1' in line 2", "decimals take a point"]),
         ("a,kind\n1,x\n2,NaN\n", ["has the class 'NaN'"]),
         ("a,kind\n1,2.0\n2,1.37\n", ["has the class '1.37'", "whole number, or named by letters"]),
-        (b"a,kind\n1,\xff\n", ["no csv in UTF-8"]),
+        (b"a,kind\n1,\xff\n", ["not a csv in UTF-8"]),
         ("a,kind\n1," + "x" * 200_000 + "\n", ["cannot be read"]),
     ],
 )
@@ -214,7 +214,7 @@ def test_a_component_that_returns_channels_last_is_refused():
         ({"x": np.empty((0, 2)), "y": np.empty(0, int)}, ["has no examples"]),
         ({"x": X, "y": [4, 4, 4]}, ["has one class, '4'"]),
         ({"x": X, "y": ["a", "", "b"]}, ["1 examples without a class"]),
-        ({"x": X, "y": np.array(["a", 1, None], object)}, ["no complete npz of plain arrays"]),
+        ({"x": X, "y": np.array(["a", 1, None], object)}, ["not a complete npz of plain arrays"]),
     ],
 )
 def test_what_is_wrong_with_an_npz_is_one_sentence(npz, arrays, words):

@@ -288,7 +288,7 @@ def test_training_sends_nothing_and_nobody_averages_over_all():
     peers.train(start, Rng(0).at(round=0), epochs=1)
     assert peers.ledger.traffic.messages_up == 0
     assert peers.ledger.selected == 4
-    with pytest.raises(FedreproError, match="there is no server among peers"):
+    with pytest.raises(FedreproError, match="which takes a server"):
         peers.average(start, Rng(0).at(round=0), [0.25] * 4, epochs=1)
 
 

@@ -19,6 +19,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.federation.clients import own_starts
+from fedrepro.federation.moments import diagonal_fisher, input_moments, kronecker_factors
 from fedrepro.matching.blocks import units_of
 from fedrepro.matching.universe import agreement, in_common_order
 from fedrepro.networks.predict import network_of
@@ -29,7 +30,6 @@ from fedrepro.stages.federate import GlobalJudge
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task, epoch_order
-from fedrepro.training.moments import diagonal_fisher, input_moments, kronecker_factors
 from fedrepro.training.settings import settings_of
 from fedrepro.training.statistics import running_statistics
 from fedrepro.training.terms import Ascent

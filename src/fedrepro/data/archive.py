@@ -39,8 +39,9 @@ OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Path]:
     """Unpack a tar or zip archive of data set `name`, or its `wanted` members, for a while.
 
-    Errors: FedreproError for an archive that is missing or damaged, is larger than the table says,
-    or holds a path, link or device which does not belong into the folder; for a full disk.
+    Raises:
+        FedreproError: For an archive that is missing or damaged, is larger than the table says, or
+            holds a path, link or device which does not belong into the folder; for a full disk.
     """
     most = largest_unpacked(name, path)
 
@@ -57,7 +58,8 @@ def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Pa
 def decompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Open a gz, bz2 or xz file of data set `name`, or a plain one, as a stream of its content.
 
-    Errors: FedreproError, also while it is read, as for `unpacked`.
+    Raises:
+        FedreproError: Also while it is read, as for `unpacked`.
     """
     most = largest_unpacked(name, path)
     with _damage_is_said(path), _stream(path, most) as stream:

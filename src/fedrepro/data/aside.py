@@ -30,7 +30,7 @@ ASIDE = (
 
 
 def lacking(who: str, part: Aside, partition: str = "") -> FedreproError:
-    """The sentence for one who reads such examples where none were set aside."""
+    """Say that somebody reads such examples where none were set aside."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
     return FedreproError(
@@ -40,7 +40,7 @@ def lacking(who: str, part: Aside, partition: str = "") -> FedreproError:
 
 
 def validating(dataset: Spec, partition: Spec) -> int | None:
-    """How many examples clients have to validate with, at most; None if only the data can tell.
+    """Count the examples that clients have to validate with, at most; None if the data tell.
 
     They have what the partition sets aside at clients, or else their part of the data set's own
     validation split, which not every data set has as a parameter.
@@ -52,7 +52,7 @@ def validating(dataset: Spec, partition: Spec) -> int | None:
 
 
 def not_validating(who: str, whose: str = "they have") -> FedreproError:
-    """The sentence for one who works on validation examples of clients without any."""
+    """Say that somebody works on validation examples of clients without any."""
     return FedreproError(
         f"{who} works on validation examples of clients, and {whose} none: give the data set "
         "validation, a number, or the partition, with validation_at: clients"
@@ -60,7 +60,7 @@ def not_validating(who: str, whose: str = "they have") -> FedreproError:
 
 
 def too_few(who: str, size: int, there: int) -> FedreproError:
-    """The sentence for a public sample larger than there is."""
+    """Say that a public sample is larger than what there is."""
     return FedreproError(
         f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
         "validation examples together: lower its examples, or set more aside for validation"

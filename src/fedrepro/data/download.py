@@ -36,8 +36,11 @@ def fetch(
 ) -> tuple[str, FileRow]:
     """Bring `file` of data set `name` to `target`; returns its url, "" if it was there, and form.
 
-    timeout: seconds without a single byte. Errors: FedreproError that lists every source with why
-    it failed; a file that the table does not know; a full disk.
+    A source fails after `timeout` seconds without a single byte.
+
+    Raises:
+        FedreproError: With every source and why it failed; for a file that the table does not know;
+            for a full disk.
     """
     forms = table.forms(name, file)
     if target_of(target).exists():
@@ -73,7 +76,8 @@ def raw_sources(
 ) -> list[dict[str, Any]]:
     """List what `dataset.json` says of the raw files in `raw`.
 
-    Errors: FedreproError for a file that is missing or has other bytes than the table says.
+    Raises:
+        FedreproError: For a file that is missing or has other bytes than the table says.
     """
     records = []
     for file in files:

@@ -62,7 +62,7 @@ class HeldWriter:
         self.counts: list[tuple[int, np.ndarray]] = []
 
     def add(self, client: np.ndarray, rows: np.ndarray) -> None:
-        """Further rows (n,) and who holds them (n,)."""
+        """Add further rows (n,) and who holds them (n,)."""
         if len(rows):
             first = int(client[0])
             self.counts.append((first, np.bincount(client - first).astype(ROW)))
@@ -80,7 +80,7 @@ class HeldWriter:
         return Held(np.array([count]), self.values)[0]
 
     def held(self, clients: int) -> Held:
-        """What so many clients hold."""
+        """Return the rows of each of this many clients."""
         sizes = np.zeros(clients, np.int64)
         for first, counts in self.counts:
             sizes[first : first + len(counts)] += counts
@@ -88,7 +88,7 @@ class HeldWriter:
 
 
 def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """How many rows each client has: int64 (J,)."""
+    """Count the rows of each client: int64 (J,)."""
     if isinstance(rows, Held):
         return rows.sizes
     return np.array([len(client_rows) for client_rows in rows], np.int64)

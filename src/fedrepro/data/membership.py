@@ -73,20 +73,24 @@ class Membership:
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
-        """Training examples of a client. Errors: FedreproError if there is no such client."""
+        """Return the training examples of a client.
+
+        Raises:
+            FedreproError: If the partition does not have it.
+        """
         if client >= self.clients:
             raise FedreproError(
-                f"there is no client {client}: the partition has {self.clients}, counted from 0"
+                f"client {client} does not exist: the partition has {self.clients}, counted from 0"
             )
         return self.train[client]
 
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """Training examples of each client and class: int64 (J, K); labels int64 (N,)."""
+        """Count training examples of each client and class: int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
         return np.array(counts, np.int64).reshape(self.clients, classes)
 
     def as_held(self, inputs: np.ndarray, rng: Rng, split: str = "train") -> np.ndarray:
-        """The inputs of a split as their clients hold them: float32 (N, D).
+        """Return the inputs of a split as their clients hold them: float32 (N, D).
 
         Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client), so that they do not
         depend on what else a job does; rng is at the seed and trial. A partition without noise
@@ -118,28 +122,32 @@ def table_of(dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed:
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """The partition of these trials: columns trial, client, split, index, sorted in that order.
+    """Partition these trials: columns trial, client, split, index, sorted in that order.
 
     Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
-    proportion to their training examples, class by class, or with their natural group where
-    clients are such groups. What is set aside (`public`, `validation`) is drawn uniformly from the
-    training examples before the partition sees the rest, the same examples for every partition of
-    a trial; what the server holds has client -1. The table's provenance, which `write_partition`
+    proportion to their training examples, class by class, or with their natural group where clients
+    are such groups. Examples that are set aside (`public`, `validation`) are drawn uniformly from
+    the training examples before the partition sees the rest, the same examples for every partition
+    of a trial; what the server holds has client -1. The table's provenance, which `write_partition`
     keeps, has one entry per trial of `redraws`, `skew` and `noise` (a variance per client, if any).
-    Errors: FedreproError for more clients than examples, a client without training examples,
-    or a class without any.
+
+    Raises:
+        FedreproError: For more clients than examples, a client without training examples, or a
+            class without any.
     """
-    examples = _examples(prepared)
+    if prepared.classes:
+        _require_classes(prepared)
+    examples = _labelled(prepared, "train")
     parts, redraws, skews, noise = [], [], [], []
     for trial in trials:
         rng = Rng(seed, trial=trial)
         aside, rest = set_aside(len(examples), spec, rng)
         left = examples.taken(rest)
         split = spec.component.make(Owners, left, rng, **spec.own)
-        _require_owners(split, spec, len(left))
+        again = split
         if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
-            _require_same(split, spec, spec.component.make(Owners, left, rng, **spec.own))
-        _require_full_clients(split, spec, trial)
+            again = spec.component.make(Owners, left, rng, **spec.own)
+        _require_sound(split, again, spec, trial, len(left))
         others = _labelled(prepared, "validation")
         followers = _followers(left, split, others, rng, "partition-validation")
         held = {
@@ -185,7 +193,8 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> Membership:
     """Tell who holds what in one trial of a partition, by its file or as they are made.
 
-    Errors: as of `read_partition`, and FedreproError for a population that there cannot be.
+    Raises:
+        FedreproError: As `read_partition`, and for a population that cannot be.
     """
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
@@ -197,9 +206,10 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> Membership:
-    """Who holds what in one trial; what memory holds of it is how many examples each client has.
+    """Tell who holds what in one trial; memory holds how many examples each client has.
 
-    Errors: FedreproError for a damaged file or an absent trial.
+    Raises:
+        FedreproError: For a damaged file or an absent trial.
     """
     noise = _noise(path, trial)
     writers = {name: HeldWriter() for name in SPLITS}
@@ -238,10 +248,13 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def set_aside(count: int, spec: Spec, rng: Rng) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Rows of the public sample and of the validation examples, and the rest, all sorted int64.
+    """Draw rows of the public sample and of validation, and the rest, all sorted int64.
 
     Drawn for (seed, trial), the public sample first, so that neither the partition nor the other
-    size changes it. Errors: FedreproError if nothing would be left.
+    size changes it.
+
+    Raises:
+        FedreproError: If nothing would be left.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -259,13 +272,6 @@ def set_aside(count: int, spec: Spec, rng: Rng) -> tuple[dict[str, np.ndarray], 
     return {"public": drawn, at: kept}, rest
 
 
-def _examples(prepared: Prepared) -> TrainingLabels:
-    labels = labels_of(prepared, "train")
-    if prepared.classes:
-        _require_classes(labels, prepared)
-    return _labelled(prepared, "train")
-
-
 def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
     groups = np.asarray(prepared.groups(split))
     classes = max(1, len(prepared.classes))
@@ -273,7 +279,7 @@ def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
-    """Labels of a split: int64 (N,); 0 throughout where there are targets instead of classes."""
+    """Read the labels of a split: int64 (N,); 0 throughout for targets instead of classes."""
     labels = np.asarray(prepared.labels(split))
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
@@ -286,8 +292,8 @@ def _counts(examples: TrainingLabels, split: Owners) -> np.ndarray:
     return flat.reshape(split.clients, examples.classes)
 
 
-def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
-    present = np.bincount(labels, minlength=len(prepared.classes)) > 0
+def _require_classes(prepared: Prepared) -> None:
+    present = np.bincount(labels_of(prepared, "train"), minlength=len(prepared.classes)) > 0
     missing = [name for name, occurs in zip(prepared.classes, present, strict=True) if not occurs]
     if missing:
         raise FedreproError(
@@ -296,8 +302,8 @@ def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
         )
 
 
-def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
-    """Of a partition of one's own: a client for each example, and as many clients as it says."""
+def _require_sound(split: Owners, again: Owners, spec: Spec, trial: int, examples: int) -> None:
+    """Refuse owners that do not fit, that another draw does not repeat, or without examples."""
     owner, who = np.asarray(split.owner), f"partition '{spec.token}'"
     if owner.shape != (examples,) or owner.dtype.kind not in "iu":
         raise FedreproError(
@@ -316,22 +322,15 @@ def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
             f"{who} makes {split.clients} clients, and {planned} were planned: let it have the "
             "parameter `clients`, or say by clients=… in @register how many there are"
         )
-
-
-def _require_same(split: Owners, spec: Spec, again: Owners) -> None:
-    """Of a partition of one's own: a second draw is the first, as others have to draw it too."""
     if not np.array_equal(split.owner, again.owner):
         raise FedreproError(
-            f"partition '{spec.token}' deals other owners when it is drawn once more: draw from "
+            f"{who} deals other owners when it is drawn once more: draw from "
             "rng.stream, not from a generator without a fixed seed"
         )
-
-
-def _require_full_clients(split: Owners, spec: Spec, trial: int) -> None:
     empty = np.flatnonzero(split.sizes == 0)
     if empty.size:
         raise FedreproError(
-            f"partition '{spec.token}', trial {trial}: client {empty[0]} has no training examples "
+            f"{who}, trial {trial}: client {empty[0]} has no training examples "
             f"({empty.size} of {split.clients} clients are empty): lower `clients`, "
             "or choose a partition that spreads the examples more evenly"
         )
@@ -341,28 +340,17 @@ def _followers(
     examples: TrainingLabels, split: Owners, others: TrainingLabels, rng: Rng, stream: str
 ) -> np.ndarray:
     """Who holds examples that follow the training examples: int32 (M,)."""
-    if split.groups is not None:
-        return _follow_groups(split.groups, others.groups)
-    return _follow_classes(examples, split, others.labels, rng.stream(stream))
-
-
-def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Each to the client that is its group, if there is one: int32 (M,)."""
-    last = max(groups.max(), others.max(initial=-1))
-    client_of: np.ndarray = np.full(last + 2, NOBODY, np.int32)
-    client_of[groups] = np.arange(groups.size)
-    # the last entry is never a group, so that group -1 finds nobody
-    owner: np.ndarray = client_of[others]
-    return owner
-
-
-def _follow_classes(
-    examples: TrainingLabels, split: Owners, others: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
-    """Per class in proportion to training examples; of a class that nobody holds to nobody."""
-    owner = np.full(others.size, NOBODY, np.int32)
+    if split.groups is not None:  # each to the client that is its group, if there is one
+        last = max(split.groups.max(), others.groups.max(initial=-1))
+        client_of: np.ndarray = np.full(last + 2, NOBODY, np.int32)
+        client_of[split.groups] = np.arange(split.groups.size)
+        # the last entry is never a group, so that group -1 finds nobody
+        followers: np.ndarray = client_of[others.groups]
+        return followers
+    # per class in proportion to training examples; of a class that nobody holds to nobody
+    owner, generator = np.full(others.labels.size, NOBODY, np.int32), rng.stream(stream)
     for label, held in enumerate(_counts(examples, split).T):
-        rows = generator.permutation(np.flatnonzero(others == label))
+        rows = generator.permutation(np.flatnonzero(others.labels == label))
         if held.any():
             shares = apportion(rows.size, held, generator)
             owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)

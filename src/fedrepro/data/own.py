@@ -46,12 +46,15 @@ class OwnExamples:
 
 
 def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
-    """Examples of a csv with a header, one a line: the class in column `label`, else numbers.
+    """Read examples of a csv with a header: the class in column `label`, else numbers.
 
     Commas, semicolons or tabs separate fields. A class is a whole number or a text; where a file
-    need not be `labelled`, the column may be missing. Errors: FedreproError for a file that cannot
-    be read, has no such column, a column without a name, no examples or fewer than `least` classes,
-    a line of another length, or a field that is no finite number.
+    need not be `labelled`, the column may be missing.
+
+    Raises:
+        FedreproError: For a file that cannot be read, has no such column, a column without a name,
+            no examples or fewer than `least` classes, a line of another length, or a field that is
+            not a finite number.
     """
     header, lines = _fields(path)
     for number, name in enumerate(header, 1):
@@ -70,7 +73,7 @@ def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> O
     at = header.index(label) if label in header else None
     names = [name for name in header if name != label]
     if not names:
-        raise _wrong(path, f"has no column beside '{label}', so nothing to learn from")
+        raise _wrong(path, f"has no column but '{label}', so nothing to learn from")
     x = np.empty((len(lines), len(names)), np.float32)
     labels = []
     for row, (line, fields) in enumerate(lines):
@@ -82,7 +85,7 @@ def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> O
         line, fields = lines[row]
         entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
         point = " (decimals take a point)" if "," in fields[column] else ""
-        raise _wrong(path, f"has {entry}: that is no finite number{point}")
+        raise _wrong(path, f"has {entry}, not a finite number{point}")
     counting = np.flatnonzero((np.diff(x, axis=0) == 1).all(axis=0)) if len(x) > 2 else ()
     notes = [
         f"column '{names[column]}' of {path} counts its lines and is taken as an input: leave it "
@@ -93,7 +96,7 @@ def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> O
 
 
 def _number(text: str) -> float:
-    """The number, not finite where there is none or where it is too large for float32."""
+    """Read a number, not finite where there is none or where it is too large for float32."""
     try:
         number = float(text)
     except ValueError:
@@ -102,7 +105,7 @@ def _number(text: str) -> float:
 
 
 def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header, and each further line that is not empty, with its number."""
+    """Read the header, and each further line that is not empty, with its number."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
@@ -112,7 +115,7 @@ def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     except OSError as error:
         raise _unreadable(path, error.strerror) from error
     except (ValueError, csv.Error) as error:
-        raise _unreadable(path, f"it is no csv in UTF-8: {error}") from error
+        raise _unreadable(path, f"it is not a csv in UTF-8: {error}") from error
     if not rows:
         raise _wrong(path, "is empty")
     (_, header), *lines = rows
@@ -127,13 +130,16 @@ def read_npz(
     labelled: bool = True,
     channels: str = "",
 ) -> OwnExamples:
-    """Examples of an npz with the arrays `inputs` (N, *shape) and `labels` (N,), numbers or text.
+    """Read examples of an npz with arrays `inputs` (N, *shape) and `labels` (N,), numbers or text.
 
     Inputs of uint8 stay, others become float32. Labels may be missing where a file need not be
-    `labelled`. channels: "last" for images (N, height, width, channels), which become (N, channels,
-    height, width), or "first"; needed where the shape leaves it open. Errors: FedreproError for a
-    file that cannot be read, arrays that are not there, that hold Python objects or do not fit each
-    other, numbers that are not finite, no examples or fewer than `least` classes.
+    `labelled`. Channels are "last" in images (N, height, width, channels), which become (N,
+    channels, height, width), or "first"; they are needed where the shape leaves it open.
+
+    Raises:
+        FedreproError: For a file that cannot be read, arrays that are not there, that hold Python
+            objects or do not fit each other, numbers that are not finite, no examples or fewer than
+            `least` classes.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -150,7 +156,7 @@ def read_npz(
     except OSError as error:
         raise _unreadable(path, error.strerror or "it is cut off") from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, f"it is no complete npz of plain arrays: {error}") from error
+        raise _unreadable(path, f"it is not a complete npz of plain arrays: {error}") from error
     x = arrays[inputs]
     y = arrays.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
     whole = y.ndim == 1 and y.dtype.kind == "f" and (np.floor(y) == y).all()
@@ -167,8 +173,8 @@ def read_npz(
         )
     if x.ndim == 4 and last_axis_is_channels(x.shape[1:]) and not channels:
         raise FedreproError(
-            f"{path} has {inputs} {x.shape}, of which the last axis looks like channels: say "
-            "--channels last, or first if it is none (in Python channels='last')"
+            f"{path} has {inputs} {x.shape}, whose last axis looks like channels: say "
+            "--channels last, or first if it is not (in Python channels='last')"
         )
     if x.ndim == 4 and channels == "last":
         x = np.moveaxis(x, 3, 1)
@@ -185,7 +191,7 @@ def read_npz(
 
 
 def looks_like_pixels(x: np.ndarray) -> bool:
-    """Whether inputs look like pixels as they are stored, from 0 to 255, whatever their type."""
+    """Tell whether inputs look like stored pixels, from 0 to 255, whatever their type."""
     if x.dtype == np.uint8:
         return bool(x.max() > 1)
     within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL
@@ -213,7 +219,7 @@ def _examples(
 
 
 def _class_name(path: Path, text: str) -> str:
-    """The name of the class that a label says: 1 for 1.0 and 01. Errors: for a measured number."""
+    """Name the class that a label says: 1 for 1.0 and 01; refuse a measured number."""
     if WHOLE.fullmatch(text):
         return str(int(text))
     number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
@@ -227,7 +233,7 @@ def _class_name(path: Path, text: str) -> str:
 
 
 def _numbering(classes: Sequence[str]) -> str:
-    """What to say where classes are whole numbers that do not count from 0."""
+    """Say how classes are numbered if they are whole numbers that do not count from 0."""
     if not all(WHOLE.fullmatch(name) for name in classes):
         return ""
     numbers = [int(name) for name in classes]
@@ -247,10 +253,15 @@ def split_by_class(
     *,
     scale: float = 1.0,
     kind: str = "features",
+    stream: str = "own-split",
 ) -> Arrays:
-    """What a component returns: test and validation examples drawn by class, the same in all runs.
+    """Draw test and validation examples by class, the same in all runs.
 
-    scale, kind: as of `Arrays`. Errors: FedreproError if a class would have no training example.
+    The result is that of a data set component, with `scale` and `kind` as of `Arrays`. `stream`
+    names the random numbers.
+
+    Raises:
+        FedreproError: If a class would have no training example.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:
@@ -264,7 +275,7 @@ def split_by_class(
         if scale == 1 and looks_like_pixels(x)
         else ""
     )
-    generator = Rng(0).stream("own-split")
+    generator = Rng(0).stream(stream)
     held, rest = set_aside(y, test, count, generator)
     inner, outer = set_aside(y[rest], validation, count, generator)
     rows = dict(zip(SPLITS, (rest[outer], rest[inner], held), strict=True))
@@ -287,16 +298,20 @@ def split_by_class(
 
 
 def checksum_of(path: Path) -> str:
-    """The SHA-256 of a file, for `reads` of a data set. Errors: FedreproError for a missing one."""
+    """Compute the SHA-256 of a file, for `reads` of a data set.
+
+    Raises:
+        FedreproError: If it cannot be read.
+    """
     try:
         return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:
         raise _unreadable(path, error.strerror) from error
 
 
-def _wrong(path: Path, what: str, mend: str = "mend the file") -> FedreproError:
-    return FedreproError(f"{path} {what}; {mend} and start again")
+def _wrong(path: Path, what: str, fix: str = "fix the file") -> FedreproError:
+    return FedreproError(f"{path} {what}; {fix} and start again")
 
 
 def _unreadable(path: Path, why: str | None) -> FedreproError:
-    return FedreproError(f"{path} cannot be read ({why}); mend that and start again")
+    return FedreproError(f"{path} cannot be read ({why}); fix that and start again")

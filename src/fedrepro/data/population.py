@@ -50,7 +50,7 @@ class Population:
 
     @cached_property
     def everyone(self) -> Held:
-        """The rows of each client, and of those after them that the server may need."""
+        """Rows of each client, and of those after them that the server may need."""
         return Held(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
@@ -73,7 +73,8 @@ class Population:
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
     """Return the clients of this partition of a data set, if they are more than it keeps.
 
-    Errors: FedreproError for what only clients that are all looked at could have.
+    Raises:
+        FedreproError: For what only clients that are all looked at could have.
     """
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):

@@ -66,7 +66,7 @@ PREPARED_FILES = (
 
 @dataclass(frozen=True)
 class Arrays:
-    """What a data set component returns; x and y have the keys train, validation and test.
+    """Arrays that a data set component returns; x and y have keys train, validation and test.
 
     x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
     without classes (kind regression) float32 (N,), targets. groups[split]: int32 (N,), an index
@@ -87,7 +87,7 @@ class Arrays:
     group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Errors: FedreproError for arrays of another form, or with numbers that are not finite."""
+        """Raise FedreproError for arrays of another form, or numbers that are not finite."""
         if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
             raise _wrong(f"is of kind '{self.kind}' with {len(self.classes)} classes")
         if not (0 < self.scale < np.inf and all(self.shape)):
@@ -103,7 +103,7 @@ class Arrays:
             self._check_groups(split)
 
     def group(self, split: str) -> np.ndarray:
-        """int32 (N,), -1 throughout where the data set has no groups."""
+        """Return int32 (N,), -1 throughout where the data set has no groups."""
         if split in self.groups:
             return self.groups[split]
         return np.full(self.y[split].size, -1, np.int32)
@@ -139,11 +139,10 @@ class Arrays:
 
 
 def _wrong(what: str) -> FedreproError:
-    return FedreproError(f"the data set {what}; mend what its component returns")
+    return FedreproError(f"the data set {what}; fix what its component returns")
 
 
 def _require_finite(array: np.ndarray, what: str) -> None:
-    """Only an array that is not finite is copied to find out where."""
     if array.size and array.dtype.kind == "f" and not np.isfinite([array.min(), array.max()]).all():
         bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
         raise _wrong(
@@ -153,7 +152,7 @@ def _require_finite(array: np.ndarray, what: str) -> None:
 
 
 def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
-    """Whether images of this shape look like (height, width, channels)."""
+    """Tell whether images of this shape look like (height, width, channels)."""
     return len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS
 
 
@@ -214,19 +213,19 @@ class Prepared:
         return str(self.info["stand_in"])
 
     def raw(self, split: str) -> np.ndarray:
-        """Inputs as stored: uint8 or float32 (N, D), mapped."""
+        """Return inputs as stored: uint8 or float32 (N, D), mapped."""
         return self._of("x", split)
 
     def labels(self, split: str) -> np.ndarray:
-        """int64 (N,), mapped; float32 targets for regression."""
+        """Return int64 (N,), mapped; float32 targets for regression."""
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
-        """int32 (N,), mapped: indices into `group_names`, -1 for an example without a group."""
+        """Return int32 (N,), mapped: indices into `group_names`, -1 without a group."""
         return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
-        """Inputs divided by `scale`: float32 (N, D), or of the given rows only; a copy."""
+        """Divide inputs by `scale`: float32 (N, D), or of the given rows only; a copy."""
         raw = self.raw(split)
         scaled = np.array(raw if rows is None else raw[rows], np.float32)
         scaled /= np.float32(self.scale)
@@ -259,7 +258,6 @@ class Prepared:
 
     @cached_property
     def _has_sha256(self) -> bool:
-        """Whether all arrays together are those that dataset.json describes."""
         return _sha256(self._parts, bool(self.group_names)) == self.checksum
 
 
@@ -272,8 +270,10 @@ def write_prepared(
 ) -> None:
     """Write the prepared form of the data set `spec`; `dataset.json` appears last.
 
-    sources: what is known of the raw files (`download.raw_sources`), empty if there are none.
-    Errors: FedreproError if there are no training or no test examples.
+    `sources` say what is known of the raw files (`download.raw_sources`).
+
+    Raises:
+        FedreproError: If there are no training or no test examples.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -326,11 +326,12 @@ def _counts(arrays: Arrays, split: str) -> list[int]:
 
 
 def load_prepared(folder: Path | str) -> Prepared:
-    """The prepared data set in `folder`; arrays are mapped, not read.
+    """Load the prepared data set in `folder`; arrays are mapped, not read.
 
-    Errors: FedreproError if a file is missing, has another size or type than `dataset.json`
-    says, or was written with another schema version or for another folder; for damage within an
-    array when it is used.
+    Raises:
+        FedreproError: If a file is missing, has another size or type than `dataset.json` says, or
+            was written with another schema version or for another folder; for damage within an
+            array when it is used.
     """
     folder = Path(folder)
     info = read_info(folder)
@@ -347,7 +348,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """dataset.json, of a data set that this version can read and that belongs into its folder."""
+    """Read dataset.json of a data set that this version knows and that belongs into its folder."""
     path = folder / "dataset.json"
     info = read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
@@ -355,7 +356,7 @@ def read_info(folder: Path) -> dict[str, Any]:
     if info.get("schema") not in (SCHEMA_VERSION, BEFORE_CHECKSUMS):
         raise FedreproError(
             f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
-            f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made anew"
+            f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made again"
         )
     require_place(folder, info.get("place", ""))
     return info

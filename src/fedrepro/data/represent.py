@@ -6,8 +6,8 @@ A feature extractor is a component of its own, and its token stands inside the d
     cifar10+features~lite0
     ham10000+features~convnet.epochs-20
 
-A token within a token writes `.key-value` where a token writes `+key~value`. What comes out is one
-more prepared data set, so everything after it works unchanged, and it is computed once.
+A token within a token writes `.key-value` where a token writes `+key~value`. The result is one more
+prepared data set, so everything after it works unchanged, and it is computed once.
 """
 
 from __future__ import annotations
@@ -33,26 +33,30 @@ Features = Annotated[
 
 
 def feature_spec(text: str) -> Spec:
-    """The extractor that `features~<text>` names. Errors: FedreproError, as for any token."""
+    """Read the extractor that `features~<text>` names.
+
+    Raises:
+        FedreproError: As for any token.
+    """
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
     return parse(components("feature"), token).single(f"features '{text}'")
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Name, version and parameters of a data set's extractor; empty if it has no such choice."""
+    """Give name, version and parameters of a data set's extractor; empty without such a choice."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 
 
 def always_on_cpu(dataset: Spec) -> bool:
-    """Whether its arrays are computed on the CPU: without features, or by those that say so."""
+    """Tell whether arrays are made on the CPU: without features, or by those that say so."""
     text = dataset.values.get("features")
     return not isinstance(text, str) or feature_spec(text).component.meta.get("device") == "cpu"
 
 
 def represent(images: Arrays, features: str) -> Arrays:
-    """The images for `pixels`, other images, or features of them: float32 (N, *shape) or (N, D)."""
+    """Compute features of images, float32 (N, *shape) or (N, D); for `pixels` return the images."""
     spec = feature_spec(features)
     if spec.name == "pixels":
         return images

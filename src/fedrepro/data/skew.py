@@ -36,7 +36,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
 
 
 def skew_of(counts: np.ndarray) -> Skew:
-    """The skew of a partition from its examples of each client and class: int64 (J, K)."""
+    """Measure the skew of a partition by examples of each client and class: int64 (J, K)."""
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return Skew(
         clients=len(counts),

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+Validation = Annotated[
+    int, Arg("training examples set aside for validation", unit="examples", least=0)
+]
+Train = Annotated[
+    int | None,
+    Arg("training examples kept, none for all that are left", "examples", least=10, later=True),
+]
 
 
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -38,9 +49,11 @@ def set_aside(
 def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """`count` training examples of data set `name` for validation, and those left for training.
 
-    Drawn by class with a fixed seed: the split is the same whatever the seed of a run.
-    Shapes: labels int64 (N,); returns sorted int64 (count,) and (N - count,).
-    Errors: FedreproError if a class would have no training example left.
+    Drawn by class with a fixed seed: the split is the same whatever the seed of a run. Shapes:
+    labels int64 (N,); returns sorted int64 (count,) and (N - count,).
+
+    Raises:
+        FedreproError: If a class would have no training example left.
     """
     classes = np.unique(labels).size
     if count < labels.size:
@@ -60,7 +73,9 @@ def training_rows(
 
     Both are drawn by class with a fixed seed, and those for validation do not depend on `train`.
     Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
-    Errors: FedreproError for more than there are, or a class without training examples.
+
+    Raises:
+        FedreproError: For more than there are, or a class without training examples.
     """
     inner, outer = validation_rows(name, labels, validation)
     if train is None or train == outer.size:

@@ -73,7 +73,11 @@ class DatasetTable:
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """List every form of a file. Errors: FedreproError that names the nearest file."""
+        """List every form of a file.
+
+        Raises:
+            FedreproError: That names the nearest file.
+        """
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:
@@ -91,10 +95,12 @@ def raw_files(dataset: Spec) -> tuple[str, ...]:
 
 
 def largest_unpacked(name: str, path: Path) -> int:
-    """The most bytes that a raw file of a data set may unpack to, by the table.
+    """Look up the most bytes that a raw file of a data set may unpack to.
 
     The form with the file's size decides; of a size that no form has, the largest of all.
-    Errors: FedreproError if the table states none.
+
+    Raises:
+        FedreproError: If the table states none.
     """
     table = read_dataset_table()
     forms = table.forms(name, path.name)
@@ -112,7 +118,8 @@ def largest_unpacked(name: str, path: Path) -> int:
 def read_dataset_table(path: Path | None = None) -> DatasetTable:
     """Read the table at `path`, or at `config/datasets.csv` of the working folder.
 
-    Errors: FedreproError if it is absent, lacks a column, or has a row that makes no sense.
+    Raises:
+        FedreproError: If it is absent, lacks a column, or has a row that makes no sense.
     """
     path = DEFAULT_PATH if path is None else path
     try:

@@ -12,9 +12,10 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: Rng) -> np.ndarray:
-    """Training inputs of a data set, float32 (n, D), drawn once a trial: at most 10,000.
+    """Draw training inputs of a data set, float32 (n, D), once a trial: at most 10,000.
 
-    shape: of the examples that networks take. Errors: FedreproError for inputs of another shape.
+    Raises:
+        FedreproError: For inputs of another shape than networks take.
     """
     if other.shape != shape:
         raise FedreproError(

@@ -54,10 +54,13 @@ def ask(
     weights: Mapping[str, np.ndarray],
     who: str,
 ) -> Asked:
-    """What each of the clients answers; it is handed its own examples and those of nobody else.
+    """Put a question to each client, which is given its own examples and no others.
 
-    rows: int64 (n_j,) of each. weights: tensors (1, *shape), the same for all, or (n, *shape).
-    Errors: FedreproError for an answer that is not named arrays.
+    Clients have `rows`, int64 (n_j,) each. Tensors of `weights` are (1, *shape), the same for all,
+    or (n, *shape).
+
+    Raises:
+        FedreproError: For an answer that is not named arrays.
     """
     answers: list[Answers] = []
     read = held = 0
@@ -79,7 +82,7 @@ def ask(
 
 
 def size_of(answer: np.ndarray) -> int:
-    """Bytes of an array that is sent: of a symmetric matrix those of one half and the diagonal."""
+    """Count the bytes of an array that is sent; of a symmetric matrix only one half goes."""
     square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
     if square and np.array_equal(answer, answer.T):
         rows = len(answer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ def gradients_at(
     rows: Sequence[np.ndarray],
     weights: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Gradients (n, *shape) at the same weights (1, *shape), and losses float64 (n,), by rows."""
+    """Compute gradients (n, *shape) at weights (1, *shape), and losses float64 (n,), by rows."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -60,13 +59,14 @@ def evaluated(
     rows: Sequence[np.ndarray],
     candidates: Mapping[str, np.ndarray],
 ) -> Evaluated:
-    """Accuracy and mean cross-entropy of m candidates, tensors (m, *shape), on each of the rows."""
+    """Measure accuracy and mean cross-entropy of m candidates (m, *shape) on each of the rows."""
     import torch
     from torch.nn.functional import cross_entropy
 
     device, dtype = examples.inputs.device, examples.dtype
     held = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in candidates.items()}
-    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(_count(held))]
+    count = len(next(iter(held.values())))
+    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(count)]
     index = np.concatenate(rows)
     right = torch.empty(len(models), len(index), dtype=torch.float64)
     losses = torch.empty_like(right)
@@ -85,14 +85,10 @@ def evaluated(
 
 
 def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Means of (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
+    """Average (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
     means = np.full((len(each), len(sizes)), np.nan)
     filled = sizes > 0
     if filled.any():  # an empty part would get the number after it
         starts = (np.cumsum(sizes) - sizes)[filled]
         means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
     return means
-
-
-def _count(tensors: Mapping[str, Any]) -> int:
-    return len(next(iter(tensors.values())))

@@ -33,7 +33,7 @@ Part = Literal["train", "validation"]
 
 @dataclass(frozen=True)
 class ClientData:
-    """What clients keep to themselves: methods reach it through `Clients` only.
+    """Data that clients keep to themselves: methods reach it through `Clients` only.
 
     rows[j]: training examples of client j, int64 rows of `examples`, read or made when somebody
     asks; validation[j]: those it was given to validate with, rows of `validation_examples`, or of
@@ -47,13 +47,13 @@ class ClientData:
 
     @property
     def validated(self) -> Examples:
-        """What the rows of `validation` are rows of."""
+        """The examples that `validation` counts in."""
         return self.examples if self.validation_examples is None else self.validation_examples
 
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Examples in memory and which of them each of these clients has, int64 (n,) each."""
+        """Return examples in memory, and which rows of them each client has, int64 (n,) each."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -82,25 +82,27 @@ class Clients:
         return len(self.data.rows)
 
     def inputs(self, client: int) -> np.ndarray:
-        """Training inputs of a client, float (n, D). Needs client_inputs."""
+        """Read training inputs of a client, float (n, D). Needs client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
         inputs: np.ndarray = examples.scaled(rows).cpu().numpy()
         return inputs
 
     def labels(self, client: int) -> np.ndarray:
-        """Training labels of a client, int64 (n,). Needs client_labels."""
+        """Read training labels of a client, int64 (n,). Needs client_labels."""
         self._require("read the labels of single clients", "client_labels")
         examples, (rows,) = self.data.of([client])
         labels: np.ndarray = examples.targets[rows].cpu().numpy()
         return labels
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Validation examples of a client: inputs float (n, D) and labels int64 (n,).
+        """Read validation examples of a client: inputs float (n, D) and labels int64 (n,).
 
         Needs client_validation_examples. They are those that the partition gives the client, of
         what it sets aside (validation_at: clients) or else of the data set's validation split.
-        Errors: FedreproError for a client that has none.
+
+        Raises:
+            FedreproError: For a client that has none.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -127,7 +129,7 @@ class Clients:
         return np.stack(counts)
 
     def holding(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """The clients with some of their examples, as when data arrive in steps.
+        """Keep some of the clients' examples, as when data arrive in steps.
 
         positions(client, n): which of its n examples a client holds, int (k,), in the order in
         which they are to be visited; the server learns neither.
@@ -151,18 +153,30 @@ class Clients:
         done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
-        """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
+        """Let the chosen clients train from `start`. Needs rounds, or client_training.
 
-        Needs rounds, or client_training. rng: the place of the round. Minibatches follow (seed,
-        trial, client, round, epoch), so a method that trains a client more than once in a round
-        gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
-        whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
-        the result hands back trained. reference: (1, *shape), or one each; it and memory: see
-        `engine.train`. done: minibatches that
-        each of them took in earlier rounds; it goes on after them, within an epoch, in the order of
-        local training. Results are in the order of `chosen` and say which models are finite: the
-        others are for the method to reject, or an error by `checked`. Raises FedreproError outside
-        a round.
+        Minibatches follow (seed, trial, client, round, epoch), so a method that trains a client
+        more than once in a round gives each time a `call` of its own, rng.at(call=1). Results are
+        in the order of `chosen` and say which models are finite: the others are for the method to
+        reject, or an error by `checked`.
+
+        Args:
+            start: tensors (1, *shape), shared, or one each.
+            rng: the place of the round.
+            epochs: passes over the examples of each client.
+            chosen: clients that train, by default all.
+            lr: for all, or one each.
+            steps: minibatches instead of whole epochs, for all, or one each.
+            terms: added to the loss.
+            private: tensors of the terms, (chosen, *shape), which the result gives back trained.
+            reference: (1, *shape), or one each; see `engine.train`.
+            memory: see `engine.train`.
+            done: minibatches that each of them took in earlier rounds; it goes on after them,
+                within an epoch, in the order of local training.
+            keep_gradients: sum the gradients over the steps.
+
+        Raises:
+            FedreproError: Outside a round.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         if done is not None:
@@ -224,17 +238,27 @@ class Clients:
         lr: float | None = None,
         weight_sd: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Layers that the clients train anew on what given hidden layers make of their inputs.
+        """Let the clients train new layers on what given hidden layers make of their inputs.
 
-        body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU, which
-        stay as they are. hidden: units of further hidden layers, below the output layer. Each
-        client starts anew and trains by the local training procedure, without augmentation, and
-        with the network's dropout after further hidden layers alone. patience: see `stopping.py`;
-        lr: by default the procedure's; weight_sd: of normal weights to start from, with biases of
-        0, by default as the procedure starts networks. Returns tensors float32 (J, *shape), named
-        from weight0 on, NaN for a client whose training diverged. Needs rounds, or client_training;
-        rng as for `train`. The body goes down and what is trained comes up. Source: GEMS, section
-        3.2, step 4 (layers above the merged one are trained again).
+        Each client starts afresh and trains by the local training procedure, without augmentation,
+        and with the network's dropout after further hidden layers alone. The body goes down and
+        what is trained comes up. Needs rounds, or client_training. Source: GEMS, section 3.2, step
+        4 (layers above the merged one are trained again).
+
+        Args:
+            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU,
+                which stay as they are.
+            rng: as for `train`.
+            hidden: units of further hidden layers, below the output layer.
+            epochs: passes over the examples of each client.
+            patience: see `stopping.py`.
+            lr: by default the procedure's.
+            weight_sd: of normal weights to start from, with biases of 0, by default as the
+                procedure starts networks.
+
+        Returns:
+            Tensors float32 (J, *shape), named from weight0 on, NaN for a client whose training
+                diverged.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -253,11 +277,12 @@ class Clients:
     def gradients(
         self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Gradients (n, *shape) of the mean loss on all examples of each client, equally many.
+        """Compute gradients (n, *shape) of the mean loss on all examples of each client.
 
-        weights: (1, *shape), the same for all. A client that takes one step needs no optimiser of
-        its own, so this is one pass over all clients' examples. A client whose loss is not finite
-        has gradients of NaN. Needs rounds, or client_training; the network must not draw.
+        Clients hold equally many examples, and `weights` (1, *shape) are the same for all. A client
+        that takes one step needs no optimiser of its own, so this is one pass over all clients'
+        examples. A client whose loss is not finite has gradients of NaN. Needs rounds, or
+        client_training; the network must not draw.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -273,7 +298,7 @@ class Clients:
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> Evaluated:
-        """m candidate weights, tensors (m, *shape), on the examples of each chosen client.
+        """Evaluate m candidate weights (m, *shape) on the examples of each chosen client.
 
         Needs client_evaluation for training, client_validation for validation examples. Each
         candidate is predicted once on the examples of all; clients send two numbers for each, NaN
@@ -303,14 +328,21 @@ class Clients:
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> list[Answers]:
-        """What the chosen clients (all by default) answer: named arrays of each, in their order.
+        """Put a question to clients: named arrays of each, in their order. Needs client_answers.
 
-        question(network, tensors, examples): runs at each client on its own; tensors (*shape).
-        weights: of the network there, or of some of its layers: (1, *shape), the same for all, or
-        (n, *shape); by default each client's own model. Needs client_answers; on: validation needs
-        client_validation_examples too. Bytes of the answers, those of weights that clients do not
-        have yet, seconds, and passes over the examples are counted. Errors: FedreproError for
-        answers of other kinds, and for clients that trained no model of their own.
+        Bytes of the answers, those of weights that clients do not have yet, seconds, and passes
+        over the examples are counted.
+
+        Args:
+            question: question(network, tensors (*shape), examples) runs at each client on its own.
+            weights: of the network there, or of some of its layers: (1, *shape), the same for all,
+                or (n, *shape); by default each client's own model.
+            chosen: clients that are asked, by default all.
+            on: "validation" needs client_validation_examples too.
+
+        Raises:
+            FedreproError: For answers of other kinds, and for clients that trained no model of
+                their own.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -341,10 +373,10 @@ class Clients:
     def statistics(
         self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Running statistics with these weights, measured by the chosen clients, or by all.
+        """Measure running statistics at `weights` (1, *shape) by the chosen clients, or by all.
 
-        weights: (1, *shape). Returns those of all their training examples, float32 (1, *shape). An
-        exchange more: weights that clients do not have go down, statistics come up.
+        Returns those of all their training examples, float32 (1, *shape). It is an exchange more:
+        weights that clients do not have go down, statistics come up.
         """
         members = self._members(chosen)
         with self.ledger.at_work():
@@ -355,7 +387,7 @@ class Clients:
         return pooled(replies.answers)
 
     def models(self, up: int, down: int) -> Traffic:
-        """The traffic of sending so many models, each of the network's size."""
+        """Count the traffic of models that go up and down, each of the network's size."""
         return models_sent(self.network, up, down)
 
     def _note(self, chosen: Sequence[int] | None, done: Trained | Averaged) -> None:
@@ -364,11 +396,10 @@ class Clients:
         self.ledger.trained(members, done.loss, done.finite)
 
     def _send(self, traffic: Traffic) -> None:
-        """Messages between the server and the clients are counted."""
         self.ledger.sent(traffic)
 
     def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
-        """Examples in memory, and the tasks with their rows there."""
+        """Return examples in memory, and the tasks with their rows there."""
         examples, rows = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks
@@ -380,7 +411,6 @@ class Clients:
         return list(range(self.count) if chosen is None else map(int, chosen))
 
     def _require(self, what: str, *needs: str) -> None:
-        """Any one of the needs."""
         if not any(need in self.needs for need in needs):
             raise FedreproError(
                 f"method '{self.method}' wants to {what}, and does not declare it: add "
@@ -414,7 +444,7 @@ class Clients:
 def own_starts(
     network: Network, settings: Settings, places: Sequence[Rng]
 ) -> dict[str, np.ndarray]:
-    """Initial tensors (models, *shape), one draw per place; one per trial if starts are shared."""
+    """Draw initial tensors (models, *shape) for each place; one per trial if starts are shared."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     drawn = {

@@ -1,4 +1,4 @@
-"""What happened at the clients in a round: messages, training losses, updates that were dropped."""
+"""Accounts of a round at the clients: messages, training losses, updates that were dropped."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from fedrepro.training.flat import Layout
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
-    """The traffic of so many models, each of the network's size."""
+    """Count the traffic of models that go up and down, each of the network's size."""
     each = Layout(network.shapes).numbers * FLOAT_BYTES
     return Traffic(up, down, up * each, down * each)
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What clients sent and did: messages, exchanges with the server in which they were asked,
-    passes over their examples beside training, and seconds.
+    """An account of clients: messages, exchanges in which they were asked, passes, and seconds.
+
+    Passes go over their examples outside of training.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -43,7 +44,7 @@ class Spent:
 
 @dataclass
 class Ledger:
-    """An account that `Clients` keep for the harness, which begins it anew before each round.
+    """An account that `Clients` keep for the harness, which starts a new one for each round.
 
     seconds: in which clients trained, evaluated or answered. exchanges, passes: of `Spent`, for
     what clients were asked. held: tensors that the server sent to all of them for that.
@@ -58,24 +59,24 @@ class Ledger:
     held: dict[str, np.ndarray] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Nothing has happened yet."""
+        """Forget what has happened."""
         self.traffic, self.losses, self.rejected, self.seconds = Traffic(), {}, 0, 0.0
         self.exchanges, self.passes, self.held = 0, 0.0, {}
 
     @property
     def spent(self) -> Spent:
-        """All of it."""
+        """The account so far."""
         return Spent(self.traffic, self.exchanges, self.passes, self.seconds)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Clients work while this lasts."""
+        """Count the time in which clients work."""
         began = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - began
 
     def sent(self, traffic: Traffic) -> None:
-        """Messages went up or down."""
+        """Count messages up or down."""
         self.traffic += traffic
 
     def asked(
@@ -86,11 +87,11 @@ class Ledger:
         weights: Mapping[str, np.ndarray] | None,
         all_of_them: bool = True,
     ) -> None:
-        """Clients answered with so many bytes, after so many passes over their examples.
+        """Count answers of `up` bytes, after `passes` passes of the clients over their examples.
 
-        weights: of one model that was sent to each of them, or of one for each, or None if they
-        answered for the models that they sent, with which the answers go. What all clients have
-        from before is not sent again.
+        Tensors of `weights` belong to one model that was sent to each client, or to one for each.
+        With None clients answered for the models that they sent, with which the answers go. Tensors
+        that all clients have from before are not sent again.
         """
         self.passes += passes
         if weights is None:
@@ -108,7 +109,7 @@ class Ledger:
         self.sent(Traffic(clients, clients, up, down))
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
-        """These clients trained; losses float64 (n,), finite bool (n,)."""
+        """Count the trainings of these clients; losses float64 (n,), finite bool (n,)."""
         for client, loss, whole in zip(members, losses, finite, strict=True):
             self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
             self.rejected += not whole

@@ -19,7 +19,7 @@ from fedrepro.training.flat import Layout
 
 @dataclass(frozen=True)
 class Peers(Clients):
-    """The N nodes of one trial. What they do by themselves, training too, sends nothing.
+    """The N nodes of one trial, which train by themselves and send nothing for it.
 
     weights: float64 (N, N), stochastic: W_ij is what node i makes of what it hears from node j.
     """
@@ -35,30 +35,28 @@ class Peers(Clients):
 
     @property
     def edges(self) -> int:
-        """Directed edges: pairs of nodes of which one hears the other."""
+        """Directed edges: pairs of a node and one that it hears."""
         return sum(map(len, self.neighbours))
 
     @property
     def numbers(self) -> int:
-        """Numbers in a message that is a belief: the network's, so of a variational one two for
-        each weight."""
+        """Numbers in a message that is a belief: the network's, two for each variational weight."""
         return int(Layout(self.network.shapes).numbers)
 
     def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """sum_j W_ij x_j of each tensor (N, *shape); summed in float64, dtype as given."""
+        """Mix each tensor (N, *shape): sum_j W_ij x_j, summed in float64, dtype as given."""
         return mixed_tensors(self.weights, tensors)
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """The traffic of one message along each directed edge, of so many numbers; None: of a
-        belief."""
+        """Count the traffic of one message along each directed edge, by default of a belief."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 
     def average(self, *args: object, **kwargs: object) -> Averaged:
-        """Refused: nobody is there who could fold what all of them send."""
+        """Refuse to fold what all of them send, which would take a server."""
         raise FedreproError(
-            f"method '{self.method}' averages over all nodes, and there is no server among peers: "
-            "train them, and take `mixed` of what they give"
+            f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
+            "none: train them, and take `mixed` of the result"
         )
 
     def _send(self, traffic: Traffic) -> None:

@@ -1,21 +1,47 @@
-"""What methods share that merge networks, layer by layer or as they are."""
+"""Functions for methods that merge networks, layer by layer or as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels
 from fedrepro.core.kinds import MIXED, MODULE, WHICH
+from fedrepro.core.rng import Rng
+from fedrepro.federation.asking import Answers
 
-MODELS = {"cnn", "logistic", "mlp", MODULE}  # of which there are matrices
+if TYPE_CHECKING:
+    from fedrepro.networks.network import Network
+
+MODELS = {"cnn", "logistic", "mlp", MODULE}  # whose layers have matrices
 UNITS = {"cnn", "mlp", MODULE}  # whose units may change places
 
 
+def network_like(clients: LocalModels) -> Network:
+    """Build the network of the clients."""
+    from fedrepro.networks.predict import network_of
+
+    return network_of(clients.model, clients.shape, clients.classes)
+
+
+def asking(question: str, **options: Any) -> Callable[..., list[Answers]]:
+    """Make a `prepare` that puts a question of `federation.moments` to each client's own model."""
+
+    def prepare(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+        from fedrepro.federation import moments
+
+        assert info.clients is not None
+        return info.clients.ask(partial(getattr(moments, question), **options))
+
+    return prepare
+
+
 def shares_of(info: ClientInfo) -> np.ndarray:
-    """Each client's share p_i of all examples, float64 (J,)."""
+    """Compute each client's share p_i of all examples, float64 (J,)."""
     assert info.example_counts is not None
     shares: np.ndarray = info.example_counts / info.example_counts.sum()
     return shares
@@ -24,14 +50,13 @@ def shares_of(info: ClientInfo) -> np.ndarray:
 def merged(
     clients: LocalModels, share: np.ndarray, layer: Callable[[str, np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """One network, float32 (1, *shape): layer(key, matrices) of each layer's (J, D, K).
+    """Merge networks into one, float32 (1, *shape): layer(key, matrices (J, D, K)) of each layer.
 
     All else, as weights of normalisation, is the mean by these shares.
     """
     from fedrepro.networks.matrices import layer_matrices, tensors_of
-    from fedrepro.networks.predict import network_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     layers = layer_matrices(network)
     made = tensors_of(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
     tensors = {name: value[None] for name, value in made.items()}
@@ -41,12 +66,11 @@ def merged(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """All tensors of a network, float32 (1, *shape): those that are made, and means of the rest."""
+    """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
     from fedrepro.merging.kronecker import mean_of
-    from fedrepro.networks.predict import network_of
     from fedrepro.training.statistics import mean_buffers
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
         if name not in tensors and name not in network.buffers:
@@ -56,18 +80,17 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """A model made of all tensors alike, with its buffers as of `mean_buffers`."""
-    from fedrepro.networks.predict import network_of
+    """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
     from fedrepro.training.statistics import mean_buffers
 
     if MODULE not in clients.model.component.meta:
         return made
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     return replace(made, tensors={**made.tensors, **mean_buffers(network, clients.tensors, share)})
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """The clients with the form of network that most have, the first of equals, and counts."""
+    """Keep the clients with the form of network that most have, the first of equals."""
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
         k = int(np.bincount(kind).argmax())
@@ -97,13 +120,13 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """One answer of all clients: (J, …)."""
+    """Stack one answer of all clients: (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """One network like those of the clients; left: of the residual, where a system was solved."""
+    """Make one network like those of the clients, with the residual `left` of a solved system."""
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)

@@ -1,4 +1,4 @@
-"""What methods share whose global model has a width that is asked for."""
+"""Options of methods whose global model has a width that is asked for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Units = Annotated[
 
 
 def asked(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """The width of each hidden layer, the lowest first."""
+    """Return the width of each hidden layer, the lowest first."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 
 
 def within_reach(clients: LocalModels, units: int | None) -> bool:
-    """Whether all clients together have so many units in each hidden layer."""
+    """Tell whether all clients together have as many units as asked for in each hidden layer."""
     client_widths = widths(clients.tensors)
     each = zip(asked(clients, units), client_widths, strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

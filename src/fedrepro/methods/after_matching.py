@@ -76,7 +76,7 @@ def matched_kfac(
 def in_one_order(
     clients: LocalModels, answers: Sequence[Answers], rng: Rng, sweeps: int
 ) -> tuple[LocalModels, list[Answers]]:
-    """The clients' models with their units matched, and their answers in the same order.
+    """Match the units of the clients' models, and permute their answers alike.
 
     Answers are moments of layer inputs and of gradients; the server permutes them itself.
     """
@@ -99,11 +99,11 @@ def in_one_order(
 def reordered(
     answer: Mapping[str, np.ndarray], names: Sequence[str], orders: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Moments of a network whose hidden layers have their units in these orders.
+    """Permute moments of a network whose hidden layers have their units in these orders.
 
-    names: of the weights of all layers; unit i of a layer was unit order[i] before.
+    Unit i of a layer was unit order[i] before; `names` are those of the weights of all layers.
     """
-    from fedrepro.training.moments import errors_of
+    from fedrepro.federation.moments import errors_of
 
     permuted = dict(answer)
     for below, above, order in zip(names[:-1], names[1:], orders, strict=True):

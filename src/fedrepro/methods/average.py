@@ -51,8 +51,8 @@ def average(
 def average_shared(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """sum_j (n_j / n) w_j, of clients that trained from one and the same start.
 
-    Its local models are others than those of the methods beside it, from the same partition.
-    Source: FedAvg, algorithm 1 (one round).
+    Its local models differ from those of other methods on the same partition. Source: FedAvg,
+    algorithm 1 (one round).
     """
     return average(clients, info, rng=rng)
 

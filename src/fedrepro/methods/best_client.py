@@ -22,7 +22,7 @@ CHOSEN = Metric("accuracy by which the best client was chosen", "share of exampl
     any_width=True,
 )
 def best_client(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """The client's model that is best on the validation examples of all, w_j of argmax_j v_j.
+    """Choose the client's model that is best on all validation examples, w_j of argmax_j v_j.
 
     v_j = sum_i (n_i / n) (its accuracy at client i), so that every client's examples count alike.
     Ties go to the first. A client without validation examples has no say.

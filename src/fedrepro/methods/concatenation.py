@@ -44,7 +44,7 @@ def concatenation(
 
 
 def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> UnitArrays:
-    """The clients' networks side by side, outgoing weights of the top layer times their share."""
+    """Join the clients' networks side by side, top weights times the clients' shares."""
     shares = class_shares(label_counts)
     if not class_weights:
         shares = np.full_like(shares, 1.0 / len(shares))

@@ -10,6 +10,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.methods._merging import network_like
 from fedrepro.networks.dense import dense_spec
 
 
@@ -29,7 +30,8 @@ def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[Globa
 def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """One client that holds all training data: the scenario with the partition `pooled`.
 
-    Errors: FedreproError for local models of several clients.
+    Raises:
+        FedreproError: For local models of several clients.
     """
     if clients.clients != 1:
         raise FedreproError(
@@ -47,7 +49,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     any_width=True,
 )
 def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """Always the class with most training examples: the floor."""
+    """Predict always the class with most training examples: the floor."""
     assert info.label_counts is not None
     bias = np.zeros((1, clients.classes), np.float32)
     bias[0, int(info.label_counts.sum(0).argmax())] = 1.0
@@ -57,14 +59,13 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel
 
 @method("raw", kind="control", needs={"public_sample"}, label="public sample alone")
 def raw(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """A fresh start, which tuning trains on the public sample alone: what that gives by itself.
+    """Start afresh, so that tuning trains on the public sample alone.
 
-    It starts as the local training procedure does, the same in all repetitions of a trial.
-    Source: GEMS, section 4.4 (raw).
+    It starts as the local training procedure does, the same in all repetitions of a trial. Source:
+    GEMS, section 4.4 (raw).
     """
     from fedrepro.federation.clients import own_starts
-    from fedrepro.networks.predict import network_of
     from fedrepro.training.settings import settings_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     return GlobalModel(clients.model, own_starts(network, settings_of(info.training), [rng]))

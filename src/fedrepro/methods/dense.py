@@ -16,7 +16,7 @@ from fedrepro.core.kinds import MIXED
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import MODELS, of_one_form
+from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
 from fedrepro.products.exponentials import exponential, root
 
@@ -61,13 +61,13 @@ def dense(
 ) -> GlobalModel:
     """min T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the mean of the clients' logits, on made inputs.
 
-    For each batch a generator starts anew and, with its random numbers, goes down
-    CE(z̄(x), y) - β mean[1(the student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for
-    random labels y; the batch of least loss is kept, and the student learns once from all that are.
-    Source: DENSE, by its formulas. The term of batch normalisation is left out, and the student
-    keeps the running statistics that it starts with; the generator is a perceptron whose outputs
-    lie in [0, 1], where inputs have to lie too. The authors make 200 batches and start afresh.
-    Of networks of several forms the student has that of most clients.
+    For each batch a new generator and its random numbers go down CE(z̄(x), y) - β mean[1(the
+    student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for random labels y; the batch
+    of least loss is kept, and the student learns once from all that are. Source: DENSE, by its
+    formulas. The term of batch normalisation is left out, and the student keeps the running
+    statistics that it starts with; the generator is a perceptron whose outputs lie in [0, 1], where
+    inputs have to lie too. The authors make 200 batches and start afresh. Of networks of several
+    forms the student has that of most clients.
     """
     import torch
 
@@ -75,11 +75,11 @@ def dense(
     from fedrepro.networks.predict import network_of
     from fedrepro.training.settings import settings_of
 
-    of_clients = network_of(clients.model, clients.shape, clients.classes)
-    some, told = of_one_form(clients, info)
+    of_clients = network_like(clients)
+    some, their_info = of_one_form(clients, info)
     network = network_of(some.model, clients.shape, clients.classes)
     begun = (
-        dict(average(some, told, rng=rng).tensors)
+        dict(average(some, their_info, rng=rng).tensors)
         if start == "average"
         else own_starts(network, settings_of(info.training), [rng])
     )
@@ -128,7 +128,7 @@ def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 class _Generator:
-    """Makes inputs (B, D) of random numbers, both of which it learns."""
+    """Makes inputs (B, D) of random numbers, and learns these and its weights."""
 
     def __init__(
         self, network: Network, latent: int, units: int, batch: int, place: Rng, device: str
@@ -147,7 +147,7 @@ class _Generator:
     def made(
         self, ensemble: Logits, student: Logits, steps: int, lr: float, adversarial: float
     ) -> tuple[torch.Tensor, float]:
-        """The inputs of least loss among all steps, and the ensemble's cross-entropy on them."""
+        """Make the inputs of least loss of all steps; also the ensemble's cross-entropy on them."""
         import torch
 
         leaves = [self.noise, *self.tensors.values()]
@@ -169,7 +169,7 @@ class _Generator:
 
 
 def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: int) -> torch.Tensor:
-    """The direction of Adam's step, counted from 1, whose two moments are moved on in place.
+    """Return the direction of Adam's step, counted from 1, and move its two moments in place.
 
     By hand, since the first optimiser of torch loads its compiler, which takes seconds.
     """
@@ -190,7 +190,7 @@ def _student(network: Network, tensors: Mapping[str, torch.Tensor]) -> Logits:
 
 
 def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: str) -> Logits:
-    """The mean over the clients' networks, tensors (J, *shape)."""
+    """Average the logits of the clients' networks, tensors (J, *shape)."""
     held = {name: _on(value, device) for name, value in tensors.items()}
     count = len(next(iter(held.values())))
 
@@ -210,5 +210,4 @@ def _on(value: np.ndarray, device: str) -> torch.Tensor:
 
 
 def _leaf(value: np.ndarray, device: str) -> torch.Tensor:
-    """A copy that is learned."""
     return _on(np.array(value, np.float32), device).requires_grad_()

@@ -9,6 +9,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import network_like
 from fedrepro.networks.dense import dense_spec, widths
 from fedrepro.networks.predict import network_of, probabilities
 
@@ -41,7 +42,7 @@ def distillation(
 
     assert info.pooled_inputs is not None
     inputs = tensor_of(info.pooled_inputs).to(info.device)
-    teacher = network_of(clients.model, clients.shape, clients.classes)
+    teacher = network_like(clients)
     targets = probabilities(teacher, clients.tensors, None, Examples(inputs, inputs))
     model = dense_spec((units,) * len(widths(clients.tensors)))
     student = network_of(model, clients.shape, clients.classes)

@@ -47,7 +47,7 @@ class DownpourSgd:
     ] = None
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Master weights as a client would start, and an Adam state of zeros."""
+        """Start with master weights as a client would, and an Adam state of zeros."""
         from fedrepro.federation.clients import own_starts
         from fedrepro.training.flat import Layout
 
@@ -58,7 +58,7 @@ class DownpourSgd:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Local epochs, or minibatches, at every client, then the master's steps."""
+        """Run local epochs, or minibatches, at every client, then the master's steps."""
         flat = state["flat"].clone()
         sent = self._messages(flat, clients, rng)
         if self.messages == "sequential":
@@ -73,7 +73,7 @@ class DownpourSgd:
         return {"flat": flat, "optimiser": adam.state()}, Report()
 
     def _messages(self, flat, clients: Clients, rng: Rng) -> np.ndarray:  # type: ignore[no-untyped-def]
-        """What the clients send: mean gradients along their local steps, (J, size), flat."""
+        """Collect what the clients send: mean gradients of their local steps, (J, size), flat."""
         from fedrepro.training.flat import Layout
 
         epochs = self.epochs
@@ -94,7 +94,7 @@ class DownpourSgd:
         return sent
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The master network."""
+        """Return the master network."""
         from fedrepro.training.flat import Layout
 
         return GlobalModel(
@@ -103,7 +103,7 @@ class DownpourSgd:
 
 
 def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
-    """The clients with the examples of their next `count` minibatches only.
+    """Keep the examples of the clients' next `count` minibatches only.
 
     A client goes through its examples in a random order, then in another, without end; round r
     takes the r-th stretch of count * batch_size of them. So all clients take equally many steps.
@@ -133,6 +133,6 @@ def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not 
 
 
 def _adam(flat, clients: Clients):  # type: ignore[no-untyped-def]
-    from fedrepro.training.optimisers import Adam
+    from fedrepro.training.gradients import Adam
 
     return Adam(flat, clients.settings)

@@ -21,7 +21,7 @@ def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Glo
 
 @method("voting_ensemble", kind="one_shot", paper="gems", label="majority vote", any_width=True)
 def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """The class that most clients predict; ties fall at random. Source: GEMS, section 4.5."""
+    """Predict the class that most clients do; ties fall at random. Source: GEMS, section 4.5."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
     return GlobalModel(clients.model, clients.tensors, weights, ties=rng, widths=clients.widths)
 

@@ -5,15 +5,16 @@ mean of their updates. With U = sum_k p_k (w_k - w) over the clients S of the ro
 
     p_k = n_k / sum_{S} n_k   (selected)      or      p_k = n_k / n   (all clients' examples).
 
-FedSGD is one step on all data: epochs 1 and a training with batch_size none. Sources: FedAvg,
-algorithm 1; RM, algorithm 1, line 14, whose sum is over all clients' examples to the letter.
+FedSGD is one step on all data: epochs 1 and a training with batch_size none. Other methods in
+rounds build on `Drawn`, or on `Averaging`, whose terms and server's step they replace. Sources:
+FedAvg, algorithm 1; RM, algorithm 1, line 14, whose sum is over all clients' examples by its text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 NEEDS = {"rounds", "example_counts"}
 MANY = 10_000  # clients from which nobody shuffles all of them to draw a few
+
+Weighted = dict[str, np.ndarray]
 
 Rounds = Annotated[int, Arg("communication rounds", "rounds", least=1)]
 Fraction = Annotated[
@@ -68,9 +71,162 @@ ServerLr = Annotated[float, Arg("length of the server's step along the mean upda
 ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 
+@dataclass(kw_only=True)
+class Drawn:
+    """Rounds in which some clients are drawn, and train from global weights."""
+
+    rounds: Rounds = 100
+    fraction: Fraction = 0.1
+
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+        """Start from global weights as a client would."""
+        from fedrepro.federation.clients import own_starts
+
+        return {"weights": own_starts(clients.network, clients.settings, [rng.at(client=-1)])}
+
+    def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
+        """Return the global network."""
+        return GlobalModel(clients.model, state["weights"])
+
+
+@dataclass(kw_only=True)
+class DrawnForSteps(Drawn):
+    """Rounds in which clients train for whole epochs, or for some minibatches."""
+
+    epochs: Epochs = 1
+    steps: Steps = None
+
+
+@dataclass(kw_only=True)
+class Averaging(Drawn):
+    """Rounds in which the models of the drawn clients are averaged, and the server takes a step."""
+
+    weights: Weights = "selected"
+    batchnorm: BatchNorm = "average"
+
+    def terms(self) -> list[Term | WeightTerm]:
+        """List the terms that the clients add to cross-entropy."""
+        return []
+
+    def private_tensors(
+        self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
+    ) -> dict[str, np.ndarray] | None:
+        """Return tensors of the terms of the chosen clients, (chosen, *shape), if they have any."""
+        return None
+
+    def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
+        """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
+        return update, server
+
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+        """Start from global weights as a client would, with nothing to remember."""
+        if self.batchnorm != "average":
+            from fedrepro.training.statistics import require_norms
+
+            require_norms(clients.network, f"method '{clients.method}'")
+        kept: State = {"kept": {}} if self.batchnorm == "local" else {}
+        return {**super().init(clients, info, rng), "server": {}, **kept}
+
+    def averaged(
+        self,
+        state: State,
+        clients: Clients,
+        info: ClientInfo,
+        rng: Rng,
+        *,
+        epochs: int = 1,
+        lr: float | None = None,
+        steps: int | None = None,
+    ) -> State | None:
+        """Return the state after a round, or None if all trainings diverged.
+
+        A client whose training diverged is as if it had not been drawn. Rate and steps are those of
+        the training, and whole epochs, by default.
+        """
+        assert info.example_counts is not None
+        chosen = sample_clients(clients.count, self.fraction, rng)
+        held = info.example_counts[chosen].astype(np.float64)
+        share = held / (info.example_counts if self.weights == "all" else held).sum()
+        private = self.private_tensors(state, chosen, clients, rng)
+        how = {"epochs": epochs, "lr": lr, "steps": steps, "terms": self.terms()}
+        trained, kept = client_update(state, chosen, share, clients, rng, private=private, **how)
+        if not trained.weight:
+            return None
+        total = trained.weight if self.weights == "all" else 1.0
+        update = {
+            k: (v.astype(np.float64) / trained.weight - state["weights"][k]) * total
+            for k, v in trained.tensors.items()
+        }
+        step, server = self.server_update(update, state["server"])
+        step |= {name: update[name] for name in clients.network.buffers}
+        weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
+        if self.batchnorm == "recalibrate":
+            weights |= clients.statistics(weights, chosen.tolist())
+        if private:
+            kept["private"] = state["private"] | client_tensors(chosen, trained.private)
+        return {"weights": weights, "server": server, **kept}
+
+    def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
+        """Return the global network; where layers stay at clients, that of each of them."""
+        if self.batchnorm != "local":
+            return super().model(state, clients)
+        own = own_tensors(state["kept"], np.arange(clients.count), _norms(state, clients))
+        return [
+            GlobalModel(clients.model, {**state["weights"], **{k: v[[j]] for k, v in own.items()}})
+            for j in range(clients.count)
+        ]
+
+
+@dataclass(kw_only=True)
+class Scheduled(Averaging):
+    """Averaging whose learning rate and steps may go from first values to last ones."""
+
+    epochs: Epochs = 1
+    steps: Steps = None
+    last_steps: LastSteps = None
+    last_lr: LastLr = None
+
+    def __post_init__(self) -> None:
+        if self.last_steps is not None and self.steps is None:
+            raise FedreproError(
+                f"last_steps is {self.last_steps}, and there are no `steps` to start from: give "
+                "both"
+            )
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
+        """Draw clients, let them train, average their models, and take the server's step."""
+        lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
+        after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
+        traffic = None
+        if self.batchnorm == "local":  # layers of BatchNorm are not sent
+            sent = clients.ledger.traffic
+            own = FLOAT_BYTES * sum(value.size for value in _norms(state, clients).values())
+            up, down = (own * messages for messages in (sent.messages_up, sent.messages_down))
+            traffic = Traffic(
+                sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
+            )
+        exchanges = 1 + (self.batchnorm == "recalibrate")
+        return after or state, Report(traffic=traffic, exchanges=exchanges)
+
+    def _lr(self, first: float, done: int) -> float | None:
+        return None if self.last_lr is None else self._between(first, self.last_lr, done)
+
+    def _steps(self, done: int) -> int | None:
+        """Count the minibatches of this round, None for whole epochs."""
+        if self.steps is None or self.last_steps is None:
+            return self.steps
+        return max(1, round(self._between(self.steps, self.last_steps, done)))
+
+    def _between(self, first: float, last: float, done: int) -> float:
+        # geometrically from the first round to the last
+        return float(first * (last / first) ** (done / max(1, self.rounds - 1)))
+
+
 @method("fedavg", kind="federated", needs=NEEDS, paper="fedavg", label="FedAvg")
 @dataclass(kw_only=True)
-class FedAvg:
+class FedAvg(Scheduled):
     """The mean of the models of some clients, round by round. Source: FedAvg, algorithm 1.
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
@@ -80,202 +236,55 @@ class FedAvg:
     Li et al., 2021); with recalibrate the round's clients measure their statistics again.
     """
 
-    rounds: Rounds = 100
-    fraction: Fraction = 0.1
-    epochs: Epochs = 1
-    steps: Steps = None
-    last_steps: LastSteps = None
-    last_lr: LastLr = None
-    weights: Weights = "selected"
     proximal: Mu = 0.0
     divergence: Divergence = 0.0
     entropy: EntropyShare = 0.0
     least_entropy: LeastEntropy = 2.0
     server_lr: ServerLr = 1.0
     server_momentum: ServerMomentum = 0.0
-    batchnorm: BatchNorm = "average"
-
-    def __post_init__(self) -> None:
-        if self.last_steps is not None and self.steps is None:
-            raise FedreproError(
-                f"last_steps is {self.last_steps}, and there are no `steps` to start from: give "
-                "both"
-            )
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Global weights as a client would start, and nothing to remember."""
-        from fedrepro.federation.clients import own_starts
+        """Start from global weights as a client would, and no past updates."""
+        state = super().init(clients, info, rng)
+        return {**state, "server": _zeros(state["weights"]) if self.server_momentum else {}}
 
-        if self.batchnorm != "average":
-            from fedrepro.training.statistics import require_norms
-
-            require_norms(clients.network, f"method '{clients.method}'")
-        weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
-        of_clients: State = {"kept": {}} if self.batchnorm == "local" else {}
-        return {"weights": weights, "server": self.init_server_state(weights), **of_clients}
-
-    def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
-    ) -> tuple[State, Report]:
-        """Clients are drawn, train and are averaged; the server takes its step."""
-        lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
-        after = self.apply(state, clients, info, rng, lr, steps)
-        traffic = None
-        if self.batchnorm == "local":  # layers of BatchNorm are not sent
-            sent = clients.ledger.traffic
-            own = FLOAT_BYTES * sum(value.size for value in self._norms(state, clients).values())
-            up, down = (own * messages for messages in (sent.messages_up, sent.messages_down))
-            traffic = Traffic(
-                sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
-            )
-        exchanges = 1 + (self.batchnorm == "recalibrate")
-        return after or state, Report(traffic=traffic, exchanges=exchanges)
-
-    def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
-        """The global network; where layers stay at clients, that of each of them."""
-        weights = state["weights"]
-        if self.batchnorm != "local":
-            return GlobalModel(clients.model, weights)
-        own = own_tensors(state["kept"], np.arange(clients.count), self._norms(state, clients))
-        return [
-            GlobalModel(clients.model, {**weights, **{k: v[[j]] for k, v in own.items()}})
-            for j in range(clients.count)
-        ]
-
-    def _norms(self, state: State, clients: Clients) -> dict[str, np.ndarray]:
-        return {name: state["weights"][name][0] for name in clients.network.norms}
-
-    def init_server_state(self, weights: dict[str, np.ndarray]) -> State:
-        """What the server remembers before the first round."""
-        return _zeros(weights) if self.server_momentum else {}
-
-    def client_update(
-        self,
-        state: State,
-        chosen: np.ndarray,
-        share: np.ndarray,
-        clients: Clients,
-        rng: Rng,
-        *,
-        lr: float | None,
-        steps: int | None,
-        private: dict[str, np.ndarray] | None = None,
-    ) -> tuple[Averaged, State]:
-        """The chosen clients train from the global weights, and their models are summed.
-
-        chosen: int64 (n,). share: p_k, float64 (n,). lr, steps: None for the training's own.
-        private: tensors of their own, (n, *shape), that they train too. Returns their weighted sum
-        (tensors (1, *shape), and the weight that went in), and what the state keeps of the clients:
-        their layers of BatchNorm, if these stay with them.
-        """
-        how = {"epochs": self.epochs, "chosen": chosen.tolist(), "lr": lr, "steps": steps}
-        how |= {"terms": self.terms(), "private": private}
-        if self.batchnorm != "local":
-            return clients.average(state["weights"], rng, share.tolist(), **how), {}
-        own = own_tensors(state["kept"], chosen, self._norms(state, clients))
-        start = {k: np.repeat(v, len(chosen), axis=0) for k, v in state["weights"].items()} | own
-        trained = clients.train(start, rng, **how)
-        new = {name: trained.tensors[name][trained.finite] for name in own}
-        kept = client_tensors(chosen[trained.finite], new)
-        return trained.averaged(share), {"kept": state["kept"] | kept}
-
-    def server_update(
-        self, update: dict[str, np.ndarray], server: State, done: int
-    ) -> tuple[dict[str, np.ndarray], State]:
-        """The step from the mean update U, float64 (1, *shape), and what is remembered."""
+    def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
+        """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
         return {k: self.server_lr * v for k, v in update.items()}, server
 
-    def apply(
-        self,
-        state: State,
-        clients: Clients,
-        info: ClientInfo,
-        rng: Rng,
-        lr: float | None,
-        steps: int | None,
-    ) -> State | None:
-        """The state after a round at this rate and so many steps, None for the usual ones.
-
-        A client whose training diverged is as if it had not been drawn; None if all did.
-        """
-        assert info.example_counts is not None
-        chosen = sample_clients(clients.count, self.fraction, rng)
-        held = info.example_counts[chosen].astype(np.float64)
-        share = held / (info.example_counts if self.weights == "all" else held).sum()
-        trained, of_clients = self.client_update(
-            state, chosen, share, clients, rng, lr=lr, steps=steps
-        )
-        if not trained.weight:
-            return None
-        total = trained.weight if self.weights == "all" else 1.0
-        update = {
-            k: (v.astype(np.float64) / trained.weight - state["weights"][k]) * total
-            for k, v in trained.tensors.items()
-        }
-        step, server = self.server_update(update, state["server"], rng.round)
-        step |= {name: update[name] for name in clients.network.buffers}
-        weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
-        if self.batchnorm == "recalibrate":
-            weights |= clients.statistics(weights, chosen.tolist())
-        return {"weights": weights, "server": server, **of_clients}
-
     def terms(self) -> list[Term | WeightTerm]:
-        """What the clients' loss has beside cross-entropy."""
-        from fedrepro.training.terms import Entropy, Proximal
+        """List the pull to the received weights, and the entropy term."""
+        from fedrepro.training.terms import Proximal
 
-        terms: list[Term | WeightTerm] = []
-        if pull := self.proximal / 2 + self.divergence:
-            terms.append(Proximal(pull))
-        if self.entropy:
-            terms.append(Entropy(self.least_entropy, self.entropy))
-        return terms
-
-    def _lr(self, first: float, done: int) -> float | None:
-        """The rate of this round, None for the training's own."""
-        return None if self.last_lr is None else self._between(first, self.last_lr, done)
-
-    def _steps(self, done: int) -> int | None:
-        """Whole minibatches of this round, None for whole epochs."""
-        if self.steps is None or self.last_steps is None:
-            return self.steps
-        return max(1, round(self._between(self.steps, self.last_steps, done)))
-
-    def _between(self, first: float, last: float, done: int) -> float:
-        """Geometrically from the first round to the last."""
-        return float(first * (last / first) ** (done / max(1, self.rounds - 1)))
+        pull = self.proximal / 2 + self.divergence
+        return [*([Proximal(pull)] if pull else []), *entropy(self.entropy, self.least_entropy)]
 
 
 @method("fedadam", kind="federated", needs=NEEDS, label="FedAdam")
 @dataclass(kw_only=True)
-class FedAdam(FedAvg):
+class FedAdam(Scheduled):
     """The server's step is Adam's, along the mean update. Source: Reddi et al., 2021, algorithm 2.
 
     m = beta1 m + (1 - beta1) U, v = beta2 v + (1 - beta2) U², v starting at tau², and
     w = w + server_lr m / (sqrt(v) + tau).
     """
 
-    proximal: Mu = field(default=0.0, init=False)
-    divergence: Divergence = field(default=0.0, init=False)
-    entropy: EntropyShare = field(default=0.0, init=False)
-    least_entropy: LeastEntropy = field(default=2.0, init=False)
     server_lr: ServerLr = 0.01
-    server_momentum: ServerMomentum = field(default=0.0, init=False)
     beta1: Annotated[float, Arg("of the mean update", least=0, most=1)] = 0.9
     beta2: Annotated[float, Arg("of its square", least=0, most=1)] = 0.99
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
-    def init_server_state(self, weights: dict[str, np.ndarray]) -> State:
-        """Moments: zero, and tau²."""
-        second = {k: np.full_like(v, self.tau**2) for k, v in weights.items()}
-        return {"first": _zeros(weights), "second": second}
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+        """Start from global weights as a client would, with moments zero and tau²."""
+        state = super().init(clients, info, rng)
+        second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
+        return {**state, "server": {"first": _zeros(state["weights"]), "second": second}}
 
-    def server_update(
-        self, update: dict[str, np.ndarray], server: State, done: int
-    ) -> tuple[dict[str, np.ndarray], State]:
-        """Adam without its correction of the first rounds, as printed."""
+    def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
+        """Compute Adam's step without its correction of the first rounds, as printed."""
         first = {k: _mix(self.beta1, server["first"][k], v) for k, v in update.items()}
         second = {k: _mix(self.beta2, server["second"][k], v**2) for k, v in update.items()}
         step = {k: self.server_lr * first[k] / (np.sqrt(second[k]) + self.tau) for k in update}
@@ -287,8 +296,15 @@ class FedAdam(FedAvg):
         return step, single
 
 
+def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
+    """List RM's entropy term, unless its coefficient is 0."""
+    from fedrepro.training.terms import Entropy
+
+    return [Entropy(least, coefficient)] if coefficient else []
+
+
 def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
-    """The clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
+    """Draw the clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
 
     Of very many clients only those that are drawn cost anything.
     """
@@ -298,10 +314,30 @@ def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
     return np.sort(stream.permutation(clients)[:count])
 
 
+def client_update(
+    state: State, chosen: np.ndarray, share: np.ndarray, clients: Clients, rng: Rng, **how: Any
+) -> tuple[Averaged, State]:
+    """Let the chosen clients train from the global weights, and sum their models.
+
+    Clients count by `share`, p_k, float64 (n,), and train as `Clients.train` says. Returns the
+    weighted sum (tensors (1, *shape), and the weight that went in), and what the state keeps of the
+    clients: their layers of BatchNorm, if these stay with them.
+    """
+    how["chosen"] = chosen.tolist()
+    if "kept" not in state:
+        return clients.average(state["weights"], rng, share.tolist(), **how), {}
+    own = own_tensors(state["kept"], chosen, _norms(state, clients))
+    start = {k: np.repeat(v, len(chosen), axis=0) for k, v in state["weights"].items()} | own
+    trained = clients.train(start, rng, **how)
+    new = {name: trained.tensors[name][trained.finite] for name in own}
+    kept = client_tensors(chosen[trained.finite], new)
+    return trained.averaged(share), {"kept": state["kept"] | kept}
+
+
 def own_tensors(
     kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What the chosen clients keep, (chosen, *shape) by name; `new` (*shape) of one never drawn."""
+    """Stack what the chosen clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
 
@@ -309,11 +345,15 @@ def own_tensors(
 def client_tensors(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The same by client, so that only clients that were drawn take memory."""
+    """Split tensors by client, so that only clients that were drawn take memory."""
     return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 
-def _zeros(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _norms(state: State, clients: Clients) -> dict[str, np.ndarray]:
+    return {name: state["weights"][name][0] for name in clients.network.norms}
+
+
+def _zeros(weights: Weighted) -> Weighted:
     return {k: np.zeros_like(v) for k, v in weights.items()}
 
 

@@ -14,7 +14,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.kinds import MIXED
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import MODELS, of_one_form
+from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
 
 
@@ -41,8 +41,8 @@ def feddf(
 
     z are logits. Source: FedDF, algorithm 1, with one round. There are at most 10,000 inputs. The
     authors lower the step size to 0 along a cosine, clip gradients and stop by validation accuracy;
-    here there are so many epochs of Adam. Of networks of several forms the student has that of most
-    clients, and starts from their average.
+    here Adam takes `epochs` epochs at one step size. Of networks of several forms the student has
+    that of most clients, and starts from their average.
     """
     from fedrepro.core.registry import components
     from fedrepro.networks.gates import joint_logits
@@ -53,10 +53,10 @@ def feddf(
     from fedrepro.training.settings import settings_of
 
     assert info.public_inputs is not None
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     inputs = tensor_of(info.public_inputs).to(info.device)
     each = joint_logits(network, clients.tensors, Examples(inputs, inputs))
-    some, told = of_one_form(clients, info)
+    some, their_info = of_one_form(clients, info)
     mean = each.reshape(len(each), clients.clients, clients.classes).mean(axis=1)
     shares = np.exp(mean - mean.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
@@ -66,6 +66,6 @@ def feddf(
         Examples(inputs, tensor_of(shares.astype(np.float32)).to(info.device)),
         [Task(np.arange(len(inputs)), rng)],
         settings_of(components("training")["adam"].spec(values)),
-        dict(average(some, told, rng=rng).tensors),
+        dict(average(some, their_info, rng=rng).tensors),
     ).checked()
     return GlobalModel(some.model, trained.tensors)

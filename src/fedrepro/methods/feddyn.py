@@ -14,15 +14,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods.fedavg import (
-    Epochs,
-    Fraction,
-    Rounds,
-    Steps,
-    client_tensors,
-    own_tensors,
-    sample_clients,
-)
+from fedrepro.methods.fedavg import DrawnForSteps, client_tensors, own_tensors, sample_clients
 from fedrepro.methods.fednova import moved
 
 if TYPE_CHECKING:
@@ -37,7 +29,7 @@ if TYPE_CHECKING:
     grid={"alpha": (0.001, 0.01, 0.1, 1.0)},
 )
 @dataclass(kw_only=True)
-class FedDyn:
+class FedDyn(DrawnForSteps):
     """A client lowers f_j(y) - <h_j, y> + alpha/2 |y - x|², and then h_j <- h_j - alpha (y_j - x).
 
     The server: x <- mean over S of y_j - (1/alpha) mean over all clients of h_j, which it keeps by
@@ -46,27 +38,21 @@ class FedDyn:
     1; its code divides alpha by the client's relative size, which the paper does not.
     """
 
-    rounds: Rounds = 100
-    fraction: Fraction = 0.1
-    epochs: Epochs = 1
-    steps: Steps = None
     alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
     predicts: Annotated[
         Literal["server", "clients"], Arg("the server's weights, or the mean of the last y_j")
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Global weights as a client would start, and h of zero."""
-        from fedrepro.federation.clients import own_starts
-
-        weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
-        mean = {k: np.zeros_like(v) for k, v in weights.items()}
-        return {"weights": weights, "clients": weights, "h": mean, "kept": {}}
+        """Start from global weights as a client would, and h of zero."""
+        start = super().init(clients, info, rng)
+        mean = {k: np.zeros_like(v) for k, v in start["weights"].items()}
+        return {**start, "clients": start["weights"], "h": mean, "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Clients are drawn and lower their bent losses; the server follows."""
+        """Draw clients, let them lower their bent losses, and follow at the server."""
         from fedrepro.training.statistics import mean_buffers
         from fedrepro.training.terms import Proximal
 
@@ -101,6 +87,6 @@ class FedDyn:
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The global network, or the mean of the clients' of the last round."""
+        """Return the global network, or the mean of the clients' of the last round."""
         tensors = state["weights" if self.predicts == "server" else "clients"]
         return GlobalModel(clients.model, tensors)

@@ -18,6 +18,7 @@ from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
+    asking,
     mean_of_rest,
     merged,
     shares_of,
@@ -53,10 +54,10 @@ def fedfisher_diagonal(
 ) -> GlobalModel:
     """Descent from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
 
-    So many steps, of length 0.01, leave weights on which nobody has much information at the
-    average; all the way down it is the Fisher-weighted average without norms. The authors return
-    the best of every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source:
-    FedFisher, by the authors' code.
+    `steps` of length 0.01 leave weights on which nobody has much information at the average; all
+    the way down it is the Fisher-weighted average without norms. The authors return the best of
+    every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source: FedFisher, by
+    the authors' code.
     """
     from fedrepro.merging.fisher import descended
     from fedrepro.merging.kronecker import mean_of
@@ -76,12 +77,7 @@ def fedfisher_diagonal(
     return as_model(clients, mean_of_rest(clients, share, made))
 
 
-def factors(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The Kronecker factors of each client at its own model, over the model's labels."""
-    from fedrepro.training.moments import kronecker_factors
-
-    assert info.clients is not None
-    return info.clients.ask(kronecker_factors)
+factors = asking("kronecker_factors")
 
 
 @method(
@@ -127,13 +123,14 @@ def solved(
     steps: int,
     damping: float,
 ) -> tuple[dict[str, np.ndarray], float]:
-    """The network of Kronecker factors, with so much on the diagonal of each; what was not solved.
+    """Solve for the network of Kronecker factors; also return the residual that is left.
 
-    The latter is the residual of the worst layer, as a share of what it was at the average.
+    Each factor has `damping` on its diagonal. The residual is that of the worst layer, as a share
+    of what it was at the average.
     """
+    from fedrepro.federation.moments import errors_of
     from fedrepro.merging.fisher import descended
     from fedrepro.merging.kronecker import applied_of, conjugate_gradients, mean_of
-    from fedrepro.training.moments import errors_of
 
     share, worst = shares_of(info), 0.0
 

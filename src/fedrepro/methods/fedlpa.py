@@ -6,7 +6,6 @@ Layer-Wise Posterior Aggregation. NeurIPS 2024.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -15,16 +14,16 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
+from fedrepro.methods._merging import (
+    MODELS,
+    as_model,
+    asking,
+    merged,
+    network_like,
+    shares_of,
+    stacked,
+)
 from fedrepro.methods.fedfisher import LEFT, Steps, solved
-
-
-def factors_of_labels(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The Kronecker factors of each client at its own model, over the labels of its data."""
-    from fedrepro.training.moments import kronecker_factors
-
-    assert info.clients is not None
-    return info.clients.ask(partial(kronecker_factors, labels="data"))
 
 
 @method(
@@ -36,7 +35,7 @@ def factors_of_labels(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> li
     one_start=True,
     merges=True,
     label="FedLPA",
-    prepare=factors_of_labels,
+    prepare=asking("kronecker_factors", labels="data"),
     grid={"damping": (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1)},
     metrics={"residual_left": LEFT},
 )
@@ -76,12 +75,11 @@ def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Answers], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
     """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
+    from fedrepro.federation.moments import errors_of
     from fedrepro.merging.kronecker import applied_of, expectation_mean, mean_of, plain_descent
     from fedrepro.networks.matrices import layer_matrices
-    from fedrepro.networks.predict import network_of
-    from fedrepro.training.moments import errors_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}
     share, worst = shares_of(info), 0.0
 

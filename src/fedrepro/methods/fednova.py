@@ -16,7 +16,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Tr
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.methods._merging import with_mean_buffers
-from fedrepro.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, sample_clients
+from fedrepro.methods.fedavg import NEEDS, DrawnForSteps, sample_clients
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -26,28 +26,17 @@ NUMBER_BYTES = 4
 
 @method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
 @dataclass(kw_only=True)
-class FedNova:
+class FedNova(DrawnForSteps):
     """x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j.
 
     a_j: how far the steps of a client carry, see `carried`. Equal a_j make it FedAvg. Each client
-    sends a_j beside its model y_j. Source: FedNova, eq. (9) and table 1.
+    sends a_j with its model y_j. Source: FedNova, eq. (9) and table 1.
     """
-
-    rounds: Rounds = 100
-    fraction: Fraction = 0.1
-    epochs: Epochs = 1
-    steps: Steps = None
-
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Global weights as a client would start."""
-        from fedrepro.federation.clients import own_starts
-
-        return {"weights": own_starts(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Clients are drawn and train; what each of their steps gave is averaged."""
+        """Draw clients, let them train, and average what each of their steps gave."""
         from fedrepro.training.statistics import mean_buffers
 
         assert info.example_counts is not None
@@ -65,10 +54,6 @@ class FedNova:
         weights = averaged(state["weights"], trained.tensors, share, length)
         return {"weights": weights | mean_buffers(clients.network, trained.tensors, share)}, report
 
-    def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The global network."""
-        return GlobalModel(clients.model, state["weights"])
-
 
 @method(
     "fednova_once",
@@ -82,8 +67,10 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalM
     """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j, x the common start: `fednova`'s first round.
 
     p_j = n_j / n; a_j of the minibatches of the local training, whose last of an epoch may be
-    short. Source: FedNova, eq. (9) and table 1. Errors: FedreproError for training that may stop
-    early, since nobody tells then how many steps were taken.
+    short. Source: FedNova, eq. (9) and table 1.
+
+    Raises:
+        FedreproError: For training that may stop early, whose number of steps is not known.
     """
     from fedrepro.training.settings import settings_of
 
@@ -111,7 +98,7 @@ def averaged(
 ) -> dict[str, np.ndarray]:
     """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j of each tensor: (1, *shape), in x's type.
 
-    start: x (1, *shape); trained: w_j (n, *shape); share, length: p_j and a_j, float64 (n,).
+    x is `start` (1, *shape), w_j `trained` (n, *shape), p_j `share` and a_j `length`, float64 (n,).
     """
     whole, tensors = float((share * length).sum()), {}
     for name, x in start.items():
@@ -121,7 +108,7 @@ def averaged(
 
 
 def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
-    """How many steps without momentum carry as far, a_j float64 (n,); steps: int (n,).
+    """Count the steps without momentum that carry as far, a_j float64 (n,), as steps int (n,) do.
 
     Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
     """
@@ -131,6 +118,6 @@ def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
 
 
 def moved(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """How far clients went, float64 (n, *shape); nowhere for one whose training diverged."""
+    """Measure how far clients went, float64 (n, *shape): nowhere if their training diverged."""
     change: np.ndarray = np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0)
     return change

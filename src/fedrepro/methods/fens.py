@@ -14,7 +14,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import shares_of
+from fedrepro.methods._merging import network_like, shares_of
 
 
 @method(
@@ -51,11 +51,10 @@ def fens(
     """
     from fedrepro.merging.gates import GateServer, class_weights, gradients
     from fedrepro.networks.gates import joint_logits
-    from fedrepro.networks.predict import network_of
     from fedrepro.training.examples import Examples, tensor_of
 
     assert info.clients is not None
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     count, classes = clients.clients, clients.classes
     known, unseen = [], []
     for j in range(count):

@@ -13,15 +13,9 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, mean_of_rest, shares_of, stacked
+from fedrepro.methods._merging import MODELS, as_model, asking, mean_of_rest, shares_of, stacked
 
-
-def information(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The diagonal Fisher information of each client at its own model."""
-    from fedrepro.training.moments import diagonal_fisher
-
-    assert info.clients is not None
-    return info.clients.ask(diagonal_fisher)
+information = asking("diagonal_fisher")
 
 
 @method(
@@ -72,7 +66,7 @@ def fisher_merge(
 
 
 def lengths_of(each: dict[str, np.ndarray]) -> np.ndarray:
-    """The L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
+    """Compute the L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
     squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
     norms: np.ndarray = np.sqrt(np.sum(squares, axis=0))
     return np.where(norms > 0, norms, 1.0)

@@ -42,7 +42,7 @@ class GossipSgd:
     steps: Steps = None
 
     def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
-        """The same network at every node."""
+        """Start from the same network at every node."""
         from fedrepro.federation.clients import own_starts
 
         initial = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
@@ -50,7 +50,7 @@ class GossipSgd:
         return {"before": start, "after": start}
 
     def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
-        """Every node trains; one whose training diverged goes on with what it had."""
+        """Let every node train; one whose training diverged goes on with what it had."""
         trained = peers.train(state["after"], rng, epochs=self.epochs, steps=self.steps)
         before = {
             k: _where(trained.finite, v, state["after"][k]) for k, v in trained.tensors.items()
@@ -58,11 +58,11 @@ class GossipSgd:
         return {"before": before, "after": peers.mixed(before)}, Report()
 
     def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]:
-        """The networks before and after the average."""
+        """Return the networks before and after the average."""
         return state
 
 
 def _where(nodes: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """new of these nodes, bool (N,), old of the others; both (N, *shape)."""
+    """Take `new` of these nodes, bool (N,), and `old` of the others; both (N, *shape)."""
     selected: np.ndarray = np.where(nodes.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
     return selected

@@ -43,7 +43,7 @@ WidthCap = Annotated[
 BiasPrior = Annotated[float, Arg("prior mean of biases")]
 Order = Annotated[
     Literal["random", "fixed"],
-    Arg("order of the clients: drawn anew in each pass, or as they come"),
+    Arg("order of the clients: drawn in each pass, or as they come"),
 ]
 
 
@@ -113,7 +113,7 @@ def pfnm(
 def visiting_orders(
     clients: int, depth: int, passes: int, order: str, rng: Rng
 ) -> list[np.ndarray]:
-    """The order in which each pass visits the clients: int64 (passes, J), top layer first."""
+    """Draw the order in which passes visit the clients: int64 (passes, J), top layer first."""
     visits = np.tile(np.arange(clients), (depth, passes, 1))
     if order == "random":
         rng.stream("pfnm-order").permuted(visits, axis=2, out=visits)
@@ -121,7 +121,7 @@ def visiting_orders(
 
 
 def matched_share(matchings: Sequence[Matching]) -> float:
-    """Share of local units, over all layers, whose global unit holds another local unit too."""
+    """Compute the share of local units, over all layers, that share their global unit."""
     units = sum(len(atoms) for matching in matchings for atoms in matching.assignments)
     shared = sum(matching.counts[matching.counts > 1].sum() for matching in matchings)
     return float(shared / units)

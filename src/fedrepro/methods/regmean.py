@@ -14,7 +14,15 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
+from fedrepro.methods._merging import (
+    MODELS,
+    as_model,
+    asking,
+    merged,
+    network_like,
+    shares_of,
+    stacked,
+)
 
 Alpha = Annotated[float, Arg("what moments of two different inputs are times", least=0, most=1)]
 Ridge = Annotated[
@@ -22,12 +30,7 @@ Ridge = Annotated[
 ]
 
 
-def moments(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The second moments of each layer's inputs, of each client at its own model."""
-    from fedrepro.training.moments import input_moments
-
-    assert info.clients is not None
-    return info.clients.ask(input_moments)
+moments = asking("input_moments")
 
 
 @method(
@@ -63,9 +66,8 @@ def regmean(
     """
     from fedrepro.merging.kronecker import regression_mean
     from fedrepro.networks.matrices import layer_matrices
-    from fedrepro.networks.predict import network_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
     share = shares_of(info)
 

@@ -13,18 +13,24 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.federation.asking import Answers
-from fedrepro.methods._merging import MODELS, as_model, mean_of_rest, shares_of, stacked
+from fedrepro.methods._merging import (
+    MODELS,
+    as_model,
+    mean_of_rest,
+    network_like,
+    shares_of,
+    stacked,
+)
 from fedrepro.methods.regmean import Alpha, Ridge, damped
 
 
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
-    """The second moments of the lowest layer's inputs, which are the same for each setting."""
+    """Ask for the second moments of the lowest layer's inputs, the same for each setting."""
+    from fedrepro.federation.moments import input_moments
     from fedrepro.networks.matrices import layer_matrices
-    from fedrepro.networks.predict import network_of
-    from fedrepro.training.moments import input_moments
 
     assert info.clients is not None
-    layers = layer_matrices(network_of(clients.model, clients.shape, clients.classes))
+    layers = layer_matrices(network_like(clients))
     lowest = [layer.key for layer in layers if layer.weight == layers[0].weight]
     return info.clients.ask(partial(input_moments, only=lowest))
 
@@ -56,14 +62,13 @@ def regmean_plus(
     next: as many exchanges as layers. The lowest layer is that of RegMean. Â_i, p_i as there; all
     else is averaged, and goes to the clients at first.
     """
+    from fedrepro.federation.moments import input_moments
     from fedrepro.merging.kronecker import regression_mean
     from fedrepro.networks.matrices import layer_matrices, tensors_of
-    from fedrepro.networks.predict import network_of
-    from fedrepro.training.moments import input_moments
 
     assert info.clients is not None
     share = shares_of(info)
-    network = network_of(clients.model, clients.shape, clients.classes)
+    network = network_like(clients)
     matrices = layer_matrices(network)
     of_layers = {name for m in matrices for name in (m.weight, m.bias)}
     mean = mean_of_rest(clients, share, {})

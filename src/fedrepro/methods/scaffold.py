@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
+from fedrepro.api import ClientInfo, Report, State, method
 from fedrepro.core.rng import Rng
 from fedrepro.methods.fedavg import (
     NEEDS,
-    Epochs,
-    Fraction,
-    Rounds,
+    DrawnForSteps,
     ServerLr,
-    Steps,
     client_tensors,
     own_tensors,
     sample_clients,
@@ -32,34 +29,28 @@ if TYPE_CHECKING:
 
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
 @dataclass(kw_only=True)
-class Scaffold:
+class Scaffold(DrawnForSteps):
     """y <- y - lr (gradient(y) - c_j + c) at the clients; c_j <- c_j - c + (x - y_j) / (a_j lr).
 
     The server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
-    times the mean change of c_j. Clients keep c_j, and send its change beside their models; the
-    server sends c beside the weights. a_j are the client's steps, or with momentum how many without
+    times the mean change of c_j. Clients keep c_j, and send its change with their models; the
+    server sends c with the weights. a_j are the client's steps, or with momentum how many without
     it carry as far (`carried`), since c_j would else be too large. Source: SCAFFOLD, algorithm 1,
     option II, which has neither momentum nor shares p_j.
     """
 
-    rounds: Rounds = 100
-    fraction: Fraction = 0.1
-    epochs: Epochs = 1
-    steps: Steps = None
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """Global weights as a client would start, and controls of zero."""
-        from fedrepro.federation.clients import own_starts
-
-        weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
-        control = {k: np.zeros_like(v) for k, v in weights.items()}
-        return {"weights": weights, "control": control, "kept": {}}
+        """Start from global weights as a client would, and controls of zero."""
+        start = super().init(clients, info, rng)
+        control = {k: np.zeros_like(v) for k, v in start["weights"].items()}
+        return {**start, "control": control, "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Clients are drawn and train with corrected steps; weights and controls move on."""
+        """Draw clients, let them train with corrected steps, and move weights and controls."""
         from fedrepro.training.statistics import mean_buffers
         from fedrepro.training.terms import Correction
 
@@ -94,7 +85,3 @@ class Scaffold:
         weights |= mean_buffers(clients.network, trained.tensors, share)
         kept = state["kept"] | client_tensors(chosen, after)
         return {"weights": weights, "control": control, "kept": kept}, report
-
-    def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The global network."""
-        return GlobalModel(clients.model, state["weights"])

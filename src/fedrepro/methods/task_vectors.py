@@ -15,7 +15,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import with_mean_buffers
+from fedrepro.methods._merging import network_like, with_mean_buffers
 
 Scale = Annotated[float, Arg("what is added to the start is times this", above=0, most=100)]
 
@@ -67,7 +67,7 @@ def ties(
 
 
 def _vectors(clients: LocalModels, info: ClientInfo) -> tuple[np.ndarray, np.ndarray]:
-    """The start and the task vectors, all weights behind each other: float64 (n,), (J, n)."""
+    """Flatten the start and the task vectors: float64 (n,), (J, n)."""
     assert info.start is not None
     names = _trained(clients)
     start = np.concatenate([info.start[name].reshape(-1) for name in names])
@@ -76,7 +76,7 @@ def _vectors(clients: LocalModels, info: ClientInfo) -> tuple[np.ndarray, np.nda
 
 
 def _model(clients: LocalModels, flat: np.ndarray) -> GlobalModel:
-    """The inverse: one network of all its numbers (n,)."""
+    """Make one network of all its numbers (n,), as `_vectors` laid them."""
     names = _trained(clients)
     ends = np.cumsum([clients.tensors[name][0].size for name in names])
     parts = np.split(flat.astype(np.float32), ends[:-1])
@@ -89,8 +89,7 @@ def _model(clients: LocalModels, flat: np.ndarray) -> GlobalModel:
 
 
 def _trained(clients: LocalModels) -> list[str]:
-    """The names of tensors that are weights and no buffers."""
-    from fedrepro.networks.predict import network_of
+    """Name the tensors that are weights and no buffers."""
 
-    buffers = network_of(clients.model, clients.shape, clients.classes).buffers
+    buffers = network_like(clients).buffers
     return [name for name in clients.tensors if name not in buffers]

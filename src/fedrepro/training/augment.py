@@ -1,7 +1,7 @@
-"""Random crops and mirror images of training examples, drawn anew in every epoch.
+"""Random crops and mirror images of training examples, drawn for every epoch.
 
-What happens to an example follows from its client's place (seed, trial, client, round, epoch) and
-its row in the data set, so it does not depend on the minibatches and blocks it is trained in.
+An example's move follows from its client's place (seed, trial, client, round, epoch) and its row in
+the data set, so it does not depend on its minibatch or block.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """What is done to these rows of the data set: int64 below KINDS, (flip, down, right) in one.
+    """Draw the move of each of these rows: int64 below KINDS, (flip, down, right) in one.
 
-    key: of the client's epoch. A row's number is mixed with it by the finaliser of SplitMix64
+    A row's number is mixed with the key of the client's epoch by the finaliser of SplitMix64
     (Steele, Lea and Flood, 2014), twice, for the two halves of the key.
     """
     numbers = rows.astype(np.uint64)
@@ -69,11 +69,11 @@ class Crops:
         self._placed: torch.Tensor | None = None
 
     def begin(self, tasks: Sequence[Task]) -> None:
-        """Other models take their places."""
+        """Let these models take the places of others."""
         self.tasks = tasks
 
     def drawn(self, chunk: Chunk) -> torch.Tensor:
-        """What is done to each example of a chunk: int64 (steps, models, batch)."""
+        """Draw the move of each example of a chunk: int64 (steps, models, batch)."""
         import torch
 
         moves = np.zeros_like(chunk.index)
@@ -86,7 +86,7 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """x: (A, B, D), images; kind: (A, B). Returns (A, B, D), pixels from outside are zero."""
+        """Move images x (A, B, D) by their kinds (A, B); pixels from outside are zero."""
         from torch.nn.functional import pad
 
         channels = self.shape[0]
@@ -102,7 +102,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """int64 (KINDS, H · W): where each pixel comes from; H · W stands for outside."""
+        """Look up where each pixel comes from: int64 (KINDS, H · W); H · W stands for outside."""
         import torch
 
         height, width = self.shape[1:]

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.networks.layers import Convolution, Variational
+from fedrepro.networks.layers import Variational
 from fedrepro.training.augment import Crops
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
-from fedrepro.training.gradients import Gradients, observed_hits, observed_losses
+from fedrepro.training.gradients import (
+    OPTIMISERS,
+    Adam,
+    Gradients,
+    Sgd,
+    observed_hits,
+    observed_losses,
+)
 from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
-from fedrepro.training.optimisers import OPTIMISERS, Adam, Sgd
-from fedrepro.training.paths import StepPath
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.stopping import EarlyStopping
 
@@ -29,16 +34,16 @@ STEPS_SEEN = 32
 
 
 class Block:
-    """Buffers of up to `capacity` models. They serve one block after another, because fresh memory
-    for a large network costs as much as a step of training it.
+    """Buffers of up to `capacity` models, and the steps that these take.
 
-    same_rate: all models that will train together have the same step size.
+    The buffers serve one block after another, because fresh memory for a large network costs as
+    much as a step of training it. same_rate: all models that will train together have the same step
+    size.
     """
 
     def __init__(
         self,
         procedure: Procedure,
-        path: StepPath,
         examples: Examples,
         capacity: int,
         same_rate: bool,
@@ -46,8 +51,7 @@ class Block:
     ) -> None:
         import torch
 
-        self.procedure, self.path = procedure, path
-        self.layout = layout = Layout(procedure.shapes)
+        self.procedure, layout = procedure, Layout(procedure.shapes)
         self.device, self.dtype = examples.inputs.device, examples.dtype
         self.network_size = Layout(procedure.network.shapes).size
         self.flat = torch.zeros(capacity, layout.size, dtype=self.dtype, device=self.device)
@@ -56,32 +60,30 @@ class Block:
         whole = procedure.settings.batch_size is None
         # what differentiates automatically knows one step size
         self.direct = procedure.descends(keep_gradients) and same_rate
-        # descending directly writes no gradients, so there is no buffer to clear
+        # direct descent writes no gradients: nothing has to be cleared
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
         self.total = torch.zeros_like(self.flat) if whole else self.gradient
-        self.gradients = self._gradients()
+        # what a forward pass writes to buffers stays as it is
+        weights, network = layout.views(self.flat), procedure.network
+        self.buffers = [weights[name] for name in network.buffers]
+        self.gradients = Gradients(
+            network,
+            weights,
+            layout.views(self.gradient),
+            layout.views(self.start),
+            "unfolded" if self.device.type == "cuda" else "grouped",
+            procedure.losses,
+            self.direct,
+        )
         self.reader = Reader(examples, capacity, procedure.rows)
         self.noise: StepNoise | None = None
-        self.crops = Crops(procedure.network) if procedure.settings.augment != "none" else None
+        self.crops = Crops(network) if procedure.settings.augment != "none" else None
         # predictions of a chunk that were right, (steps, models), where models stop by them
         self.right: torch.Tensor | None = None
         # a variational network has the same weights in all pieces of a step
-        layers = procedure.network.layers
-        self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
-        # what a forward pass has written there stays as it is
-        views = layout.views(self.flat)
-        self.buffers = [views[name] for name in procedure.network.buffers]
+        self.fresh_pieces = not any(isinstance(layer, Variational) for layer in network.layers)
         self.memory: dict[str, torch.Tensor] = {}
         self.optimiser: Adam | Sgd
-
-    def _gradients(self) -> Gradients:
-        procedure = self.procedure
-        weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
-        start = self.layout.views(self.start)
-        convolution: Convolution = "unfolded" if self.device.type == "cuda" else "grouped"
-        return Gradients(
-            procedure.network, weights, gradients, start, convolution, procedure.losses, self.direct
-        )
 
     def begin(
         self,
@@ -91,12 +93,15 @@ class Block:
         memory: Mapping[str, np.ndarray],
         tasks: Sequence[Task],
     ) -> None:
-        """Other models take their places.
+        """Let these models take the places of others.
 
-        start: the network's tensors (models, size), or (1, size) for all of them; private: those of
-        the terms (models, size); reference: what terms compare with, as start, which it is if None;
-        memory: of the optimiser, buffers (models, size), on the CPU written in place, and steps
-        (models,), all alike; or nothing.
+        Args:
+            start: tensors of the network (models, size), or (1, size) for all of them.
+            private: tensors of the terms (models, size).
+            reference: what terms compare with, as start, which it is if None.
+            memory: of the optimiser, buffers (models, size), on the CPU written in place, and steps
+                (models,), all alike; or nothing.
+            tasks: of the models, which say how many these are.
         """
         import torch
 
@@ -119,7 +124,7 @@ class Block:
         kind = OPTIMISERS[settings.optimiser]
         self.memory = {
             name: torch.from_numpy(memory[name]).to(self.device)
-            for name in (kind.remembered(settings) if memory else ())
+            for name in (settings.remembered if memory else ())
         }
         steps = int(memory["steps"][0]) if memory else 0
         self.optimiser = kind(flat, settings, None if same else rates, self.memory, steps)
@@ -129,7 +134,7 @@ class Block:
             self.crops.begin(tasks)
 
     def remember(self, memory: Mapping[str, np.ndarray], span: slice | np.ndarray) -> None:
-        """Note what the optimiser remembers of the models."""
+        """Copy what the optimiser remembers of the models to these rows of `memory`."""
         for name, value in self.memory.items():
             array, kept = value.cpu().numpy(), memory[name]
             if not np.may_share_memory(array, kept):
@@ -141,45 +146,33 @@ class Block:
         Returns the losses (steps, models), zero where a model has no more steps, and how many
         steps each was to take, int (models,): fewer than planned where it stopped early.
         """
+        import torch
+
         stopping = EarlyStopping(tasks, self.procedure.settings)
+        kept = [self.flat] if self.summed is None else [self.flat, self.summed]
         chunk_losses = []
         lost = np.zeros(len(tasks), bool)
         for chunk in self._chunks(tasks, stopping):
-            losses = self._take(chunk, len(tasks))
+            if stopping.patience:
+                shape = len(chunk.index), len(tasks)
+                self.right = torch.zeros(shape, dtype=torch.int64, device=self.device)
+            take = self._minibatches if chunk.whole is None else self._pieces
+            losses = take(chunk, len(tasks)).cpu().numpy()
             chunk_losses.append(losses)
             if self.right is not None:
-                end = chunk.first + len(losses)
-                stopping.see(end, self.right.sum(0).cpu().numpy(), self._buffers)
+                stopping.see(chunk.first + len(losses), self.right.sum(0).cpu().numpy(), kept)
             lost |= ~np.isfinite(losses).all(0) & stopping.running
             if (lost | ~stopping.running).all():
                 break
-        stopping.put_back(self._buffers)
+        stopping.put_back(kept)
         whole = np.concatenate(chunk_losses)
         if stopping.kept:
             whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
         return whole, stopping.taken
 
     def _chunks(self, tasks: Sequence[Task], stopping: EarlyStopping) -> Iterator[Chunk]:
-        """All steps of the tasks; where models stop early, cut at the ends of their epochs."""
         for chunk in self.procedure.plan(tasks):
             yield from stopping.parts(chunk) if stopping.patience else (chunk,)
-
-    @property
-    def _buffers(self) -> list[torch.Tensor]:
-        """What a model leaves behind when it stops."""
-        return [self.flat] if self.summed is None else [self.flat, self.summed]
-
-    def _take(self, chunk: Chunk, models: int) -> np.ndarray:
-        """Take the steps of a chunk: losses (steps, models)."""
-        import torch
-
-        if self.procedure.settings.patience:
-            self.right = torch.zeros(
-                len(chunk.index), models, dtype=torch.int64, device=self.device
-            )
-        take = self._minibatches if chunk.whole is None else self._pieces
-        losses: np.ndarray = take(chunk, models).cpu().numpy()
-        return losses
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
@@ -188,8 +181,11 @@ class Block:
         index, weight, moves = self._uploaded(chunk)
         losses = weight.new_zeros(len(index), models)
         seen: list[torch.Tensor] = []
-        for done, logits in self._steps(chunk, index, weight, moves):
-            seen.append(logits)
+        for step, x, y in self.reader.minibatches(index, chunk.active):
+            count, done = len(x), step + 1
+            if self.crops is not None and moves is not None:
+                x = self.crops.moved(x, moves[step, :count])
+            seen.append(self._step(chunk.first + step, x, y, first(weight[step], count)))
             if len(seen) >= STEPS_SEEN or done == len(index):
                 part = slice(done - len(seen), done)
                 padded = pad_sequence(seen, batch_first=True)
@@ -199,15 +195,6 @@ class Block:
                 )
         return losses
 
-    def _steps(
-        self, chunk: Chunk, index: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
-    ) -> Iterator[tuple[int, torch.Tensor]]:
-        """Take the steps of a chunk: how many are done, and the logits of the last of them."""
-        for at, x, y in self.reader.minibatches(index, chunk.active):
-            for step, step_x, step_y in zip(range(at, len(index)), x, y, strict=False):
-                step_moves = None if moves is None else moves[step]
-                yield step + 1, self._step(chunk, step, step_x, step_y, weight[step], step_moves)
-
     def _observed(
         self,
         logits: torch.Tensor,
@@ -215,9 +202,9 @@ class Block:
         weight: torch.Tensor,
         where: tuple[slice, slice],
     ) -> torch.Tensor:
-        """Cross-entropy of what the network was asked at each example; rows: (…, B).
+        """Compute the cross-entropy of each example, at rows (…, B) of the data set.
 
-        What was right is added where it is counted: at these steps and models.
+        Right predictions are added to `right` at these steps and models.
         """
         examples, network = self.reader.examples, self.procedure.network
         y = examples.targets[rows]
@@ -228,56 +215,32 @@ class Block:
         return observed_losses(logits, y, weight)
 
     def _step(
-        self,
-        chunk: Chunk,
-        step: int,
-        x: torch.Tensor,
-        y: torch.Tensor,
-        weight: torch.Tensor,
-        moves: torch.Tensor | None,
+        self, step: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
-        """Take one step of a chunk: logits (A, B, K) of the models that train."""
-        count = chunk.active[step]
-        active_moves = None if moves is None else moves[:count]
-        given = first(x, count), first(y, count), first(weight, count), active_moves
-        self._draw(chunk.first + step, count)
-        if not self.procedure.perturbations:
-            return self._moved_step(*given)
-        logits = self._gradient(*given)
+        """Take one step of the first models: their logits (A, B, K)."""
+        count = len(x)
+        logits = self._gradient(step, x, y, weight)
         for term in self.procedure.perturbations:
             flat, kept = first(self.flat, count), [value[:count].clone() for value in self.buffers]
             slope = first(self.gradient, count).clone()
             weights, inner = flat.clone(), self.network_size
             away = term.away(slope[:, :inner], flat[:, :inner], self.start[:count, :inner])
             flat[:, :inner] += away
-            self._draw(chunk.first + step, count)  # as before
-            self._gradient(*given)
+            self._gradient(step, x, y, weight)  # draws as before
             flat.copy_(weights)
             first(self.gradient, count).mul_(term.share).add_(slope, alpha=1 - term.share)
             for buffer, value in zip(self.buffers, kept, strict=True):
                 buffer[:count] = value
-        self._descend(count)
+        if not self.direct:
+            self._descend(count)
         return logits
-
-    def _draw(self, step: int, count: int) -> None:
-        """What is drawn in a step, begins at its place."""
-        if self.noise is not None:
-            self.noise.at(step, count)
 
     def _gradient(
-        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
+        self, step: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, piece: int = 0
     ) -> torch.Tensor:
-        if self.crops is not None and moves is not None:
-            x = self.crops.moved(x, moves)
+        if self.noise is not None:
+            self.noise.at(step, len(x), piece)
         return self.gradients.step(x, y, weight, self.noise)
-
-    def _moved_step(
-        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
-    ) -> torch.Tensor:
-        logits = self._gradient(x, y, weight, moves)
-        if not self.direct:
-            self._descend(len(x))
-        return logits
 
     def _pieces(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take one step on all examples, piece by piece: losses (1, models)."""
@@ -285,13 +248,11 @@ class Block:
         losses = weight.new_zeros(1, models)
         self.total.zero_()
         for piece, count in enumerate(chunk.active):
-            if self.noise is not None:
-                self.noise.at(chunk.first, count, piece if self.fresh_pieces else 0)
             x, y = self.reader.read(first(index[piece], count))
             if self.crops is not None and moves is not None:
                 x = self.crops.moved(x, moves[piece, :count])
             share = first(weight[piece], count)
-            logits = self.gradients.step(x, y, share, self.noise)
+            logits = self._gradient(chunk.first, x, y, share, piece if self.fresh_pieces else 0)
             rows, where = first(index[piece], count), (slice(1), slice(count))
             losses[0, :count] += self._observed(logits, rows, share, where)
             self.total[:count] += self.gradient[:count]
@@ -315,7 +276,7 @@ class Block:
         return index, weight, moves
 
     def _descend(self, count: int) -> None:
-        """One step of the optimiser for the first models."""
+        """Take one step of the optimiser for the first models."""
         flat, gradient = first(self.flat, count), first(self.total, count)
         if self.summed is not None:
             self.summed[:count] += gradient
@@ -327,7 +288,7 @@ class Block:
             buffer[:count] = value
 
     def finite(self, models: int) -> np.ndarray:
-        """Which of the first models have finite weights: bool (models,)."""
+        """Tell which of the first models have finite weights: bool (models,)."""
         import torch
 
         flat = self.flat[:models]

@@ -16,8 +16,9 @@ from fedrepro.training.sizes import block_size
 
 
 class BlockTrainer:
-    """Trains models by automatic differentiation: ordered by number of steps and cut into blocks
-    that fit the memory, in which the ones that still train are a shrinking prefix; or one by one.
+    """Trains models by automatic differentiation, in blocks that fit the memory, or one by one.
+
+    Models are ordered by number of steps, so that the ones that still train are a shrinking prefix.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class BlockTrainer:
         keep_gradients: bool,
         block: int | None,
     ) -> None:
-        self.procedure, self.path, self.examples = procedure, path, examples
+        self.procedure, self.examples = procedure, examples
         self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
         self.size, self.keep = self.inner.size + self.outer.size, keep_gradients
         device = examples.inputs.device
@@ -48,8 +49,7 @@ class BlockTrainer:
             self.models = 1  # the fused kernel of an optimiser knows one number of steps
         rates = {settings.lr if task.lr is None else task.lr for task in tasks}
         same = self.models == 1 or len(rates) == 1
-        asked = self.procedure, self.path, self.examples, self.models, same, self.keep
-        trained = Block(*asked)
+        trained = Block(self.procedure, self.examples, self.models, same, self.keep)
         start = self.inner.pack(given.start)
         reference = None if given.reference is None else self.inner.pack(given.reference)
         for at in range(0, len(order), self.models):
@@ -88,11 +88,10 @@ class BlockTrainer:
 
 
 def _span(chosen: np.ndarray) -> slice | np.ndarray:
-    """The same places as a slice if they follow each other: what it takes is not copied."""
+    """Turn places that follow each other into a slice, which copies nothing."""
     first, count = int(chosen[0]), len(chosen)
     return slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
 
 
 def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
-    """The rows of these models; one row is that of all."""
     return flat if len(flat) == 1 else flat[chosen]

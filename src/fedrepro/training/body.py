@@ -59,7 +59,6 @@ def match_images(
 def _by_body(
     of: Callable[..., Any], plain: Any, convolutions: Any = None, recurrent: Any = None
 ) -> None:
-    """Let `of` be another function for each type of `net.body`, its first argument's."""
     _by("body", of, plain, {Convolutions: convolutions or plain, Recurrent: recurrent or plain})
 
 
@@ -86,10 +85,7 @@ def gather(data: Data, rows: Array, x: Array) -> None:
 
 @inner
 def gather_images(data: Data, rows: Array, crops: Array, convs: Convolutions, room: Images) -> None:
-    """Lay down the images of these rows.
-
-    crops: how each is moved (`augment.py`), or nothing.
-    """
+    """Lay down the images of these rows, moved as `crops` says (`augment.py`), if it says so."""
     mirrored, down, right = 0, 0, 0
     for b in range(len(rows)):
         if len(crops):

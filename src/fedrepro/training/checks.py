@@ -1,4 +1,4 @@
-"""What training refuses before it begins, in sentences."""
+"""Checks before training: what cannot be trained is refused in a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrepro.training.settings import Settings
 
 
 def check_tasks(tasks: Sequence[Task]) -> None:
-    """An error for a client without examples or steps."""
+    """Refuse a client without examples or steps."""
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):
@@ -30,7 +30,7 @@ def check_tasks(tasks: Sequence[Task]) -> None:
 def check_private(
     wanted: Mapping[str, Shape], private: Mapping[str, np.ndarray], models: int
 ) -> None:
-    """An error for private tensors that are missing, too many, or of another shape."""
+    """Refuse private tensors that are missing, too many, or of another shape."""
     if set(wanted) != set(private):
         raise FedreproError(
             f"the loss terms have private tensors {shown(sorted(wanted))}, but "
@@ -45,7 +45,7 @@ def check_private(
 
 
 def check_going_on(settings: Settings, tasks: Sequence[Task], remembers: bool) -> None:
-    """An error for trainings that go on from others, and might stop early."""
+    """Refuse early stopping of trainings that go on from others."""
     if settings.patience and (remembers or any(task.done for task in tasks)):
         raise FedreproError(
             "clients that go on from round to round within an epoch, or with an optimiser that "

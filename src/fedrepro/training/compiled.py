@@ -7,8 +7,6 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -36,17 +34,12 @@ NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
 NO_CROPS = np.empty(0, np.int64)
 
 
-@cache
-def steps() -> ModuleType:
-    """The compiled steps: Numba takes half a second to import, so only what needs them does."""
-    from fedrepro.training import steps as found
-
-    return found
-
-
 def _said(*arguments: Any) -> int:
     """Take the steps, and say so in the log if they had to be compiled for this machine first."""
-    train = steps().train
+    # Numba takes half a second to import, so only who trains so waits
+    from fedrepro.training import steps
+
+    train: Any = steps.train
     known, began = len(train.stats.cache_misses), time.perf_counter()
     right: int = train(*arguments)
     if len(train.stats.cache_misses) > known:
@@ -55,7 +48,7 @@ def _said(*arguments: Any) -> int:
 
 
 def written_out(network: Network, terms: Sequence[object]) -> bool:
-    """Whether the gradients of this network and these terms are written out in `steps.py`."""
+    """Tell whether the gradients of this network and these terms are written out in `steps.py`."""
     named = [written(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
@@ -72,6 +65,8 @@ class CompiledTrainer:
     """Trains models one after another, in buffers that serve all of them."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
+        from fedrepro.training import records
+
         network = procedure.network
         self.procedure, self.drawn = procedure, network.all_drawn
         self.dense = network.of_means if self.drawn else network
@@ -86,7 +81,7 @@ class CompiledTrainer:
         self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
         self.direct = procedure.descends(keep_gradients) and not (self.drawn or layers.recurrent)
         scale = self.dtype.type(examples.scale)
-        self.data = steps().records.Data(
+        self.data = records.Data(
             examples.inputs.numpy(), examples.targets.numpy(), scale, 1 / scale
         )
         self.net, body = self._net()
@@ -95,14 +90,6 @@ class CompiledTrainer:
         self.weights = self.rows.views(self.model.weights)
         self.received = self.rows.views(self.model.received) if procedure.terms else {}
         self.summed = self.rows.views(self.model.summed) if keep_gradients else None
-
-    @property
-    def remembered(self) -> tuple[str, ...]:
-        """Buffers of the optimiser."""
-        settings = self.procedure.settings
-        if settings.optimiser == "sgd":
-            return ("velocity",) if settings.momentum else ()
-        return ("first", "second", "largest") if settings.amsgrad else ("first", "second")
 
     @property
     def size(self) -> int:
@@ -118,7 +105,7 @@ class CompiledTrainer:
             taken = 0 if memory is None else int(memory["steps"][place])
             losses, steps_taken = self._train(task, taken)
             if memory is not None:
-                for k, name in enumerate(self.remembered):
+                for k, name in enumerate(self.procedure.settings.remembered):
                     memory[name][place] = self.model.moments[k]
             yield Part(
                 np.array([place]),
@@ -131,7 +118,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: Given, memory: Mapping[str, Array] | None) -> None:
-        """Another model takes the buffers."""
+        """Give the buffers to another model."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)
@@ -145,22 +132,24 @@ class CompiledTrainer:
         if self.drawn:
             self._prior()
         self.model.summed[:] = 0
-        for k, name in enumerate(self.remembered):
+        for k, name in enumerate(self.procedure.settings.remembered):
             self.model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _prior(self) -> None:
-        """What the divergence is from: what was received, or the same for all weights."""
+        """Write the prior of the divergence: what was received, or the same for all weights."""
+        from fedrepro.training import drawn
+
         model, size = self.model, self.net.size
         term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
         if term is not None and term.sd is None:
             model.prior[:] = model.received[:size]
-            steps().drawn.softplus(model.received[size:], model.prior_deviation)
+            drawn.softplus(model.received[size:], model.prior_deviation)
         else:
             model.prior[:] = 0
             model.prior_deviation[:] = 1 if term is None or term.sd is None else term.sd
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Losses (steps,) of the steps that were taken, and how many these are."""
+        """Train a model: losses (steps,) of the steps that were taken, and how many these are."""
         settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0
@@ -180,6 +169,8 @@ class CompiledTrainer:
         return np.concatenate(loss_parts), planned if stopping is None else int(stopping.taken[0])
 
     def _order(self, task: Task, some: Visits) -> Any:
+        from fedrepro.training import records
+
         keys, places = NO_KEYS, NO_PLACES
         if self.procedure.network.draws:
             keys, places = some.words(task.rng, PURPOSE)
@@ -189,14 +180,17 @@ class CompiledTrainer:
                 lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
             )
         piece = self.procedure.rows
-        return steps().records.StepOrder(some.rows, some.ends, piece, keys, places, crops)
+        return records.StepOrder(some.rows, some.ends, piece, keys, places, crops)
 
     def _descent(self, task: Task) -> Any:
-        settings, number, c = self.procedure.settings, self.dtype.type, steps().records
-        kind = c.SGD if settings.optimiser == "sgd" else c.AMSGRAD if settings.amsgrad else c.ADAM
+        from fedrepro.training import records
+
+        settings, number = self.procedure.settings, self.dtype.type
+        adam = records.AMSGRAD if settings.amsgrad else records.ADAM
+        kind = records.SGD if settings.optimiser == "sgd" else adam
         pull = sum(term.pull for term in self.procedure.pulls)
         shift = sum(term.shift for term in self.procedure.pulls)
-        return c.StepNumbers(
+        return records.StepNumbers(
             kind,
             self.direct,
             number(settings.lr if task.lr is None else task.lr),
@@ -211,23 +205,23 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Write down what the network is; the buffers of its body."""
+        """Describe the network, and make the buffers of its body."""
         from fedrepro.products.compiled import multiplier
+        from fedrepro.training import records
         from fedrepro.training.given_back import maps_of
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
         sizes, below = layers.sizes, layers.below
-        body = buffers = steps().records.Nothing()
+        body: Any = records.Nothing()
+        buffers: Any = body
         if below:
             matched = any(written(term) == "matching" for term in self.procedure.losses)
             body, buffers = body_of(network, layers, at, rows, self.dtype, matched)
         rows *= network.predictions
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = self._pairs()
-        given, images = (
-            steps().records.Nothing(),
-            sum(s <= len(layers.convolutions) for s, _ in pairs),
-        )
+        images = sum(source <= len(layers.convolutions) for source, _ in pairs)
+        given: Any = records.Nothing()
         if images:
             given = maps_of(
                 layers,
@@ -246,7 +240,7 @@ class CompiledTrainer:
             for term in self.procedure.losses
             if isinstance(term, Entropy)
         ]
-        net = steps().records.Net(
+        net = records.Net(
             body,
             np.array(sizes, np.int64),
             np.array([at[f"weight{below + k}"] for k in range(len(sizes) - 1)], np.int64),
@@ -269,7 +263,7 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """From which activations which are given back in matching, and shares of the gaps."""
+        """List which activation is given back from which in matching, and shares of the gaps."""
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]
         sizes, pairs, shares = [*images, *layers.sizes], [], []
@@ -284,13 +278,15 @@ class CompiledTrainer:
         return pairs, shares
 
     def _room(self, body: Any) -> Any:
+        from fedrepro.training import drawn, given_back, records
+
         sizes, rows = self.net.sizes.tolist(), self.net.rows
         across, matching = padded_to(rows), len(self.net.pairs) > 0
         hidden = sum(map(row_of, sizes[1:])) * rows
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
-        word_count = steps().drawn.DRAWN // 8 if self.drawn else word_count
+        word_count = drawn.DRAWN // 8 if self.drawn else word_count
         numbers = {
             "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
             "activations": hidden,
@@ -304,14 +300,14 @@ class CompiledTrainer:
             "zeros": max(widest, across),
         }
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
-        words, given = np.zeros(word_count, np.uint64), steps().records.Nothing()
+        words, given = np.zeros(word_count, np.uint64), cast(Any, records.Nothing())
         if self.layers.convolutions and matching:
-            given = steps().given_back.room_of(
-                self.net.body, self.net.given, body, buffers["x"].size
-            )
-        return steps().records.Room(body, given, **buffers, words=words)
+            given = given_back.room_of(self.net.body, self.net.given, body, buffers["x"].size)
+        return records.Room(body, given, **buffers, words=words)
 
     def _model(self, keep_gradients: bool) -> Any:
+        from fedrepro.training import records
+
         # a step of the optimiser goes through several at once: where these lie equally in their
         # pages it takes the processor twice as long
         places = itertools.count(0, 9 * LINE)
@@ -320,17 +316,17 @@ class CompiledTrainer:
             return aligned(size if wanted else 0, self.dtype, next(places), PAGE)
 
         means, weights = self.net.size, flat(True)
-        return steps().records.Model(
+        kept = len(self.procedure.settings.remembered)
+        return records.Model(
             weights,
             flat(True, int(self.net.maps[0])) if self.direct else flat(True),
             flat(bool(self.procedure.terms)),
             flat(keep_gradients),
-            tuple(flat(k < len(self.remembered)) for k in range(3)),
+            (flat(kept > 0), flat(kept > 1), flat(kept > 2)),
             flat(True, means) if self.drawn else weights,
             *(flat(self.drawn, means) for _ in range(3)),
         )
 
 
 def _whole(views: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
-    """Tensors (1, *shape) of these views; those that lie in another order are copied."""
     return {name: views[name].reshape(1, *shape) for name, shape in shapes.items()}

@@ -1,7 +1,7 @@
-"""Optimisers in the compiled steps, over parts of a flat model; `optimisers.py` has them for
-blocks.
+"""Optimisers in the compiled steps, over parts of a flat model.
 
-Each takes one pass over weights, gradient and what it remembers; L2 enters the gradient.
+Each takes one pass over weights, gradient and what it remembers; L2 enters the gradient. Blocks
+have theirs in `gradients.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedrepro.training.records import AMSGRAD, SGD, Model, StepNumbers
 
 @inner
 def power(base: float, exponent: int) -> float:
-    """base ** exponent, by squaring."""
+    """Compute base ** exponent by squaring."""
     product = 1.0
     while exponent:
         if exponent % 2:
@@ -27,7 +27,7 @@ def power(base: float, exponent: int) -> float:
 
 @inner
 def rates_of(descent: StepNumbers, weights: Array, step: int) -> Any:
-    """The step size, and what second moments are scaled by, at the `step`-th step of Adam."""
+    """Compute the step size, and the factor on second moments, at the `step`-th step of Adam."""
     number = weights.dtype.type
     if descent.kind == SGD:
         return descent.lr, number(1)
@@ -39,7 +39,7 @@ def rates_of(descent: StepNumbers, weights: Array, step: int) -> Any:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """A step of the optimiser for some of the numbers; received: they are the network's."""
+    """Take a step of the optimiser for some of the numbers, the network's own if `received`."""
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]
     number = weights.dtype.type
@@ -73,7 +73,7 @@ def descend(
 
 @inner
 def decayed(l2: Any, weight: Any, gradient: Any) -> Any:
-    """The gradient with that of l2/2 · weight², in the pass that needs it."""
+    """Add the gradient of l2/2 · weight², in the pass that needs it."""
     return gradient if l2 == 0 else fma(l2, weight, gradient)
 
 
@@ -104,7 +104,7 @@ def amsgrad(
     weights: Array, gradient: Array, first: Array, second: Array, largest: Array, l2: Any,
     new: Any, old_square: Any, new_square: Any, rate: Any, root: Any, eps: Any,
 ) -> None:  # fmt: skip
-    """The same with the largest v so far."""
+    """Descend as `adam` does, by the largest v so far."""
     for k in range(len(weights)):
         g = decayed(l2, weights[k], gradient[k])
         first[k] = fma(new, g - first[k], first[k])

@@ -65,11 +65,11 @@ def lay_down(places: Array, table: Array, columns: int, first: int, count: int, 
 
 @inner
 def turn(model: Model, size: int, first: int, last: int, share: Any) -> None:
-    """Gradients of means and spreads, from that at the weights and the noise in their places.
+    """Turn the gradient at the weights, and the noise, into gradients of means and spreads.
 
-    share: of KL(N(μ, σ²) ‖ N(m, s²)) in the loss; ∂μ = g + share (μ - m) / s² and
-    ∂ρ = (g ε + share (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ), where the last factor is the slope of
-    the softplus; it is exactly zero where both deviations are equal. Source: P2P, eq. (8).
+    With `share` of KL(N(μ, σ²) ‖ N(m, s²)) in the loss ∂μ = g + share (μ - m) / s² and ∂ρ = (g ε +
+    share (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ), where the last factor is the slope of the softplus;
+    it is exactly zero where both deviations are equal. Source: P2P, eq. (8).
     """
     means, spreads = model.weights[first:last], model.weights[size + first : size + last]
     at_means, at_spreads = model.gradient[first:last], model.gradient[size + first : size + last]

@@ -1,8 +1,8 @@
 """The training engine: clients train, and what comes out is kept or folded into a mean.
 
-Dense networks on the CPU go one after another through compiled steps (`dense.py`), so the bytes of
-a client's weights cannot depend on others. What these do not know is differentiated automatically
-(`blocks.py`), on the CPU one model at a time too, on a GPU many at once.
+On the CPU networks go one after another through compiled steps (`steps.py`), so the bytes of a
+client's weights cannot depend on others. Networks that these do not know are differentiated
+automatically (`blocks.py`), on the CPU one model at a time too, on a GPU many at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from fedrepro.training.checks import check_going_on, check_private, check_tasks
 from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
-from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath, choose, require
 from fedrepro.training.procedure import Fetched, Given, Part, Procedure
 from fedrepro.training.settings import Settings
@@ -56,7 +55,11 @@ class Outcome:
     places: tuple[Rng, ...]
 
     def checked(self) -> Self:
-        """Itself. Raises FedreproError naming client, trial and step if a model is not finite."""
+        """Return itself if all models are finite.
+
+        Raises:
+            FedreproError: With client, trial and step of the first model that is not.
+        """
         bad = np.flatnonzero(~self.finite)
         if len(bad):
             # of those whose weights alone are not finite the loss would have failed next
@@ -127,14 +130,28 @@ def train(
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    start: tensors (n, *shape), or (1, *shape) for a shared start. private: tensors of the terms,
-    (n, *shape), trained beside the network's. reference: what terms compare the network with, as
-    start, which it is without: the mean and spread of a prior, say. memory: what the optimiser
-    remembers, as an earlier training gave it, or empty to begin with; without it the optimiser
-    starts anew and nothing is given back. `block`: models trained together (None: as the cache
-    allows); on the CPU it changes the speed, never the result. A model that is not finite does not
-    change the others; `checked` makes it an error. Raises FedreproError for a client without
-    examples or steps, and for private tensors that are missing or of another shape.
+    A model that is not finite does not change the others; `checked` makes it an error.
+
+    Args:
+        network: architecture of all models.
+        examples: data set of the rows that tasks name.
+        tasks: one for each model.
+        settings: the training procedure.
+        start: tensors (n, *shape), or (1, *shape) for a shared start.
+        terms: added to the loss.
+        private: tensors of the terms, (n, *shape), trained with the network's.
+        reference: what terms compare the network with, as start, which it is by default: the mean
+            and spread of a prior, say.
+        memory: what the optimiser remembers, as an earlier training gave it, or empty to begin
+            with; by default the optimiser starts afresh and nothing is given back.
+        keep_gradients: sum the gradients over the steps.
+        block: models trained together, by default as memory allows; never changes the result on the
+            CPU.
+        path: how gradients are computed, by default the fastest way.
+
+    Raises:
+        FedreproError: For a client without examples or steps, and for private tensors that are
+            missing or of another shape.
     """
     began = time.perf_counter()
     procedure = Procedure(network, settings, terms)
@@ -255,7 +272,7 @@ class _Work:
         self.loss = np.full(len(tasks), np.nan)
 
     def parts(self) -> Iterator[Part]:
-        """Train some models after others; a part is valid until the next one is asked for."""
+        """Train models part by part; a part is valid until the next one is asked for."""
         for part in self.trainer.parts(self.tasks, self.given, self.memory):
             self._judge(part)
             if self.memory is not None:
@@ -282,18 +299,17 @@ class _Work:
     def _recalled(
         self, memory: Mapping[str, np.ndarray] | None, settings: Settings
     ) -> dict[str, np.ndarray] | None:
-        """What the optimiser remembers, in memory of its own; zero to begin with."""
+        """Copy what the optimiser remembers; it is zero to begin with."""
         if memory is None:
             return None
         if memory:
             return {name: value.copy() for name, value in memory.items()}
         room = (len(self.tasks), self.trainer.size)
-        names = OPTIMISERS[settings.optimiser].remembered(settings)
-        buffers = {name: np.zeros(room, self.dtype) for name in names}
+        buffers = {name: np.zeros(room, self.dtype) for name in settings.remembered}
         return {"steps": np.zeros(len(self.tasks), np.int64), **buffers}
 
     def outcome(self, began: float) -> dict[str, Any]:
-        """The fields of `Outcome`."""
+        """Collect the fields of `Outcome`."""
         return {
             "private": self.private,
             "finite": self.finite,
@@ -305,6 +321,6 @@ class _Work:
         }
 
     def empty(self, shapes: Mapping[str, Shape]) -> dict[str, np.ndarray]:
-        """Room for the tensors of all models."""
+        """Make room for the tensors of all models."""
         models = len(self.tasks)
         return {name: np.empty((models, *shape), self.dtype) for name, shape in shapes.items()}

@@ -35,17 +35,17 @@ class Examples:
 
     @property
     def dtype(self) -> torch.dtype:
-        """In what networks compute: float32, unless the inputs are of another floating type."""
+        """The type in which networks compute: float32, unless inputs are of another float type."""
         import torch
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Inputs of some rows as networks see them: floating (n, D)."""
+        """Scale inputs of some rows as networks see them: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
-        """The same with what hidden layers give for inputs, (N, units); tensors (1, *shape)."""
+        """Replace the inputs by activations of hidden layers, (N, units); tensors (1, *shape)."""
         import torch
 
         from fedrepro.networks.layers import Pass
@@ -66,16 +66,15 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Examples in memory and the rows there, for those that have these rows here, int64 (n,)
-        each.
-        """
+        """Return examples in memory, and where these rows, int64 (n,) each, are there."""
         return self, rows
 
 
 class MadeExamples(Examples):
     """Examples of a population: those that are asked for are made, and nobody keeps them.
 
-    What needs all of them at once makes them all, as far as memory should hold them.
+    A training that asks for all of them at once has them all made, as far as memory should hold
+    them.
     """
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
@@ -96,7 +95,11 @@ class MadeExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """The examples of all clients. Errors: FedreproError for too many."""
+        """Make the examples of all clients.
+
+        Raises:
+            FedreproError: If they take more than MOST_BYTES.
+        """
         everyone = self.population.everyone
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:
@@ -125,7 +128,6 @@ class MadeExamples(Examples):
 
     @cached_property
     def _form(self) -> list[np.ndarray]:
-        """One example, (1, D) and (1,)."""
         return [part[:1].copy() for part in self.population.made.examples(0)]
 
 
@@ -153,18 +155,23 @@ class Reader:
     def minibatches(
         self, index: torch.Tensor, active: Sequence[int]
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Some steps after another: the first of them, inputs (steps, A, B, D) and targets.
+        """Gather each step: its number, inputs (A, B, D) and targets of the models that train.
 
-        index: int64 (steps, models, B). active: models that train at each step, never growing; A
-        are those of the first one. What it gives is valid until the next is asked for.
+        They are valid until the next ones are asked for.
+
+        Args:
+            index: int64 (steps, models, B).
+            active: how many models train at each step, never growing.
         """
         for at in range(0, len(active), self.ahead):
             rows = index[at : at + self.ahead, : active[at]]
             x, y = self.read(rows.reshape(-1, rows.shape[-1]))
-            yield at, x.view(*rows.shape[:2], *x.shape[1:]), y.view(*rows.shape[:2], *y.shape[1:])
+            x, y = (part.view(*rows.shape[:2], *part.shape[1:]) for part in (x, y))
+            for step, count in enumerate(active[at : at + self.ahead]):
+                yield at + step, first(x[step], count), first(y[step], count)
 
     def read(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """rows: int64 (A, B). Returns inputs (A, B, D) and targets (A, B) or (A, B, K)."""
+        """Gather rows (A, B): inputs (A, B, D) and targets (A, B) or (A, B, K)."""
         import torch
 
         examples, flat = self.examples, rows.reshape(-1)
@@ -180,7 +187,7 @@ class Reader:
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """The array as a tensor that shares its memory, also if it is mapped read-only."""
+    """Wrap an array as a tensor that shares its memory, also if it is mapped read-only."""
     import torch
 
     with warnings.catch_warnings():

@@ -20,7 +20,7 @@ PAD = 16
 
 
 def first(value: torch.Tensor, count: int) -> torch.Tensor:
-    """The first models of a tensor (models, …): itself if these are all, which is faster."""
+    """Take the first models of a tensor (models, …): itself if these are all, which is faster."""
     return value if value.size(0) == count else value[:count]
 
 
@@ -49,7 +49,7 @@ class Layout:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The tensors of a buffer (models, size), each (models, *shape), sharing its memory."""
+        """View the tensors of a buffer (models, size), each (models, *shape), in its memory."""
         tensors = {}
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
             part = flat[:, at : at + math.prod(shape)]
@@ -57,7 +57,7 @@ class Layout:
         return tensors
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Tensors (models, *shape) to a flat array (models, size) of the same dtype."""
+        """Pack tensors (models, *shape) into a flat array (models, size) of the same dtype."""
         first = next(iter(tensors.values()))
         flat = np.zeros((len(first), self.size), first.dtype)
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
@@ -66,7 +66,7 @@ class Layout:
         return flat
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """The inverse of `pack`: tensors (models, *shape), copied."""
+        """Unpack what `pack` packed: tensors (models, *shape), copied."""
         tensors = {}
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
             part = flat[:, at : at + math.prod(shape)]

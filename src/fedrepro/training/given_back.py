@@ -102,7 +102,7 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Lay out the first maps f_j, those from images; shapes, offsets: of tensors in a model."""
+    """Lay out the maps f_j from images, whose tensors have these shapes and offsets in a model."""
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
     table, places, begun = np.zeros((len(pairs), FIELDS), np.int64), [np.zeros(0, np.int64)], 0
@@ -162,7 +162,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
-    """Make the buffers; x: room for what the affine maps are given of all examples."""
+    """Make the buffers, with `x` numbers for what the affine maps are given of all examples."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -213,7 +213,7 @@ def give_back(
 ) -> None:  # fmt: skip
     """Write errors of activations to mine.extra, and what all maps learn where they are in `to`.
 
-    x: what the trained network gives its affine maps.
+    The trained network gives its affine maps `x`.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -258,7 +258,7 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) 
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """The array that has a source of an example; where it begins there, and its pooling's notes."""
+    """Find the array that has a source of an example, where it begins, and its pooling's notes."""
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
     if p[SOURCE] + 1 < len(convs.layers):
@@ -341,7 +341,7 @@ def lay_down(maps: Maps, p: Array, count: int, room: Laid) -> None:
 
 @inner
 def gap(p: Array, b: int, each: Any, room: Laid) -> None:
-    """room.image becomes its error, (back - theirs) · each, zero below a ReLU and at its edges."""
+    """Turn room.image into its error, (back - theirs) · each, zero below a ReLU and at edges."""
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
     left, long, rectified = (p[LEFT] + p[OVER]) * units, (p[RIGHT] - p[LEFT]) * units, p[RECTIFIED]

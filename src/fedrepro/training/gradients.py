@@ -1,4 +1,9 @@
-"""Gradients of A models at once by automatic differentiation, through the stacked forward pass."""
+"""Gradients of A models at once by automatic differentiation, and optimisers over flat buffers.
+
+Optimisers take one fused step for all models of a block. They remember models in buffers (models,
+size), by the names of `Settings.remembered`. A caller may hand these over, to go on with and to
+keep; they are written in place.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import TYPE_CHECKING
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
 from fedrepro.products.exponentials import log_sum_exp
+from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Term, TermInputs
 
 if TYPE_CHECKING:
@@ -37,10 +43,7 @@ class Gradients:
     shares: torch.Tensor | None = None
 
     def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
-        """Other models took their places.
-
-        rates: their step sizes, for what descends at once. shares: of a divergence (`terms.py`).
-        """
+        """Let other models take their places, with their step sizes and shares of a divergence."""
         self.lr = rates[0] if self.direct else None
         new_shares = next(iter(self.weights.values())).new_tensor(shares)
         if self.shares is None or self.shares.shape != new_shares.shape:
@@ -51,10 +54,15 @@ class Gradients:
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
     ) -> torch.Tensor:
-        """One step. x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B).
+        """Take one step, and return the logits (A, B, K) before it.
 
-        Returns the logits (A, B, K) before it, in which a term that is not finite shows at once.
-        noise: of this step, None for networks that draw nothing.
+        A term that is not finite shows in the logits at once.
+
+        Args:
+            x: (A, B, D).
+            y: (A, B) labels or (A, B, K) shares.
+            weight: (A, B), of each example.
+            noise: of this step, None for networks that draw nothing.
         """
         import torch
 
@@ -90,7 +98,7 @@ class Gradients:
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Weighted cross-entropy per model, (A,). logits: (A, B, K); y: (A, B) or (A, B, K)."""
+    """Sum weighted cross-entropies per model, (A,): logits (A, B, K), y (A, B) or (A, B, K)."""
     from torch.nn import functional
 
     each = functional.cross_entropy(
@@ -100,7 +108,7 @@ def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
 
 
 def observed_losses(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The same for many steps, and nothing to be differentiated: (…, B, K) to (…)."""
+    """Sum weighted cross-entropies of many steps, not to be differentiated: (…, B, K) to (…)."""
     each = log_sum_exp(logits)
     if y.dim() < logits.dim():
         each.sub_(logits.gather(-1, y.unsqueeze(-1)).squeeze(-1))
@@ -110,10 +118,116 @@ def observed_losses(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor)
 
 
 def observed_hits(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """How many predictions are right: (…, B, K) to int64 (…); rows of weight zero count nothing.
+    """Count right predictions: (…, B, K) to int64 (…); rows of weight zero count nothing.
 
-    y: (…, B) labels, or (…, B, K) shares, of which the largest is the right one.
+    Targets are labels (…, B), or shares (…, B, K), whose largest is the right one.
     """
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     hits: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
     return hits
+
+
+class Adam:
+    """Adam or AMSGrad on a buffer (models, size); L2 enters the gradient, as in the loss.
+
+    rates: step size of each model; by default the procedure's. memory: buffers to go on with, of
+    models that have all taken `steps` steps.
+    """
+
+    def __init__(
+        self,
+        flat: torch.Tensor,
+        settings: Settings,
+        rates: list[float] | None = None,
+        memory: Mapping[str, torch.Tensor] | None = None,
+        steps: int = 0,
+    ) -> None:
+        import torch
+
+        self.settings, self.rates = settings, rates
+        kept = memory or {name: torch.zeros_like(flat) for name in settings.remembered}
+        self.first, self.second, self.largest = kept["first"], kept["second"], kept.get("largest")
+        self.steps = torch.full((), float(steps), dtype=torch.float32, device=flat.device)
+
+    def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Take one step for the first models of the buffer; all of them have taken equally many."""
+        self.steps += 1
+        if self.rates is None:
+            self._step(flat, gradient, slice(len(flat)), self.settings.lr)
+            return
+        # the fused kernel knows one step size
+        for i, rate in enumerate(self.rates[: len(flat)]):
+            self._step(flat[i : i + 1], gradient[i : i + 1], slice(i, i + 1), rate)
+
+    def _step(self, flat: torch.Tensor, gradient: torch.Tensor, models: slice, rate: float) -> None:
+        import torch
+
+        settings = self.settings
+        moment, square, largest = self._kept(models)
+        torch._fused_adam_(
+            [flat],
+            [gradient],
+            moment,
+            square,
+            largest,
+            [self.steps],
+            lr=rate,
+            beta1=settings.beta1,
+            beta2=settings.beta2,
+            weight_decay=settings.l2,
+            eps=settings.eps,
+            amsgrad=settings.amsgrad,
+            maximize=False,
+        )
+
+    def _kept(self, models: slice) -> list[list[torch.Tensor]]:
+        """First and second moments, and the largest of these with AMSGrad, of some models."""
+        kept = [[self.first], [self.second], [] if self.largest is None else [self.largest]]
+        if models == slice(len(self.first)):
+            return kept
+        return [[value[models] for value in buffers] for buffers in kept]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what must be kept to go on: moments and number of steps."""
+        state = {"first": self.first, "second": self.second, "steps": self.steps}
+        return state if self.largest is None else {**state, "largest": self.largest}
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from a state; it is copied, so the state itself does not change."""
+        for name, value in self.state().items():
+            value.copy_(state[name])
+
+
+class Sgd:
+    """Gradient descent with heavy-ball momentum on a buffer (models, size); the rest: as Adam."""
+
+    def __init__(
+        self,
+        flat: torch.Tensor,
+        settings: Settings,
+        rates: list[float] | None = None,
+        memory: Mapping[str, torch.Tensor] | None = None,
+        steps: int = 0,
+    ) -> None:
+        import torch
+
+        self.settings, self.rates = settings, rates
+        kept = memory or {name: torch.zeros_like(flat) for name in settings.remembered}
+        self.velocity = kept.get("velocity")
+
+    def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Take one step for the first models of the buffer."""
+        settings = self.settings
+        if settings.l2:
+            gradient.add_(flat, alpha=settings.l2)
+        if self.velocity is not None:
+            gradient = self.velocity[: len(flat)].mul_(settings.momentum).add_(gradient)
+        if self.rates is None:
+            flat.add_(gradient, alpha=-settings.lr)
+            return
+        # one by one, so that a model moves as it does without the others
+        for i, rate in enumerate(self.rates[: len(flat)]):
+            flat[i].add_(gradient[i], alpha=-rate)
+
+
+OPTIMISERS: dict[str, type[Adam] | type[Sgd]] = {"adam": Adam, "sgd": Sgd}

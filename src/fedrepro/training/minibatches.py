@@ -60,42 +60,31 @@ class Chunk:
     whole: np.ndarray | None = None
 
 
-class Order:
-    """A client's visiting order, epoch by epoch; keeps the last epoch's."""
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.epoch, self.rows = -1, task.rows
-
-    def of(self, epoch: int) -> np.ndarray:
-        """Rows in the order of one epoch."""
-        if epoch != self.epoch:
-            self.epoch, self.rows = epoch, epoch_order(self.task, epoch)
-        return self.rows
-
-
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
-    """The order in which a client visits its examples in one epoch."""
+    """Draw the order in which a client visits its examples in one epoch."""
     stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """All minibatches of these models, some at a time.
+    """Plan all minibatches of these models, some at a time.
 
-    `tasks` must be ordered by number of steps, falling. Filling short minibatches keeps shapes,
-    and with them the rounding, independent of the company that a model keeps.
+    `tasks` must be ordered by number of steps, falling. Filling short minibatches keeps shapes, and
+    with them the rounding, independent of the company that a model keeps.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
-    orders = [Order(task) for task in tasks]
     length = max(1, CHUNK_BYTES // (8 * len(tasks) * batch_size))
     for first in range(0, totals[0], length):
         steps = min(length, totals[0] - first)
         index = np.zeros((steps, len(tasks), batch_size), np.int64)
         size = np.zeros((steps, len(tasks)), np.int64)
-        for i, order in enumerate(orders):
-            _fill(index[:, i], size[:, i], order, first, totals[i], batch_size)
+        for i, task in enumerate(tasks[: sum(total > first for total in totals)]):
+            count = min(steps, totals[i] - first)
+            begin, part = task.done + first, (slice(count), i)
+            some = _between(task, batch_size, begin, begin + count)
+            size[part], index[part] = np.diff(some.ends), task.rows[0]
+            index[part][np.arange(batch_size) < size[part][:, None]] = some.rows
         ends, now = np.array(totals), np.arange(first, first + steps)[:, None]
         active = (ends > now).sum(1)
         epoch = _before(tasks, now) // [task.per_epoch(batch_size) for task in tasks]
@@ -115,8 +104,10 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: Rng, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of random words, uint64 (epochs, 2), and int64 (steps, 2), which of these each step
-        has, and its place in the epoch."""
+        """Make keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
+
+        A place is the number of a step's key, and the step's number in the epoch.
+        """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
             (part, first + step)
@@ -139,31 +130,36 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """All minibatches of one model, some epochs at a time, or one if singly."""
-    per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
-    step = task.done
+    """Plan all minibatches of one model, some epochs at a time, or one if `singly`."""
+    per_epoch, step = task.per_epoch(batch_size), task.done
+    together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)
     while step < end:
-        every: list[np.ndarray] = []
-        parts: list[tuple[int, int, int]] = []
-        ends = [0]
-        while step < end and ends[-1] < VISITED_ROWS and not (singly and parts):
-            epoch, inside = divmod(step, per_epoch)
-            count = min(per_epoch - inside, end - step)
-            rows = task.rows if batch_size is None else epoch_order(task, epoch)
-            rows = rows[inside * size : (inside + count) * size]
-            before = ends[-1]
-            ends += [before + size * k for k in range(1, count)]
-            ends.append(before + len(rows))
-            every.append(rows)
-            parts.append((epoch, inside, count))
-            step += count
-        whole = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
-        yield Visits(whole.astype(np.int64, copy=False), np.array(ends, np.int64), parts)
+        last = min(end, (step // per_epoch + together) * per_epoch)
+        yield _between(task, batch_size, step, last)
+        step = last
+
+
+def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
+    """Return the minibatches from one step of the sequence to another, at least one."""
+    per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
+    every: list[np.ndarray] = []
+    parts: list[tuple[int, int, int]] = []
+    sizes = [0]
+    while step < end:
+        epoch, inside = divmod(step, per_epoch)
+        count = min(per_epoch - inside, end - step)
+        rows = task.rows if batch_size is None else epoch_order(task, epoch)
+        every.append(rows[inside * size : (inside + count) * size])
+        sizes += [*[size] * (count - 1), len(every[-1]) - (count - 1) * size]
+        parts.append((epoch, inside, count))
+        step += count
+    whole = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
+    return Visits(whole.astype(np.int64, copy=False), np.cumsum(sizes), parts)
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Steps on all examples of these models, a chunk each: pieces of `piece` examples.
+    """Plan steps on all examples of these models, a chunk each, in pieces of `piece` examples.
 
     `tasks` must be ordered by number of steps, then by number of pieces, falling. The size of a
     piece does not depend on the tasks, for the sake of the rounding.
@@ -192,23 +188,3 @@ def _before(tasks: Sequence[Task], step: np.ndarray | int) -> np.ndarray:
     """Numbers of these steps (…, 1) in the sequences of the tasks: int64 (…, models)."""
     numbers: np.ndarray = step + np.array([task.done for task in tasks])
     return numbers
-
-
-def _fill(
-    index: np.ndarray, size: np.ndarray, order: Order, first: int, total: int, batch_size: int
-) -> None:
-    """Minibatches first … of one client: index (steps, batch) and size (steps,) are written."""
-    per_epoch = order.task.per_epoch(batch_size)
-    at, end = first, min(first + len(index), total)
-    while at < end:
-        epoch, inside = divmod(order.task.done + at, per_epoch)
-        count = min(per_epoch - inside, end - at)
-        rows = order.of(epoch)[inside * batch_size : (inside + count) * batch_size]
-        to = slice(at - first, at - first + count)
-        padded = np.full(count * batch_size, order.task.rows[0], np.int64)
-        padded[: len(rows)] = rows
-        index[to] = padded.reshape(count, batch_size)
-        size[to] = batch_size
-        if len(rows) < len(padded):
-            size[at - first + count - 1] = len(rows) - (count - 1) * batch_size
-        at += count

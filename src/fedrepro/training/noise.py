@@ -43,7 +43,7 @@ class StepNoise(Noise, Protocol):
 
 
 def noise_of(tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> StepNoise:
-    """The random numbers of these models on this device."""
+    """Make the random numbers of these models on this device."""
     kind = ModelNoise if device.type == "cpu" else BlockNoise
     return kind(tasks, batch_size, device)
 
@@ -61,14 +61,14 @@ class ModelNoise:
             stream.at(*divmod(done + step, per_epoch), piece)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
         drawn, below = _contiguous(like), round(share * WORDS)
         for part, stream in zip(drawn.numpy(), self.streams, strict=False):
             part.reshape(-1)[...] = stream.take(part.size) < below
         return drawn
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
         drawn = _contiguous(like)
         for model, part in enumerate(drawn.numpy()):
             for at in range(0, part.size, CHUNK):
@@ -83,8 +83,17 @@ class ModelNoise:
         """Write the next standard normal numbers of one model, (n,), to `out`.
 
         Parts of whole multiples of eight, one after another, are the same as the whole.
+        Each pair takes 16 bits, a place of the table, in a third of the time of Box and Muller's
+        transform of as many random words, itself a quarter of that of NumPy's own normal numbers.
         """
-        normal(self.streams[model], out)
+        pairs = -(-len(out) // 2)
+        places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
+        table = normal_pairs(out.dtype)
+        if len(out) % 2:
+            out[...] = np.take(table, places).view(out.dtype)[: len(out)]
+        else:
+            # checking each place would copy the result; there are none beyond the table
+            np.take(table, places, out=out.view(table.dtype), mode="wrap")
 
 
 class Words:
@@ -104,29 +113,13 @@ class Words:
         self.philox.state = self.state
 
     def take(self, count: int) -> np.ndarray:
-        """The next words of the step: uint32 (count,)."""
+        """Draw the next words of the step: uint32 (count,)."""
         return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
-
-
-def normal(stream: Words, out: np.ndarray) -> None:
-    """Write standard normal numbers to `out`, (n,): each pair takes 16 bits, a place of the table.
-
-    This takes a third of the time of Box and Muller's transform of as many random words, itself a
-    quarter of that of NumPy's own normal numbers.
-    """
-    pairs = -(-len(out) // 2)
-    places = stream.take(-(-pairs // 2)).view(np.uint16)[:pairs]
-    table = normal_pairs(out.dtype)
-    if len(out) % 2:
-        out[...] = np.take(table, places).view(out.dtype)[: len(out)]
-    else:
-        # checking each place would copy the result; there are none beyond the table
-        np.take(table, places, out=out.view(table.dtype), mode="wrap")
 
 
 @cache
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
-    """Equally probable points of two independent standard normal numbers: complex (PAIRS,).
+    """Compute equally probable points of two independent standard normals: complex (PAIRS,).
 
     Rings of equal probability with four points each, a quarter turn apart, so that odd moments and
     the covariance are zero; from ring to ring they turn by GOLDEN. The squared radius is the mean
@@ -165,11 +158,11 @@ class BlockNoise:
         self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
         return _contiguous(like).bernoulli_(share, generator=self.generator)
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
         return _contiguous(like).normal_(generator=self.generator)
 
     def seeds(self, models: int) -> list[int]:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
 from fedrepro.products.compiled import Array, exp_of, inner, log_of, padded_to, row_of
 from fedrepro.training.records import Net, Room
 
 
-def loss_of(targets: Array, row: int, logits: Array, shift: Any, total: float) -> Any:
-    """Cross-entropy of a row and whether it is predicted rightly."""
-    raise NotImplementedError
-
-
 @inner
 def label_of(values: Array) -> int:
-    """The first of the largest."""
+    """Find the first of the largest values."""
     best = 0
     for k in range(1, len(values)):
         if values[k] > values[best]:
@@ -27,52 +20,32 @@ def label_of(values: Array) -> int:
     return best
 
 
-@overload(loss_of, jit_options={"error_model": "numpy"})
-def _loss_of(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Callable[..., Any]:
-    def labels(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Any:
-        label = targets[row]
-        return log - (np.float64(logits[label]) - top), label
-
-    def shares(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Any:
-        target, loss = targets[row], 0.0
-        for k in range(len(target)):
-            loss += target[k] * (log - (np.float64(logits[k]) - top))
-        return loss, label_of(target)
-
-    return labels if targets.ndim == 1 else shares
+@inner
+def label_in(targets: Array, row: int) -> Any:
+    """Find the label of a row, or the largest of its shares."""
+    return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 
-def label_in(targets: Array, row: int) -> int:
-    """The label of a row, the largest of its shares."""
-    raise NotImplementedError
+@inner
+def loss_of(targets: Array, row: int, logits: Array, top: Any, log: Any) -> Any:
+    """Compute the cross-entropy of a row by the logarithm of the sum of exp(logits - top)."""
+    # Numba compiles one of the branches, by the type of the targets
+    if targets.ndim == 1:
+        return log - (np.float64(logits[targets[row]]) - top)
+    loss = 0.0
+    for k in range(targets.shape[1]):
+        loss += targets[row, k] * (log - (np.float64(logits[k]) - top))
+    return loss
 
 
-@overload(label_in, jit_options={"error_model": "numpy"})
-def _label_in(targets: Any, row: Any) -> Callable[..., Any]:
-    def label(targets: Any, row: Any) -> Any:
-        return targets[row]
-
-    def largest(targets: Any, row: Any) -> Any:
-        return label_of(targets[row])
-
-    return label if targets.ndim == 1 else largest
-
-
-def subtract(targets: Array, row: int, error: Array) -> Any:
-    """The shares of a row, or one for its label, taken from what is predicted."""
-    raise NotImplementedError
-
-
-@overload(subtract, jit_options={"error_model": "numpy"})
-def _subtract(targets: Any, row: Any, error: Any) -> Callable[..., Any]:
-    def labels(targets: Any, row: Any, error: Any) -> Any:
+@inner
+def subtract(targets: Array, row: int, error: Array) -> None:
+    """Subtract the shares of a row, or one at its label, from what is predicted."""
+    if targets.ndim == 1:
         error[targets[row]] -= error.dtype.type(1)
-
-    def shares(targets: Any, row: Any, error: Any) -> Any:
+    else:
         for k in range(targets.shape[1]):
             error[k] -= targets[row, k]
-
-    return labels if targets.ndim == 1 else shares
 
 
 @inner
@@ -98,9 +71,8 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Room) -> tuple[float
             total += error[k]
         log = log_of(np.float64(total))
         room.shift[i] = number(np.float64(top) + log)
-        example_loss, label = loss_of(targets, rows[i], logits, np.float64(top), log)
-        loss += example_loss
-        hits += label == label_of(logits[:classes])
+        loss += loss_of(targets, rows[i], logits, np.float64(top), log)
+        hits += label_in(targets, rows[i]) == label_of(logits[:classes])
         each = number(1) / total
         for k in range(width):
             error[k] *= each
@@ -112,8 +84,8 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Room) -> tuple[float
 def add_entropy(net: Net, rows: int, term: Array, room: Room) -> None:
     """Add the errors of coefficient · max(0, least - H), for examples of weight one.
 
-    dH/dt_k = -p_k (log p_k + H). term: coefficient, least, and whether the maximum is over the
-    minibatch's mean.
+    dH/dt_k = -p_k (log p_k + H). A term holds its coefficient, least, and whether the maximum is
+    over the minibatch's mean.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)
@@ -137,7 +109,7 @@ def add_entropy(net: Net, rows: int, term: Array, room: Room) -> None:
 
 @inner
 def scale(net: Net, rows: int, step: float, errors: Array) -> None:
-    """Errors of the logits times the weight of an example; what fills up rows is zero."""
+    """Multiply errors of the logits by the weight of an example; what fills up rows gets 0."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     each = errors.dtype.type(step)

@@ -1,4 +1,4 @@
-"""Which way gradients are computed, by network and device."""
+"""Ways to compute gradients, by network and device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def choose(procedure: Procedure, device: str) -> StepPath:
 
 
 def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
-    """The paths that can train so there."""
+    """List the paths that can train by this procedure on a device."""
     paths = ["grouped", "loop"]
     known = not procedure.perturbations and written_out(procedure.network, procedure.losses)
     if known and device == "cpu":
@@ -32,7 +32,7 @@ def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
 
 
 def require(path: StepPath, procedure: Procedure, device: str) -> StepPath:
-    """The path itself, or an error if it cannot train so."""
+    """Return the path, or raise FedreproError if it cannot train so."""
     able = possible(procedure, device)
     if path not in able:
         raise FedreproError(

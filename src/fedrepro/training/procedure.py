@@ -1,4 +1,4 @@
-"""What is trained and how, what it starts from, and what comes out of it."""
+"""Records of a training: how models train, what they start from, and what comes out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PIECE_FLOATS = 2**22
 
 @dataclass(frozen=True)
 class Procedure:
-    """What is trained and how: the network, the numbers of the descent, and terms of the loss."""
+    """How models train: the network, the numbers of the descent, and terms of the loss."""
 
     network: Network
     settings: Settings
@@ -69,11 +69,11 @@ class Procedure:
         return {**self.network.shapes, **self.private}
 
     def descends(self, keep_gradients: bool) -> bool:
-        """Whether a step can move the weights in the products that would give their gradients."""
+        """Tell whether a step can move the weights in the products that give gradients."""
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Of a divergence in the loss of a minibatch, model by model; zero where there is none."""
+        """Compute the share of a divergence in a minibatch's loss by model; 0 without one."""
         priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
         size, epochs = self.settings.batch_size, self.settings.epochs
         if not priors or size is None:
@@ -91,18 +91,18 @@ class Procedure:
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
     def pieces(self, task: Task) -> int:
-        """In how many pieces a step of this task is computed."""
+        """Count the pieces in which a step of this task is computed."""
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """All steps of these tasks, which are ordered by steps and pieces, falling."""
+        """Plan all steps of these tasks, which are ordered by steps and pieces, falling."""
         settings = self.settings
         if settings.batch_size is None:
             return whole_steps(tasks, self.rows, settings.epochs)
         return schedule(tasks, settings.batch_size, settings.epochs)
 
     def require_pieces(self) -> None:
-        """An error if a term cannot be computed piece by piece where that is asked for."""
+        """Raise FedreproError for a term that cannot be computed piece by piece but has to be."""
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
             for term in (*whole, *self.perturbations):

@@ -1,9 +1,9 @@
-"""What the compiled steps are handed: plain records of arrays and numbers.
+"""Records of arrays and numbers that the compiled steps work on.
 
 A model is a flat array: kernels or recurrent layers first (`networks/convolved.py`, `unrolled.py`),
 then the weight (n, m) and the bias (m,) of each affine map, rows filled up with zeros to
-`row_of(m)`. Activations (P, m) and their errors lie likewise. All arrays of
-numbers are of one dtype, float32 or float64, except the inputs.
+`row_of(m)`. Activations (P, m) and their errors lie likewise. All arrays of numbers are of one
+dtype, float32 or float64, except the inputs.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ class StepOrder(NamedTuple):
 
 
 class Net(NamedTuple):
-    """The body, which lies below the affine maps; sizes (L + 1,) of these; where they (L,) begin in
-    the model, and activations (L,) in their buffers, of `rows` predictions; whether they have
-    biases. pairs (J, 2), maps (J,), shares (J,): of representation matching, between
-    affine maps; given: the maps f_j from images. tensors (T, 3): of
-    drawn weights, where each begins, its rows and columns; table: of normal numbers. size: of the
-    network's numbers, or of its means. by: the address of the product."""
+    """A network: its body, and above it affine maps of sizes (L + 1,).
+
+    maps (L,): where these begin in the model; activations (L,): in their buffers, of `rows`
+    predictions; biased: whether maps have biases. pairs (J, 2), pair_maps, pair_shares (J,): of
+    representation matching, between affine maps; given: the maps f_j from images. tensors (T, 3):
+    of drawn weights, where each begins, its rows and columns; table: of normal numbers. size: of
+    the network's numbers, or of its means. by: the address of the product.
+    """
 
     body: Convolutions | Recurrent | Nothing
     sizes: Array
@@ -75,8 +77,11 @@ class Net(NamedTuple):
 
 
 class StepNumbers(NamedTuple):
-    """The numbers of an optimiser, in the dtype of the model; pull and shift: of w - start and of
-    start in the gradient; share: of a divergence in the loss of a minibatch."""
+    """The numbers of an optimiser, in the dtype of the model.
+
+    pull and shift: of w - start and of start in the gradient; share: of a divergence in the loss of
+    a minibatch.
+    """
 
     kind: int
     direct: bool
@@ -92,10 +97,10 @@ class StepNumbers(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What changes: weights (S,), gradient and what was received; moments: what the optimiser
-    remembers, (S,) each or empty, which begin at a line of the cache as all others do.
+    """A model that trains: weights (S,), gradient and what was received.
 
-    used: the weights of a step, which for a variational network are drawn: there `weights` are
+    moments: of the optimiser, (S,) each or empty, which begin at a line of the cache as all others
+    do. used: the weights of a step, which for a variational network are drawn: there `weights` are
     means and then spreads, each (S / 2,), and so are deviations and what the prior says.
     """
 
@@ -111,8 +116,11 @@ class Model(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Buffers: inputs of the affine maps (P, n), their activations, errors, those of the received
-    network, turned ones; those of the body and of matching its images."""
+    """Buffers of a step, for the affine maps, for the body, and for matching its images.
+
+    x: inputs of the maps (P, n); activations, errors; theirs: activations of the received network;
+    turned, below: errors whose axes are exchanged.
+    """
 
     body: Images | Times | Nothing
     given: Laid | Nothing

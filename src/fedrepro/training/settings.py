@@ -37,9 +37,16 @@ class Settings:
     augment: Augment = "none"
     patience: int = 0
 
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """Names of the buffers that the optimiser goes on with."""
+        if self.optimiser == "sgd":
+            return ("velocity",) if self.momentum else ()
+        return ("first", "second", "largest") if self.amsgrad else ("first", "second")
+
 
 def settings_of(training: Spec) -> Settings:
-    """The numbers of a training spec."""
+    """Read the numbers of a training spec."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings

@@ -14,16 +14,13 @@ from fedrepro.training.procedure import Procedure
 if TYPE_CHECKING:
     import torch
 
-# What a step reads and writes should stay in the last cache level: weights, gradients and three
-# optimiser states.
-CPU_BLOCK_BYTES = 8 * 2**20
-BUFFERS = 5
-# activations wait for the backward pass beside their gradients, and kernels need room of their own
+BUFFERS = 5  # weights, gradients and three optimiser states
+# activations wait for the backward pass with their gradients, and kernels need room of their own
 SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Models per block: what fits the cache on the CPU, or half of a job's share of the GPU.
+    """Count the models of a block: one on the CPU, or what fits half of a job's share of the GPU.
 
     Blocks are made equally large, because a small one costs nearly as many kernels. A GPU holds the
     activations of a whole block as well. All of its memory counts and not what is free, so that a
@@ -31,14 +28,12 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """
     import torch
 
-    each = BUFFERS * Layout(procedure.shapes).size * 4
-    if device.type == "cuda":
-        _, memory = torch.cuda.mem_get_info(device)
-        most = max(1, memory // slots() // 2 // (each + SEEN_AT_ONCE * activations(procedure) * 4))
-    else:
-        most = max(1, CPU_BLOCK_BYTES // each)
-    blocks = -(-models // most)
-    return -(-models // blocks)
+    if device.type != "cuda":
+        return 1
+    each = 4 * (BUFFERS * Layout(procedure.shapes).size + SEEN_AT_ONCE * activations(procedure))
+    _, memory = torch.cuda.mem_get_info(device)
+    most = max(1, memory // slots() // 2 // each)
+    return -(-models // -(-models // most))
 
 
 def activations(procedure: Procedure) -> int:

@@ -23,10 +23,9 @@ MEAN, VARIANCE = "running_mean", "running_var"
 def mean_buffers(
     network: Network, tensors: Mapping[str, np.ndarray], share: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Buffers of the mean of models: sum_j p_j b_j, and of what counts something the largest b_j.
+    """Average buffers (J, *shape) by shares p (J,): sum_j p_j b_j; of counts, the largest b_j.
 
-    tensors: (J, *shape) by name; share: p_j, (J,). Models without a share are left out. Returns
-    float32 (1, *shape).
+    Models without a share are left out. Returns float32 (1, *shape) by name.
     """
     held = np.flatnonzero(share)
     made = {}
@@ -39,7 +38,7 @@ def mean_buffers(
 
 
 def require_norms(network: Network, who: str) -> None:
-    """Errors: FedreproError for a rule of running statistics where a network has none."""
+    """Raise FedreproError for a rule of running statistics where a network has none."""
     if not network.norms:
         raise FedreproError(
             f"{who} has a rule for running statistics (batchnorm), and this {network.kind} network "
@@ -53,8 +52,10 @@ def running_statistics(
     """Measure the running statistics of a network (*shape) by name on examples; `examples`: count.
 
     Each layer normalises by the mean and variance of up to 500 examples, and keeps the means of
-    both over such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4. Errors:
-    FedreproError for a layer that keeps something else.
+    both over such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
+
+    Raises:
+        FedreproError: For a layer that keeps something else.
     """
     import torch
 
@@ -85,7 +86,7 @@ def running_statistics(
 
 
 def pooled(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The statistics of all examples of clients, float32 (1, *shape), from those of each.
+    """Pool the statistics of clients into those of all examples, float32 (1, *shape).
 
     A variance is that within clients and that of their means.
     """

@@ -51,9 +51,9 @@ def train(
     taken: int,
     losses: Array,
 ) -> int:
-    """Take all steps; write the loss of each to losses (steps,). Returns the right predictions.
+    """Take all steps, write their losses (steps,), and return how many predictions are right.
 
-    taken: steps that the optimiser remembers.
+    The optimiser goes on from `taken` steps.
     """
     before = flush()
     right, drawn_weights = 0, len(net.tensors) > 0
@@ -100,7 +100,7 @@ def train(
 
 @inner
 def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
-    """A step of the optimiser, strip by strip, so that gradients stay in the cache."""
+    """Take a step of the optimiser, strip by strip, so that gradients stay in the cache."""
     rates, first = rates_of(descent, model.weights, step), 0
     drawn_too = net.size if len(net.tensors) else 0  # spreads lie behind the means
     while first < len(model.weights) - drawn_too:
@@ -115,7 +115,7 @@ def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
 
 @inner
 def ask_for(inputs: Array, rows: Array) -> None:
-    """The rows that come next are brought near meanwhile: those of a client lie far apart."""
+    """Fetch the next rows into the cache meanwhile: those of a client lie far apart."""
     for i in range(len(rows)):
         row = inputs[rows[i]]
         for j in range(0, len(row), LINE // inputs.itemsize):
@@ -126,7 +126,7 @@ def ask_for(inputs: Array, rows: Array) -> None:
 def forward(
     net: Net, weights: Array, rows: int, room: Room, x: Array, activations: Array, kept: Any
 ) -> None:
-    """Activations of all layers of so many rows, ReLU after all but the last."""
+    """Compute the activations of all layers for `rows` inputs, ReLU after all but the last."""
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
@@ -145,7 +145,7 @@ def forward(
 def affine(
     by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Room
 ) -> None:
-    """out (rows, m) = bias + inputs (rows, n) @ weight; of: where the map begins, n and m."""
+    """Compute out (rows, m) = bias + inputs (rows, n) @ weight; `of` is (its place, n, m)."""
     at, n, m = of
     row = row_of(m)
     bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
@@ -155,7 +155,7 @@ def affine(
 
 @inner
 def relu(values: Array) -> None:
-    """Zero for what is below; what is not a number stays."""
+    """Set numbers below zero to zero; what is not a number stays."""
     nothing = values.dtype.type(0)
     for i in range(len(values)):
         values[i] = nothing if values[i] < nothing else values[i]
@@ -199,7 +199,7 @@ def match(net: Net, model: Model, to: Array, add: bool, rows: int, step: float, 
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """What was given back becomes its error, (back - theirs) · each, zero below a ReLU."""
+    """Turn what was given back into its error, (back - theirs) · each, zero below a ReLU."""
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
     for i in range(rows):
@@ -212,7 +212,7 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 
 @inner
 def add_turned(rows: int, n: int, room: Room, to: Any, add: bool) -> None:
-    """Errors of an activation from room.below (n, padded rows), or added to what is there."""
+    """Write errors of an activation from room.below (n, padded rows), or add them to others."""
     _, at, row = to
     across = padded_to(rows)
     for i in range(rows):
@@ -223,7 +223,7 @@ def add_turned(rows: int, n: int, room: Room, to: Any, add: bool) -> None:
 
 @inner
 def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Room) -> None:
-    """From the errors of the logits to those of all maps, each of which learns."""
+    """Propagate errors of the logits to all maps, and let each learn."""
     for layer in range(len(net.maps) - 1, -1, -1):
         n, m = net.sizes[layer], net.sizes[layer + 1]
         of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], row_of(m))
@@ -249,10 +249,10 @@ def turn_back(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Ro
 
 @inner
 def masked(net: Net, n: int, rows: int, under: int, room: Room) -> None:
-    """Errors of a hidden layer from room.below (n, padded rows): zero where its activation is.
+    """Write errors of a hidden layer from room.below (n, padded rows), zero where units are.
 
-    What dropout left out is zero as well, and what it kept was made larger. What matching wrote
-    there is added.
+    Units that dropout left out are zero as well, and those it kept were made larger. Errors that
+    matching wrote there are added.
     """
     row, across, errors = row_of(n), padded_to(rows), room.errors
     number, matched = errors.dtype.type, len(net.pairs) > 0

@@ -38,7 +38,7 @@ class EarlyStopping:
         self.kept: dict[int, list[torch.Tensor]] = {}
 
     def parts(self, chunk: Chunk) -> Iterator[Chunk]:
-        """A chunk cut where a model that still trains ends an epoch, without those behind the last.
+        """Cut a chunk where a model that still trains ends an epoch, without those behind the last.
 
         A part is made when the one before it has been seen.
         """
@@ -55,10 +55,9 @@ class EarlyStopping:
         return replace(chunk, active=[min(count, last) for count in chunk.active])
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor]) -> None:
-        """A part has been trained up to the step `end`.
+        """Count right predictions, int (models,), of a part that ends with the step `end`.
 
-        right: int (models,), predictions of it that were right. buffers: (models, …), of which the
-        rows of a model that stops now are kept.
+        Of a model that stops now the rows of `buffers` (models, …) are kept.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)
@@ -74,14 +73,14 @@ class EarlyStopping:
         self.running &= end < self.taken
 
     def put_back(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Every model that stopped early has again what it stopped with."""
+        """Give every model that stopped early what it stopped with."""
         for model, rows in self.kept.items():
             for buffer, row in zip(buffers, rows, strict=True):
                 buffer[model].copy_(row)
 
 
 def _cut(chunk: Chunk, at: int, length: int) -> Chunk:
-    """Some of the steps of a chunk."""
+    """Take some of the steps of a chunk."""
     part = slice(at, at + length)
     return replace(
         chunk,

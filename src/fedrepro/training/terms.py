@@ -1,7 +1,7 @@
-"""What a method may add to the clients' loss.
+"""Terms that a method may add to the clients' loss.
 
 A term on the weights alone gives its gradient; any other gives its loss per model, and may bring
-tensors of its own that are trained beside the model's and stay with the client.
+tensors of its own that are trained with the model's and stay with the client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TermInputs:
-    """What a term sees of a step of A models.
+    """The inputs of a term in a step of A models.
 
     tensors: the network's and the client's own as trained now, and start: the same as received, or
     what the caller gave in its place, (A, *shape) by name. x: (A, B, D); weight: (A, B), a
@@ -38,7 +38,7 @@ class TermInputs:
 
 
 class Term(Protocol):
-    """A loss beside cross-entropy; `loss` is (A,).
+    """A loss that is added to cross-entropy; `loss` is (A,).
 
     additive: the loss of a minibatch is the sum of those of its pieces, so that it can be computed
     piece by piece where a step takes all of a client's examples.
@@ -49,7 +49,7 @@ class Term(Protocol):
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """Private tensors by name: trained with the model's, they stay with the client."""
-        ...
+        return {}
 
     def loss(self, look: TermInputs) -> torch.Tensor: ...
 
@@ -65,7 +65,7 @@ class MatchingTerm(Protocol):
     @property
     def reduction(self) -> str: ...
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """From which of so many activations which one is given back, counted from 0."""
+        """List pairs of `count` activations, counted from 0: which is given back from which."""
         ...
 
 
@@ -80,12 +80,12 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the move of the weights, (A, size); gradient, flat, start: (A, size)."""
+        """Return the move of the weights; gradient, weights and start are (A, size) as it is."""
         ...
 
 
 def perturbs(term: object) -> bool:
-    """Whether a term is a `Perturbation`: it has `away`."""
+    """Tell whether a term is a `Perturbation`: it has `away`."""
     return hasattr(term, "away")
 
 
@@ -97,16 +97,17 @@ class Ascent:
     share: float = 1.0
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """(A, size)."""
+        """Return `radius` times the gradient over its length, (A, size)."""
         lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return gradient * (self.radius / lengths)
 
 
 def written(term: object) -> str:
-    """What the gradient of a term is written out as in the compiled steps on the CPU (`steps.py`):
-    "entropy", "divergence", "matching", or "", which is differentiated automatically.
+    """Name the form in which a term's gradient is written out in the compiled steps (`steps.py`).
 
-    A class says so for itself alone: one that is derived from it may compute something else.
+    It is "entropy", "divergence", "matching", or "" for a term that is differentiated
+    automatically. A class says so for itself alone: one that is derived from it may compute
+    something else.
     """
     kind: str = vars(type(term)).get("written", "")
     return kind
@@ -151,7 +152,7 @@ WeightTerm = Proximal | Correction  # terms on the weights alone
 
 
 @dataclass(frozen=True)
-class Entropy:
+class Entropy(Term):
     """coefficient · max(0, least - H(softmax(logits))): against over-confident predictions.
 
     least: in nats. over: the maximum is taken for each example, as RM's eq. (8) prints, or for
@@ -168,12 +169,8 @@ class Entropy:
         """Not with the maximum over a mean."""
         return self.over == "example"
 
-    def shapes(self, network: Network) -> dict[str, Shape]:
-        """None."""
-        return {}
-
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """(A,)."""
+        """Compute the loss of each model, (A,)."""
         import torch
 
         logits = look.run.activations[-1]
@@ -186,13 +183,13 @@ class Entropy:
 
 
 @dataclass(frozen=True)
-class GaussianPrior:
-    """weight · KL(q ‖ prior) for variational weights, beside the sum of the examples' losses.
+class GaussianPrior(Term):
+    """weight · KL(q ‖ prior) for variational weights, added to the sum of the examples' losses.
 
-    The loss of a minibatch is a mean over its examples, so it has one part in so many of the
-    divergence as there are examples: in all minibatches of the run (those between two exchanges),
-    or of the client, each once. sd: the prior is N(0, sd²) for every weight; without it, it is q
-    as received. Source: P2P, eq. (8).
+    The loss of a minibatch is a mean over its examples, so it has one n-th of the divergence: n
+    counts the examples in all minibatches of the run (those between two exchanges), or of the
+    client, each once. sd: the prior is N(0, sd²) for every weight; without it, it is q as received.
+    Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -201,16 +198,12 @@ class GaussianPrior:
     additive = False
     written = "divergence"
 
-    def shapes(self, network: Network) -> dict[str, Shape]:
-        """None."""
-        return {}
-
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Of the divergence in the loss of a minibatch, for a client with so many examples."""
+        """Compute the share of the divergence in a minibatch's loss, by a client's examples."""
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """(A,): log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½, summed over the weights."""
+        """Sum log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over the weights of each model: (A,)."""
         import torch
         from torch.nn.functional import softplus
 
@@ -231,9 +224,9 @@ class GaussianPrior:
 
 
 def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """The terms, and the divergence from the model's own prior, unless there is one of another.
+    """Add the divergence from the model's own prior to the terms, unless they have one of another.
 
-    It counts once beside the likelihood of a client's examples, each once.
+    It counts once for all examples of a client, each once.
     """
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)

@@ -266,13 +266,13 @@ def test_nobody_left_leaves_the_weights_and_is_worth_minus_one(name):
 
 
 def test_an_aggregate_that_is_not_finite_leaves_the_weights(monkeypatch):
-    def exploded(self, state, *_):
+    def exploded(self, state, *_, **__):
         # a bias of minus infinity hides behind ReLU: the loss alone would not show it
         weights = {k: v.copy() for k, v in state["weights"].items()}
         weights["bias0"][0, 0] = -np.inf
         return {"weights": weights, "server": {}}
 
-    monkeypatch.setattr(methods.AdaptiveFedAvg, "apply", exploded)
+    monkeypatch.setattr(methods.AdaptiveFedAvg, "averaged", exploded)
     before, after, report = first_round(problem(), "adaptive_fedavg")
     assert report.metrics["reward"] == -1
     assert np.isfinite(after["weights"]["bias0"]).all()

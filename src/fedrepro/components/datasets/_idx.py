@@ -20,10 +20,13 @@ TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 def read_idx_images(
     name: str, raw: Path, validation: int, classes: tuple[str, ...], train: int | None = None
 ) -> Arrays:
-    """The data set `name` from its four files in `raw`, its test part as published.
+    """Read the data set `name` from its four files in `raw`, its test part as published.
 
-    train: training examples that are kept, None for all. Errors: FedreproError if a raw file is
-    missing or damaged, or if a class would have no training example left.
+    Of the training examples `train` are kept, all by default.
+
+    Raises:
+        FedreproError: If a raw file is missing or damaged, or if a class would have no training
+            example left.
     """
     x, y = _read_pair(name, raw, TRAIN, len(classes))
     test_x, test_y = _read_pair(name, raw, TEST, len(classes))

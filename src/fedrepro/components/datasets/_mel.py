@@ -29,10 +29,12 @@ class Mel:
 
 
 def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarray:
-    """Loudness of every clip by band and frame, 0 (floor and below) to 1 (the clip's loudest cell).
+    """Measure loudness by band and frame: 0 (floor and below) to 1 (a clip's loudest cell).
 
     Shape (N, bands, frames), float32, with a frame centred on every hop-th sample from 0 on.
-    Errors: FedreproError, naming the archive, for a clip that is not 16-bit mono at 16 kHz.
+
+    Raises:
+        FedreproError: Naming the archive, for a clip that is not 16-bit mono at 16 kHz.
     """
     from scipy.signal import ShortTimeFFT
     from scipy.signal.windows import hann

@@ -102,10 +102,10 @@ def read_tiny(path: Path) -> Lines:
 
 
 def read_leaf(path: Path) -> Lines:
-    """The zip of Project Gutenberg that LEAF and FedAvg start from, all works in one text.
+    """Read the zip of Project Gutenberg that LEAF and FedAvg start from, all works in one text.
 
-    A play begins with its year, then its title; a speech is `  ROLE. text`, indented by two
-    (not at all in The Comedy of Errors), and goes on with lines indented by four.
+    A play begins with its year, then its title; a speech is `  ROLE. text`, indented by two (not at
+    all in The Comedy of Errors), and goes on with lines indented by four.
     """
     speeches = _Speeches()
     with unpacked("shakespeare", path, _is_text) as folder:

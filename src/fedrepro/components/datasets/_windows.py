@@ -17,7 +17,7 @@ PAD = "\n"
 def texts_of(
     lines: Lines, roles: Sequence[str], test: float, validation: float
 ) -> dict[str, list[str]]:
-    """The text of each role in each split, its lines in the order of the play."""
+    """Cut the text of each role into splits, its lines in the order of the play."""
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
         role_lines = lines[role]
@@ -35,15 +35,18 @@ def texts_of(
 
 @dataclass(frozen=True)
 class Windows:
-    """How texts are cut: characters of a window, from one to the next, and whether all of them lie
-    in the text; else its beginning is filled with line breaks."""
+    """A way to cut texts into windows.
+
+    size, stride: characters of a window, and from one to the next. whole: whether all windows lie
+    in the text; else its beginning is filled with line breaks.
+    """
 
     size: int
     stride: int
     whole: bool = False
 
     def alphabet(self, texts: list[str]) -> str:
-        """Characters that training examples ask for; without the others each class has examples."""
+        """List the characters that training examples ask for: each class then has examples."""
         alphabet = "".join(sorted({PAD, *"".join(texts)}))
         while True:
             asked = np.unique(self.examples(texts, alphabet)[1])
@@ -56,7 +59,7 @@ class Windows:
     def examples(
         self, texts: list[str], alphabet: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Windows uint8 (N, size), next characters int64 (N,), roles int32 (N,)."""
+        """Cut windows uint8 (N, size), next characters int64 (N,), roles int32 (N,)."""
         code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
         keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
         sizes, codes, ends = [], [], []
@@ -78,7 +81,7 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """A data set of what roles say in each split, a group for every role."""
+        """Make a data set of what roles say in each split, a group for every role."""
         alphabet = self.alphabet(texts["train"])
         cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
         return Arrays(

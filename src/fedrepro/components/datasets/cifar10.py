@@ -7,30 +7,20 @@ of Toronto, 2009.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
 from fedrepro.core.artifacts import damaged
 from fedrepro.core.registry import register
-from fedrepro.core.spec import Arg
 from fedrepro.data.archive import unpacked
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.represent import Features, represent
-from fedrepro.data.stratify import training_rows
+from fedrepro.data.stratify import Train, Validation, training_rows
 
 FILE = "cifar-10-python.tar"
 CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 
 
@@ -47,20 +37,14 @@ CLASSES = (
 def cifar10(
     raw: Path,
     *,
-    validation: Annotated[
-        int, Arg("training examples set aside for validation", unit="examples", least=0)
-    ] = 0,
+    validation: Validation = 0,
     features: Features = "pixels",
-    train: Annotated[
-        int | None,
-        Arg("training examples kept, none for all that are left", "examples", least=10, later=True),
-    ] = None,
+    train: Train = None,
 ) -> Arrays:
     """CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, split as published.
 
     Shape (3, 32, 32): red, green, blue. Validation examples are drawn by class from the training
-    part, with a fixed seed, and so are those that are kept for training. Errors: FedreproError if
-    the raw file is missing or damaged, or if a class would have no training example left.
+    part, with a fixed seed, and so are those that are kept for training.
     """
     x, y, test_x, test_y = _read(raw / FILE)
     inner, outer = training_rows("cifar10", y, validation, train)

@@ -11,12 +11,11 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.data.own import OwnExamples, split_by_class
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratify import set_aside
+from fedrepro.data.stratify import Validation
 
 NOTE = "There is no publisher's split: test and validation examples are drawn, the same in all runs"
 
@@ -35,40 +34,19 @@ def digits(
     raw: Path,
     *,
     test: Annotated[int, Arg("examples set aside for testing", unit="examples", least=10)] = 360,
-    validation: Annotated[
-        int, Arg("training examples set aside for validation", unit="examples", least=0)
-    ] = 0,
+    validation: Validation = 0,
 ) -> Arrays:
     """Handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
 
     The set has no publisher's split. Test examples, and then validation examples, are drawn by
-    class with a fixed seed, so the split is the same whatever the seed of a run, and the test
-    part does not depend on how many examples validation takes. `raw` is not used: the data are
-    embedded. Errors: FedreproError if a class would have no training example left.
+    class with a fixed seed, so the split is the same whatever the seed of a run, and the test part
+    does not depend on how many examples validation takes. `raw` is not used: the data are embedded.
     """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     x, y = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
-    if test + validation >= y.size:
-        raise FedreproError(
-            f"data set 'digits' has {y.size} examples; test~{test} and validation~{validation} "
-            "leave none for training: choose smaller ones"
-        )
-    generator = Rng(0).stream("digits-split")
-    test_rows, rest = set_aside(y, test, 10, generator)
-    inner, outer = set_aside(y[rest], validation, 10, generator)
-    rows = {"train": rest[outer], "validation": rest[inner], "test": test_rows}
-    if np.bincount(y[rows["train"]], minlength=10).min() == 0:
-        raise FedreproError(
-            f"data set 'digits': test~{test} and validation~{validation} leave a class without "
-            "training examples: choose smaller ones"
-        )
-    return Arrays(
-        x={split: x[index] for split, index in rows.items()},
-        y={split: y[index] for split, index in rows.items()},
-        scale=16.0,
-        shape=(8, 8),
-        classes=tuple("0123456789"),
-        notes=(NOTE,),
+    examples = OwnExamples(x, y, tuple("0123456789"), (NOTE,))
+    return split_by_class(
+        examples, test, validation, scale=16.0, kind="image", stream="digits-split"
     )

@@ -7,25 +7,16 @@ learning algorithms. arXiv:1708.07747, 2017.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from fedrepro.components.datasets._idx import TEST, TRAIN, read_idx_images
 from fedrepro.core.registry import register
-from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.represent import Features, represent
+from fedrepro.data.stratify import Validation
 
 CLASSES = (
-    "t-shirt/top",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
+    *("t-shirt/top", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
 
 
@@ -42,15 +33,12 @@ CLASSES = (
 def fashion_mnist(
     raw: Path,
     *,
-    validation: Annotated[
-        int, Arg("training examples set aside for validation", unit="examples", least=0)
-    ] = 0,
+    validation: Validation = 0,
     features: Features = "pixels",
 ) -> Arrays:
     """Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28×28 pixels.
 
-    Split as published; used by P2P, section 5.2.2. Validation examples are drawn by class from
-    the training part, with a fixed seed. Errors: FedreproError if a raw file is missing or
-    damaged, or if a class would have no training example left.
+    Split as published; used by P2P, section 5.2.2. Validation examples are drawn by class from the
+    training part, with a fixed seed.
     """
     return represent(read_idx_images("fashion_mnist", raw, validation, CLASSES), features)

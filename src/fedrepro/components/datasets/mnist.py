@@ -7,13 +7,12 @@ recognition. Proceedings of the IEEE 86(11), 1998.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from fedrepro.components.datasets._idx import TEST, TRAIN, read_idx_images
 from fedrepro.core.registry import register
-from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.represent import Features, represent
+from fedrepro.data.stratify import Train, Validation
 
 
 @register(
@@ -29,21 +28,14 @@ from fedrepro.data.represent import Features, represent
 def mnist(
     raw: Path,
     *,
-    validation: Annotated[
-        int, Arg("training examples set aside for validation", unit="examples", least=0)
-    ] = 0,
+    validation: Validation = 0,
     features: Features = "pixels",
-    train: Annotated[
-        int | None,
-        Arg("training examples kept, none for all that are left", "examples", least=10, later=True),
-    ] = None,
+    train: Train = None,
 ) -> Arrays:
     """MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
-    Validation examples are drawn by class from the training part, with a fixed seed: the split
-    is the same whatever the seed of a run; so are those that are kept for training. Errors:
-    FedreproError if a raw file is missing or damaged, or if a class would have no training example
-    left.
+    Validation examples are drawn by class from the training part, with a fixed seed: the split is
+    the same whatever the seed of a run; so are those that are kept for training.
     """
     classes = tuple("0123456789")
     return represent(read_idx_images("mnist", raw, validation, classes, train), features)

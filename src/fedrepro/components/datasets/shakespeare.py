@@ -65,13 +65,13 @@ def shakespeare(
     As FedAvg (section 3) and LEAF: each speaking role with at least two lines is a client; its
     first 80 % of lines are for training and the last 20 %, at least one, for testing. A line is a
     speech. An example is a window over the role's lines of one split, joined by line breaks, and
-    the character that follows; LEAF steps by one character. The beginning of a text is filled
-    with line breaks up to a full window, so that no role is too short for an example (LEAF drops
-    such roles); `whole` takes windows of the text alone. Classes are the characters that training
-    examples ask for; any other is left out.
-    Validation lines come before the test lines of roles that have enough of them.
+    the character that follows; LEAF steps by one character. The beginning of a text is filled with
+    line breaks up to a full window, so that no role is too short for an example (LEAF drops such
+    roles); `whole` takes windows of the text alone. Classes are the characters that training
+    examples ask for; any other is left out. Validation lines come before the test lines of roles
+    that have enough of them.
+
     Kind text; x uint8 (N, window), character codes that are also the class numbers; scale 1.
-    Errors: FedreproError for a missing or damaged file, or if no role has so many lines.
     """
     file = FILES[source][0]
     lines = READERS[source](raw / file)

@@ -21,16 +21,8 @@ SIDE = 12  # pixels
 SHIFT = 1.5  # pixels that a shape's middle may lie off the picture's, each way
 MOST = 100_000  # pictures of a split
 CLASSES = (
-    "disc",
-    "ring",
-    "square",
-    "frame",
-    "triangle",
-    "plus",
-    "cross",
-    "rows",
-    "columns",
-    "chequers",
+    *("disc", "ring", "square", "frame", "triangle"),
+    *("plus", "cross", "rows", "columns", "chequers"),
 )
 NOTE = "The pictures are generated: ten shapes in random colours, places and sizes, with noise."
 
@@ -54,7 +46,7 @@ def shapes(
         float, Arg("standard deviation of the noise on each pixel, of 0 to 1", least=0)
     ] = 0.1,
 ) -> Arrays:
-    """Generated colour pictures of 12×12 pixels: ten shapes, the same share of each.
+    """Draw colour pictures of 12×12 pixels: ten shapes, the same share of each.
 
     Shape (3, 12, 12): red, green, blue. Colours of shape and background, place, size and noise are
     drawn with a fixed seed, so the pictures are the same in all runs. `raw` is not used. A training

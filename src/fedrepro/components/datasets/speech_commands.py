@@ -54,12 +54,12 @@ def speech_commands(
     """Speech Commands v0.02: ten keywords as mel spectrograms of 32×32, from clips of one second.
 
     RM, section 4 (keyword spotting). The text gives the 32×32 and nothing else; here: the ten
-    keywords of the publisher's own benchmark, Hann windows of 1024 samples (64 ms) every 512,
-    32 triangular bands from 0 to 8 kHz, powers in decibels below the clip's loudest cell, from
-    −80 dB (0) to 0 dB (1). Shorter clips are filled with silence. The publisher's archive is split
-    by the publisher's lists; an archive without lists (a mirror's subset) by speaker, 80/10/10,
-    with a fixed seed, and is a stand-in. Kind audio, shape (mels, frames), float32; the natural
-    group of an example is its speaker. Errors: FedreproError for a missing or damaged file.
+    keywords of the publisher's own benchmark, Hann windows of 1024 samples (64 ms) every 512, 32
+    triangular bands from 0 to 8 kHz, powers in decibels below the clip's loudest cell, from −80 dB
+    (0) to 0 dB (1). Shorter clips are filled with silence. The publisher's archive is split by the
+    publisher's lists; an archive without lists (a mirror's subset) by speaker, 80/10/10, with a
+    fixed seed, and is a stand-in. Kind audio, shape (mels, frames), float32; the natural group of
+    an example is its speaker.
     """
     path = raw / FILE
     with unpacked("speech_commands", path, _wanted) as folder:

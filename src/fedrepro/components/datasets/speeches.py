@@ -47,7 +47,7 @@ def speeches(
         float, Arg("lines of each role before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
-    """Generated text: 20 characters of what a role says, and the next one; a group for every role.
+    """Generate text: 20 characters of what a role says, and the next one; roles are groups.
 
     Sentences of a small grammar; which words a role likes is drawn for it, so that roles differ, as
     those of plays do. Drawn with a fixed seed, so that the text is the same in all runs; `raw` is
@@ -61,7 +61,7 @@ def speeches(
 
 
 def _lines(role: int, count: int) -> list[str]:
-    """What a role says, line by line; a line does not depend on how many there are."""
+    """Draw the lines of a role; a line does not depend on how many there are."""
     draw = Rng(0, client=role).stream("speeches")
     taste = {
         words: draw.dirichlet(np.full(len(words), TASTE))

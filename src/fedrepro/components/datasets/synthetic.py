@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta) of FedProx: linear classes, of which each client has a model of its own.
+"""Synthetic(alpha, beta) of FedProx: linear classes, by a model of each client's own.
 
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in
 Heterogeneous Networks. MLSys 2020 (FedProx), section 5.1.
@@ -59,9 +59,9 @@ class Synthetic:
         return x, np.concatenate([np.empty(0, np.int64), *labels])
 
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Training and test examples of some clients: int64 (clients,) each.
+        """Draw numbers of training and test examples of some clients: int64 (clients,) each.
 
-        A stream of which every client has two numbers, which make one normal number.
+        Every client has two numbers of one stream, which make one normal number.
         """
         stream = self._stream("synthetic-sizes")
         # the counter of the generator stands for four numbers

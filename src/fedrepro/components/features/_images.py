@@ -1,4 +1,4 @@
-"""What extractors share: images as batches of tensors, on the GPU if there is one."""
+"""Images as extractors read them: batches of tensors, on the GPU if there is one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ BATCH = 256
 
 
 def channels_rows_columns(images: Arrays) -> tuple[int, int, int]:
-    """Shape of one image with its channels first. Errors: FedreproError if these are no images."""
+    """Return the shape of one image with its channels first.
+
+    Raises:
+        FedreproError: If the examples are not images.
+    """
     shape = images.shape if len(images.shape) == 3 else (1, *images.shape)
     if images.kind != "image" or len(shape) != 3:
         raise FedreproError(
@@ -44,7 +48,7 @@ def tensor_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torc
 
 
 def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, np.ndarray]:
-    """What the network makes of every image, batch by batch: {split: float32 (N, D)}."""
+    """Pass every image through the network, batch by batch: {split: float32 (N, D)}."""
     import torch
 
     network.to(device).eval()

@@ -12,7 +12,7 @@ from fedrepro.data.prepared import SPLITS, Arrays
 
 @register("feature", "centred", version=1, device="cpu")
 def centred(images: Arrays) -> Mapping[str, np.ndarray]:
-    """The pixels themselves, each less one half. Shapes: {split: float32 (N, *shape)}.
+    """Subtract one half from each pixel. Shapes: {split: float32 (N, *shape)}.
 
     A half is the middle of what a pixel can be, not the mean of the data, so nothing is measured.
     """

@@ -41,14 +41,13 @@ def convnet(
 ) -> Mapping[str, np.ndarray]:
     """Three convolutions trained on 66 % of the training data, cut before the last two layers.
 
-    GEMS, appendix B.1: 3×3 kernels with 32, 64 and 128 filters, each with ReLU and 2×2 max
-    pooling, then a dense layer of 512 and the output; the two dense layers are cut off, which
-    leaves 128 values for each place of the last pooling. The text trains on "66 % of the data":
-    here of the training split alone, drawn by class, so that nothing of validation and test is
-    seen. It gives no padding (none here, as Keras has it), step size, batch size or number of
-    epochs: those of its own networks (Adam, 0.001, 32), and ten passes. Seeded; the draw does not
-    depend on a run. Shapes: {split: float32 (N, 128·h·w)}.
-    Errors: FedreproError for data that are not images, or images too small to be pooled thrice.
+    GEMS, appendix B.1: 3×3 kernels with 32, 64 and 128 filters, each with ReLU and 2×2 max pooling,
+    then a dense layer of 512 and the output; the two dense layers are cut off, which leaves 128
+    values for each place of the last pooling. The text trains on "66 % of the data": here of the
+    training split alone, drawn by class, so that nothing of validation and test is seen. It gives
+    no padding (none here, as Keras has it), step size, batch size or number of epochs: those of its
+    own networks (Adam, 0.001, 32), and ten passes. Seeded; the draw does not depend on a run.
+    Shapes: {split: float32 (N, 128·h·w)}.
     """
     import torch
 
@@ -71,7 +70,7 @@ def _network(images: Arrays) -> tuple[torch.nn.Module, torch.nn.Module]:
     from torch import Tensor, nn
 
     class Dense(nn.Linear):
-        """By the products of which other processors have the same bytes."""
+        """A linear layer by products that have the same bytes on other processors."""
 
         def forward(self, x: Tensor) -> Tensor:
             return affine(x[None], self.weight.T[None], self.bias[None])[0]

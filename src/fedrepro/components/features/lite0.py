@@ -43,8 +43,6 @@ def lite0(
     packages (extra `lite0`). Inputs are (x - 127) / 128 for x of 0 to 255, as the network was
     trained; padding depends on the size, so that the network is built for it. Grey images count as
     three equal channels. Shapes: {split: float32 (N, 1280)}.
-    Errors: FedreproError for data that are not images, or if the packages are not installed or
-    their weights are not those that were published.
     """
     channels_rows_columns(images)
     return through(_network(_weights(), size), images, best_device())
@@ -101,4 +99,4 @@ def _built(size: int) -> Any:
 
 
 def _not_installed() -> FedreproError:
-    return FedreproError(f"features 'lite0' need two packages, of which one is not here: {INSTALL}")
+    return FedreproError(f"features 'lite0' need two packages, and one is not here: {INSTALL}")

@@ -12,7 +12,7 @@ from fedrepro.data.prepared import Arrays
 
 @register("feature", "pixels", version=1, device="cpu")
 def pixels(images: Arrays) -> Mapping[str, np.ndarray]:
-    """The pixels themselves, as the publisher stored them: no features at all.
+    """Keep the pixels as the publisher stored them: no features at all.
 
     Shapes: {split: uint8 (N, *shape)}.
     """

@@ -29,10 +29,7 @@ def standard(
         Arg("whose mean and deviation: of MNIST, of CIFAR-10, or a half each (from -1 to 1)"),
     ] = "mnist",
 ) -> Mapping[str, np.ndarray]:
-    """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}.
-
-    Errors: FedreproError where the images have another number of channels.
-    """
+    """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}."""
     mean, deviation = (np.array(numbers, np.float32) for numbers in NUMBERS[of])
     channels = images.shape[0] if len(images.shape) == 3 else 1
     if mean.size not in (1, channels):

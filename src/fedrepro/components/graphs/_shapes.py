@@ -1,4 +1,4 @@
-"""What graphs of neighbours share: their parameters, and weights from a graph of networkx."""
+"""Parameters that graphs of neighbours have, and weights from a graph of networkx."""
 
 from __future__ import annotations
 

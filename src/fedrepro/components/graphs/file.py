@@ -26,9 +26,8 @@ def file(
     *,
     csv: Annotated[str, Arg("name of the file in config/graphs, without .csv")],
 ) -> list[list[float]]:
-    """The matrix of `config/graphs/<csv>.csv`: a line for each node, numbers joined by commas.
+    """Read the matrix of `config/graphs/<csv>.csv`: a line for each node, joined by commas.
 
-    What is in the file is part of what a run depends on. Errors: FedreproError for a file that is
-    missing or garbled.
+    A run depends on the content of the file.
     """
     return read_graph(FOLDER / f"{csv}.csv")

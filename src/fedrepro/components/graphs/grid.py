@@ -18,11 +18,11 @@ def grid(
     clients: int,
     rng: Rng,
     *,
-    torus: Annotated[bool, Arg("whether the last row and column are beside the first")] = False,
+    torus: Annotated[bool, Arg("whether the last row and column adjoin the first")] = False,
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,
 ) -> np.ndarray:
-    """Each node hears those beside, above and below it, in a rectangle as near a square as can be.
+    """Each node hears those left, right, above and below it, in a rectangle close to a square.
 
     Node i is in row i // columns; 8 nodes are two rows of four, and a prime number is one row.
     """

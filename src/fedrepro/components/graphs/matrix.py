@@ -20,15 +20,11 @@ def matrix(
         Arg("for each node what it makes of every node, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Row i says how much node i makes of what it hears from each node. Source: P2P, section 5.
-
-    Errors: FedreproError for rows that are no numbers.
-    """
+    """Row i says how much node i makes of what it hears from each node. Source: P2P, section 5."""
     return [_row(text) for text in rows]
 
 
 def _row(text: str) -> list[float]:
-    """0.25_0.75 as [0.25, 0.75]; float would read 2_5 as 25."""
     try:
         return [float(part) for part in text.split("_")]
     except ValueError:

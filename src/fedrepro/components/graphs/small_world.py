@@ -33,9 +33,8 @@ def small_world(
 ) -> np.ndarray:
     """Nodes of a ring hear the nearest ones, and some edges lead anywhere; one draw a trial.
 
-    Of no more nodes than neighbours and one, all are neighbours. Drawn anew until it is connected,
-    at most 100 times. Errors: FedreproError for an odd number of
-    neighbours, and where no draw is connected.
+    Of no more nodes than neighbours and one, all are neighbours. Draws are repeated until one is
+    connected, at most 100 times.
     """
     import networkx as nx
 

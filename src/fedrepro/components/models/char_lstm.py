@@ -30,7 +30,6 @@ def char_lstm(
     Inputs are windows of character codes, and the codes are the classes. Where all characters are
     predicted, the loss of an example is the mean over its positions, and accuracy is over them all;
     windows that overlap by less (`stride` of the data set) then teach as much in fewer examples.
-    Errors: FedreproError for inputs that are no windows, such as images.
     """
     if len(shape) != 1:
         raise FedreproError(

@@ -45,9 +45,8 @@ def variational_mlp(
 ) -> Network:
     """Two tensors per weight, mean and spread. Source: P2P, section 5.2.2 (784-400-10).
 
-    With `prior_sd` the loss of every client has the divergence from that prior, once beside the
-    likelihood of its examples, unless a method has a prior of its own, as consensus has from its
-    second round on.
+    With `prior_sd` the loss of every client has the divergence from that prior, once for all of its
+    examples, unless a method has a prior of its own, as consensus has from its second round on.
     """
     start = SPREAD if spread is None else math.log(math.expm1(spread))
     layers: list[Layer] = []

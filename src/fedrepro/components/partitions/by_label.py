@@ -6,13 +6,11 @@ N. Guha, V. Smith. Model Aggregation via Good-Enough Model Spaces. 2018, appendi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_classes, require_examples
+from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_classes, require_examples
 
 # (classes, clients) -> classes of each client, where table 4 does not follow `runs`
 TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
@@ -26,15 +24,14 @@ def by_label(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
 ) -> Owners:
     """Each client holds all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
 
-    Source: GEMS, table 4. Of its nine rows seven are such runs (MNIST and CIFAR-10, K = 10
-    classes, for 2, 3 and 5 clients; HAM, K = 7, for 3); for HAM with 2 and 5 clients the printed
-    sets are used, in which all five clients share classes 5 and 6 evenly. For 2 clients and 10
-    classes the table prints {0-4} twice, a misprint for {0-4}, {5-9}.
-    Errors: FedreproError for more clients than classes or examples.
+    Source: GEMS, table 4. Of its nine rows seven are such runs (MNIST and CIFAR-10, K = 10 classes,
+    for 2, 3 and 5 clients; HAM, K = 7, for 3); for HAM with 2 and 5 clients the printed sets are
+    used, in which all five clients share classes 5 and 6 evenly. For 2 clients and 10 classes the
+    table prints {0-4} twice, a misprint for {0-4}, {5-9}.
     """
     require_examples(examples, clients)
     if clients > examples.classes:
@@ -47,6 +44,6 @@ def by_label(
 
 
 def runs(classes: int, clients: int) -> list[range]:
-    """Runs of classes as long as each other, or longer by one, the longer ones towards the end."""
+    """Cut classes into runs of one length, or longer by one, the longer ones towards the end."""
     bounds = [client * classes // clients for client in range(clients + 1)]
     return [range(bounds[client], bounds[client + 1]) for client in range(clients)]

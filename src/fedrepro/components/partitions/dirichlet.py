@@ -10,11 +10,20 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
+from fedrepro.data.split import (
+    Alpha,
+    Clients,
+    MaxRedraws,
+    MinExamples,
+    Owners,
+    TrainingLabels,
+    deal_counts,
+    never_full,
+    require_examples,
+)
 
 BLOCK = 1 << 18  # numbers drawn at a time when many draws are needed: a few MB
 
@@ -24,24 +33,19 @@ def dirichlet(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
-    alpha: Annotated[
-        float, Arg("concentration: the smaller, the more unlike the clients", above=0, most=1e6)
-    ] = 0.2,
-    min_examples: Annotated[
-        int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
-    ] = 10,
+    clients: Clients,
+    alpha: Alpha = 0.2,
+    min_examples: MinExamples = 10,
     balance: Annotated[
         bool, Arg("a client that holds its even part (N / clients) gets nothing of later classes")
     ] = False,
-    max_redraws: Annotated[int, Arg("repeated draws before giving up", least=0)] = 10_000,
+    max_redraws: MaxRedraws = 10_000,
 ) -> Owners:
     """For each class k, shares p_k ~ Dir_J(alpha) of its examples go to the J clients.
 
     Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
     nor for balance; the authors' code repeats draws until every client has 10, has alpha = 0.5 by
     default, and balances. Repeated draws are counted in the result.
-    Errors: FedreproError for more clients than examples, or if `max_redraws` is reached.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
@@ -51,17 +55,10 @@ def dirichlet(
         block = draw.next(min(draw.block(attempts), max_redraws + 1 - attempts))
         good = np.flatnonzero(block.sum(axis=1).min(axis=1) >= min_examples)
         if good.size:
-            owner = np.empty(len(examples), np.int32)
-            holders = np.tile(np.arange(clients, dtype=np.int32), examples.classes)
-            order = shuffled_by_class(examples.labels, rng.stream("partition"))
-            owner[order] = np.repeat(holders, block[good[0]].reshape(-1))
+            owner = deal_counts(examples, block[good[0]], rng)
             return Owners(owner, clients, redraws=attempts + int(good[0]))
         attempts += len(block)
-    raise FedreproError(
-        f"partition 'dirichlet': {max_redraws + 1} draws of trial {rng.trial} all left one of "
-        f"{clients} clients with fewer than {min_examples} of {len(examples)} examples: "
-        f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
-    )
+    raise never_full("dirichlet", max_redraws + 1, rng, clients, min_examples, len(examples), alpha)
 
 
 class _Counts:
@@ -84,7 +81,7 @@ class _Counts:
         return min(most, max(8, attempts))
 
     def next(self, count: int) -> np.ndarray:
-        """The next draws: int64 (count, classes, clients); each class sums to what there is."""
+        """Make the next draws: int64 (count, classes, clients), which sum to what there is."""
         scores = self._scores((count, self.available.size, self.clients))
         counts = np.empty(scores.shape, np.int64)
         held = np.zeros((count, self.clients), np.int64)

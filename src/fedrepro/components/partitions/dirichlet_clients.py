@@ -6,15 +6,21 @@ Learning. AISTATS 2024, by the authors' code.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
+from fedrepro.data.split import (
+    Alpha,
+    Clients,
+    MaxRedraws,
+    MinExamples,
+    Owners,
+    TrainingLabels,
+    deal_counts,
+    never_full,
+    require_examples,
+)
 
 
 @register("partition", "dirichlet_clients", version=1, title="Dirichlet, per client")
@@ -22,21 +28,16 @@ def dirichlet_clients(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
-    alpha: Annotated[
-        float, Arg("concentration: the smaller, the more unlike the clients", above=0, most=1e6)
-    ] = 0.1,
-    min_examples: Annotated[
-        int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
-    ] = 10,
-    max_redraws: Annotated[int, Arg("repeated draws before giving up", least=0)] = 10_000,
+    clients: Clients,
+    alpha: Alpha = 0.1,
+    min_examples: MinExamples = 10,
+    max_redraws: MaxRedraws = 10_000,
 ) -> Owners:
     """Each client i draws q_i ~ Dir_K(alpha) over classes; of class k it gets q_ik / sum_i q_ik.
 
     `dirichlet` draws over clients for each class instead; papers call either "Dirichlet alpha".
     Source: the code of FedFisher, which asks for no least number of examples. Repeated draws are
-    counted in the result. Errors: FedreproError for more clients than examples, or if
-    `max_redraws` is reached.
+    counted in the result.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
@@ -51,15 +52,10 @@ def dirichlet_clients(
         bounds[-1] = available
         counts = np.diff(bounds, axis=0, prepend=0)
         if counts.sum(axis=1).min() >= min_examples:
-            owner = np.empty(len(examples), np.int32)
-            holders = np.tile(np.arange(clients, dtype=np.int32), examples.classes)
-            order = shuffled_by_class(examples.labels, rng.stream("partition"))
-            owner[order] = np.repeat(holders, counts.T.reshape(-1))
+            owner = deal_counts(examples, counts.T, rng)
             return Owners(owner, clients, redraws=redraws)
-    raise FedreproError(
-        f"partition 'dirichlet_clients': {max_redraws + 1} draws of trial {rng.trial} all left one "
-        f"of {clients} clients with fewer than {min_examples} of {len(examples)} examples: "
-        f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
+    raise never_full(
+        "dirichlet_clients", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )
 
 

@@ -15,7 +15,7 @@ from fedrepro.components.partitions.homogeneous import homogeneous
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels
+from fedrepro.data.split import Clients, Owners, TrainingLabels
 
 
 @register("partition", "feature_noise", version=1, title="Feature noise")
@@ -23,16 +23,16 @@ def feature_noise(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
     sigma: Annotated[
         float, Arg("variance of the noise at the last client, inputs being in [0, 1]", least=0)
     ] = 0.1,
 ) -> Owners:
-    """A homogeneous split; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
+    """Split as `homogeneous`; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
 
     sigma · j / J is a variance. The noise itself is drawn when inputs are used
     (`Membership.as_held`). Source: NIID-Bench, with sigma = 0.1; there examples are split at
-    random, here evenly by class. Errors: FedreproError for more clients than examples.
+    random, here evenly by class.
     """
     noise = sigma * np.arange(1, clients + 1) / clients
     return replace(homogeneous(examples, rng, clients=clients), noise=noise)

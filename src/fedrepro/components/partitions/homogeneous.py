@@ -6,14 +6,11 @@ section 4 (the homogeneous partition).
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
+from fedrepro.data.split import Clients, Owners, TrainingLabels, require_examples, shuffled_by_class
 
 
 @register("partition", "homogeneous", version=1, title="Homogeneous")
@@ -21,15 +18,14 @@ def homogeneous(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
 ) -> Owners:
     """Each class is split into near-equal parts, one per client.
 
     Neither the parts of a class nor the sizes of two clients differ by more than one example:
     classes are dealt out one after another around a drawn order of the clients, so that the
-    remainder of one class goes on where that of the class before ended.
-    Source: PFNM, section 4; the authors' code splits all examples at random instead.
-    Errors: FedreproError for more clients than examples.
+    remainder of one class goes on where that of the class before ended. Source: PFNM, section 4;
+    the authors' code splits all examples at random instead.
     """
     require_examples(examples, clients)
     generator = rng.stream("partition")

@@ -7,14 +7,11 @@ Representation Matching and Adaptive Hyper-parameters, 2019, section 4 (iid).
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_sizes, require_examples
+from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_sizes, require_examples
 from fedrepro.data.stratify import apportion
 
 
@@ -23,13 +20,13 @@ def iid(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
 ) -> Owners:
     """All examples are shuffled and dealt out in parts of N / J, whatever their labels.
 
     Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
-    by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with
-    600 examples each). Errors: FedreproError for more clients than examples.
+    by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with 600
+    examples each).
     """
     require_examples(examples, clients)
     even = np.ones(clients, np.int64)

@@ -34,15 +34,13 @@ def label_lists(
 
     Examples of a class on no list are left out. Source: P2P, section 5.2.2: case (a) is the
     default, case (b) 0-2-3-4-6 and 1-5-7-8-9, the unbalanced case 0-1-2-3-4-5-6-7 and 8-9.
-    Errors: FedreproError for a list that is not of that form, repeats a class, or names one that
-    the data do not have.
     """
     client_classes = [parse_list(text, examples.classes) for text in lists]
     return Owners(deal_classes(examples, client_classes, rng), len(client_classes))
 
 
 def parse_list(text: str, classes: int) -> list[int]:
-    """The classes of one list: 0-1-2 as [0, 1, 2]."""
+    """Read the classes of one list: 0-1-2 as [0, 1, 2]."""
     where = f"partition 'label_lists': the list '{text}'"
     parts = text.split("-")
     if not all(part.isascii() and part.isdigit() for part in parts):

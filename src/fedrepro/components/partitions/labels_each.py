@@ -12,7 +12,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_classes, require_examples
+from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_classes, require_examples
 
 
 @register("partition", "labels_each", version=1, title="Labels of each client")
@@ -20,14 +20,13 @@ def labels_each(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
     each: Annotated[int, Arg("classes that a client holds", unit="classes", least=1)] = 2,
 ) -> Owners:
     """Client j holds class j modulo K and `each` - 1 others at random; holders share alike.
 
     Examples of a class that nobody holds are left out, as there can be with fewer clients than
     classes. Source: NIID-Bench, by the authors' code, whose clients hold class j mod K first.
-    Errors: FedreproError for more of them than classes, or more clients than examples.
     """
     require_examples(examples, clients)
     if each > examples.classes:

@@ -35,11 +35,9 @@ def natural(
     """Each natural group of the data set is a client, in the order of the groups.
 
     Examples without a group, and those of groups that are left out, belong to nobody. Validation
-    examples go to the client that is their group. Local models are trained in blocks of known
-    size, so that one-shot methods need `clients`. Of a data set that makes its clients there may
-    be more than it keeps, which are made when they are drawn. Source: FedAvg, section 3 (1146
-    roles).
-    Errors: FedreproError if the data have no groups, or fewer than `clients` large enough.
+    examples go to the client that is their group. Local models are trained in blocks of known size,
+    so that one-shot methods need `clients`. Of a data set that makes its clients there may be more
+    than it keeps, which are made when they are drawn. Source: FedAvg, section 3 (1146 roles).
     """
     if not examples.group_names:
         raise FedreproError(

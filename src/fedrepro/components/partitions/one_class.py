@@ -6,13 +6,10 @@ Hyper-parameters. 2019, section 4 (non-iid).
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_classes, require_examples
+from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_classes, require_examples
 
 
 @register("partition", "one_class", version=1, title="One class per client")
@@ -20,14 +17,12 @@ def one_class(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)] = 10,
+    clients: Clients = 10,
 ) -> Owners:
     """Client j holds examples of class j modulo the number of classes K only.
 
-    With more clients than classes, those of one class share it evenly at random.
-    Source: RM, section 4: ten clients, "each client only has data points belonging to one of the
-    ten classes". Errors: FedreproError for fewer clients than classes, since a class would be left
-    out, or for more clients than examples.
+    With more clients than classes, those of one class share it evenly at random. Source: RM,
+    section 4: ten clients, "each client only has data points belonging to one of the ten classes".
     """
     require_examples(examples, clients)
     if clients < examples.classes:

@@ -11,5 +11,5 @@ from fedrepro.data.split import Owners, TrainingLabels
 
 @register("partition", "pooled", version=1, title="Pooled")
 def pooled(examples: TrainingLabels, rng: Rng) -> Owners:
-    """A single client holds all examples. Nothing is drawn."""
+    """Give all examples to a single client. Nothing is drawn."""
     return Owners(np.zeros(len(examples), np.int32), clients=1)

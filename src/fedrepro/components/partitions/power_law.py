@@ -13,7 +13,7 @@ import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_sizes, require_examples
+from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_sizes, require_examples
 from fedrepro.data.stratify import apportion
 
 RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
@@ -24,7 +24,7 @@ def power_law(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
     exponent: Annotated[
         float, Arg("size of the r-th largest client: r to the power of minus this", least=0, most=4)
     ] = 1.0,
@@ -32,11 +32,10 @@ def power_law(
         int, Arg("what every client gets before the rest is shared out", unit="examples", least=1)
     ] = 1,
 ) -> Owners:
-    """The client of rank r gets a part of the shuffled examples in proportion to r^-exponent.
+    """Give the client of rank r a part of the shuffled examples in proportion to r^-exponent.
 
     Every client first gets `min_examples`; the rest follows the power law. Which client has which
     rank is drawn. Source: FedProx, which gives no exponent: 1 is our choice.
-    Errors: FedreproError for more clients than examples.
     """
     require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")

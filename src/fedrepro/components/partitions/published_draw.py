@@ -12,11 +12,19 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, require_examples
+from fedrepro.data.split import (
+    Alpha,
+    Clients,
+    MaxRedraws,
+    MinExamples,
+    Owners,
+    TrainingLabels,
+    never_full,
+    require_examples,
+)
 
 
 @register("partition", "published_draw", version=1, title="Dirichlet, as published")
@@ -24,10 +32,8 @@ def published_draw(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
-    alpha: Annotated[
-        float, Arg("concentration: the smaller, the more unlike the clients", above=0, most=1e6)
-    ] = 0.5,
+    clients: Clients,
+    alpha: Alpha = 0.5,
     code: Annotated[
         Literal["niid_bench", "fedfisher"],
         Arg(
@@ -37,17 +43,15 @@ def published_draw(
     ] = "niid_bench",
     first_seed: Annotated[int, Arg("of trial 0, the next ones follow", least=0, most=2**31)] = 0,
     one_draw: Annotated[bool, Arg("all trials have that of trial 0")] = False,
-    min_examples: Annotated[
-        int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
-    ] = 10,
-    max_redraws: Annotated[int, Arg("repeated draws before giving up", least=0)] = 10_000,
+    min_examples: MinExamples = 10,
+    max_redraws: MaxRedraws = 10_000,
 ) -> Owners:
     """`dirichlet` with balance, or `dirichlet_clients`, from NumPy's generator of before 1.17.
 
     That generator's numbers never change, so that of a publisher's data in their order each client
     holds the very images of the papers. Trial t has the seed `first_seed` + t, and where a run has
     another seed than 0 a million more for each. Source: the code of both. Repeated draws go on in
-    the stream, and are counted. Errors: FedreproError as of `dirichlet`.
+    the stream, and are counted.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed
@@ -57,17 +61,15 @@ def published_draw(
         owner = dealt(examples, clients, alpha, generator)
         if owner is not None and np.bincount(owner, minlength=clients).min() >= min_examples:
             return Owners(owner, clients, redraws=redraws)
-    raise FedreproError(
-        f"partition 'published_draw': {max_redraws + 1} draws of trial {rng.trial} all left one of "
-        f"{clients} clients with fewer than {min_examples} of {len(examples)} examples: "
-        f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
+    raise never_full(
+        "published_draw", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )
 
 
 def _over_clients(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Owners int32 (N,), or None where all shares of a class came out as nothing."""
+    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
     owner = np.empty(len(examples), np.int32)
     held = np.zeros(clients)
     for label in range(examples.classes):
@@ -84,7 +86,7 @@ def _over_clients(
 def _over_classes(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """The same."""
+    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
     draw = partial(generator.dirichlet, np.repeat(alpha, examples.classes))
     shares = np.array([draw() for _ in range(clients)])
     if not (shares.sum(axis=0) > 0).all():

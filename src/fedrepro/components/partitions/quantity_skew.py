@@ -10,11 +10,19 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_sizes, require_examples
+from fedrepro.data.split import (
+    Clients,
+    MaxRedraws,
+    MinExamples,
+    Owners,
+    TrainingLabels,
+    deal_sizes,
+    never_full,
+    require_examples,
+)
 
 
 @register("partition", "quantity_skew", version=1, title="Quantity skew, Dirichlet")
@@ -22,21 +30,18 @@ def quantity_skew(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
     alpha: Annotated[
         float,
         Arg("concentration: the smaller, the more unlike the sizes", least=0.001, most=1e6),
     ] = 0.5,
-    min_examples: Annotated[
-        int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
-    ] = 10,
-    max_redraws: Annotated[int, Arg("repeated draws before giving up", least=0)] = 10_000,
+    min_examples: MinExamples = 10,
+    max_redraws: MaxRedraws = 10_000,
 ) -> Owners:
     """Shares q ~ Dir_J(alpha) of all shuffled examples go to the J clients.
 
-    Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with
-    fewer than `min_examples` are repeated and counted, as in `dirichlet`.
-    Errors: FedreproError for more clients than examples, or if `max_redraws` is reached.
+    Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with fewer than
+    `min_examples` are repeated and counted, as in `dirichlet`.
     """
     require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")
@@ -47,8 +52,6 @@ def quantity_skew(
         sizes = np.diff(bounds, prepend=0)
         if sizes.min() >= min_examples:
             return Owners(deal_sizes(sizes, rng), clients, redraws)
-    raise FedreproError(
-        f"partition 'quantity_skew': {max_redraws + 1} draws of trial {rng.trial} all left one of "
-        f"{clients} clients with fewer than {min_examples} of {len(examples)} examples: "
-        f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
+    raise never_full(
+        "quantity_skew", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
+from fedrepro.data.split import Clients, Owners, TrainingLabels, require_examples, shuffled_by_class
 
 
 @register("partition", "shards", version=1, title="Shards")
@@ -22,14 +22,13 @@ def shards(
     examples: TrainingLabels,
     rng: Rng,
     *,
-    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    clients: Clients,
     each: Annotated[int, Arg("shards that a client holds", unit="shards", least=1)] = 2,
 ) -> Owners:
     """Examples sorted by label are cut into J · each equal shards; a client gets `each` at random.
 
     Most clients then hold `each` classes. Shards differ by one example at most, in random order
     within a class. Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two each.
-    Errors: FedreproError for more shards than examples.
     """
     require_examples(examples, clients)
     count = clients * each

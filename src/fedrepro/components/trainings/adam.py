@@ -40,20 +40,4 @@ def adam(
     patience: Patience = 0,
 ) -> Settings:
     """Adam, each client from its own start. Source: PFNM, supplement Table 1 and authors' code."""
-    return Settings(
-        optimiser="adam",
-        lr=lr,
-        l2=l2,
-        batch_size=batch_size,
-        epochs=epochs,
-        weight_sd=weight_sd,
-        bias=bias,
-        shared_init=shared_init,
-        init=init,
-        augment=augment,
-        patience=patience,
-        beta1=beta1,
-        beta2=beta2,
-        eps=eps,
-        amsgrad=amsgrad,
-    )
+    return Settings("adam", **locals())

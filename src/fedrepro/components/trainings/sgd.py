@@ -37,17 +37,4 @@ def sgd(
     patience: Patience = 0,
 ) -> Settings:
     """Stochastic gradient descent, with heavy-ball momentum if wished."""
-    return Settings(
-        optimiser="sgd",
-        lr=lr,
-        l2=l2,
-        batch_size=batch_size,
-        epochs=epochs,
-        weight_sd=weight_sd,
-        bias=bias,
-        shared_init=shared_init,
-        init=init,
-        augment=augment,
-        patience=patience,
-        momentum=momentum,
-    )
+    return Settings("sgd", **locals())

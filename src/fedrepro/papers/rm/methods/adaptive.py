@@ -7,7 +7,7 @@ the aggregate on examples of its own, and moves the distribution along the rewar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -18,10 +18,11 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
 from fedrepro.papers.rm.methods import _adaptive as adaptive
-from fedrepro.papers.rm.methods._matching import MODELS, MatchingRounds
+from fedrepro.papers.rm.methods.representation_matching import MODELS, MatchingRounds
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
+    from fedrepro.training.terms import Term, WeightTerm
 
 NEEDS = {*fedavg.NEEDS, "server_validation"}
 
@@ -65,21 +66,15 @@ STEP_COUNTS = (10, 20, 30, 40)
     metrics=METRICS,
 )
 @dataclass(kw_only=True)
-class AdaptiveFedAvg(fedavg.FedAvg):
+class AdaptiveFedAvg(fedavg.Averaging):
     """FedAvg with lr and steps from a discrete Gaussian that follows rewards. Source: RM, eq. (7).
 
     psi = psi + meta_lr sum_{tau=t-Z}^{t} (r_tau - mean r) grad log P(h_tau), with the reward
     r_t = (L_t - L_{t+1}) / L_t of the cross-entropy on the server's validation examples.
     """
 
-    epochs: fedavg.Epochs = field(default=1, init=False)
-    steps: fedavg.Steps = field(default=None, init=False)
-    last_steps: fedavg.LastSteps = field(default=None, init=False)
-    last_lr: fedavg.LastLr = field(default=None, init=False)
-    proximal: fedavg.Mu = field(default=0.0, init=False)
-    divergence: fedavg.Divergence = field(default=0.0, init=False)
-    server_lr: fedavg.ServerLr = field(default=1.0, init=False)
-    server_momentum: fedavg.ServerMomentum = field(default=0.0, init=False)
+    entropy: fedavg.EntropyShare = 0.0
+    least_entropy: fedavg.LeastEntropy = 2.0
     lrs: Lrs = LRS
     step_counts: StepCounts = STEP_COUNTS
     positions: Positions = "positions"
@@ -88,15 +83,18 @@ class AdaptiveFedAvg(fedavg.FedAvg):
     precision: Precision = 20.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         axes = (
             adaptive.GridAxis("lrs", self.lrs, self.positions),
             adaptive.GridAxis("step_counts", self.step_counts, self.positions),
         )
         self.search = adaptive.Search(axes, self.meta_lr, self.window, self.precision)
 
+    def terms(self) -> list[Term | WeightTerm]:
+        """List the entropy term."""
+        return fedavg.entropy(self.entropy, self.least_entropy)
+
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """The same with a distribution around the grid's centre, and L_1."""
+        """Return the first state of averaging, a distribution around the grid's centre, and L_1."""
         start = super().init(clients, info, rng)
         loss = _server_loss(start["weights"], clients, info)
         return {**start, "search": self.search.start(), "loss": loss}
@@ -104,15 +102,15 @@ class AdaptiveFedAvg(fedavg.FedAvg):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """A setting is drawn and the clients train with it; its reward moves the distribution.
+        """Draw a setting, train the clients with it, and move the distribution by its reward.
 
         The weights stay where no aggregate is left, or one that gives no finite loss.
         """
         search = state["search"]
         point = self.search.distribution(search).draw(rng)
         lr, steps = self.search.setting(point)
-        new = self.apply(state, clients, info, rng, lr, round(steps)) or {}
-        # beside the model each client is sent both hyper-parameters
+        new = self.averaged(state, clients, info, rng, lr=lr, steps=round(steps)) or {}
+        # with the model each client is sent both hyper-parameters
         clients.ledger.sent(Traffic(bytes_down=2 * FLOAT_BYTES * clients.ledger.selected))
         loss = _server_loss(new["weights"], clients, info) if new else float("nan")
         if not np.isfinite(loss):
@@ -145,7 +143,7 @@ class AdaptiveFedAvg(fedavg.FedAvg):
     metrics=METRICS,
 )
 @dataclass(kw_only=True)
-class AdaptiveMatching(AdaptiveFedAvg, MatchingRounds):
+class AdaptiveMatching(MatchingRounds, AdaptiveFedAvg):
     """Representation matching with adaptive learning rate and steps. Source: RM, algorithm 1."""
 
 

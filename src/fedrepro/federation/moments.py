@@ -1,4 +1,4 @@
-"""What a client can say of its data in terms of its network: moments of inputs, Fisher information.
+"""Statistics of a client's data in terms of its network: moments of inputs, Fisher information.
 
 a is the input of a layer, with a 1 behind it if there is a bias, and g the gradient of a log
 probability by what the layer gives before its non-linearity. A convolution has such a pair at each
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedrepro.federation.body_moments import BodyMoments
 from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
 from fedrepro.networks.matrices import (
     LayerMatrix,
@@ -23,7 +24,6 @@ from fedrepro.networks.matrices import (
 )
 from fedrepro.networks.modules import ModuleNetwork
 from fedrepro.networks.network import Network
-from fedrepro.training.body_moments import BodyMoments
 from fedrepro.training.examples import Examples
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer on some examples: what it gives at each call, of which gradients come.
+    """A layer on some examples, with its output at each call, by which gradients are taken.
 
     count: n. rows: gives its inputs (n, L, D). stacked: whether outs have an axis of one model.
     """
@@ -73,10 +73,10 @@ class _Seen:
 def input_moments(
     network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """A = mean of a aᵀ over examples and places, by the key of each layer: (D, D).
+    """Compute A = mean of a aᵀ over examples and places, by the key of each layer: (D, D).
 
-    float32, symmetric. only: of these layers; tensors of layers above the last of them are not
-    needed.
+    They are float32 and symmetric. With `only` they are those of these layers; tensors of layers
+    above the last of them are not needed.
     """
     import torch
 
@@ -110,12 +110,12 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
 def kronecker_factors(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
 ) -> dict[str, np.ndarray]:
-    """A of `input_moments`, and G = mean over examples of the sum over places of g gᵀ.
+    """Compute A of `input_moments`, and G = mean over examples of the sum over places of g gᵀ.
 
-    A by the key of each layer, G by `errors of` it: float32, symmetric. G is the mean
-    over the model's labels, or that of the data's. The Fisher information of a layer is about
-    A ⊗ G. Source: Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016,
-    up to a factor that moves from one of the two to the other.
+    A by the key of each layer, G by `errors of` it: float32, symmetric. G is the mean over the
+    model's labels, or that of the data's. The Fisher information of a layer is about A ⊗ G. Source:
+    Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016, up to a factor
+    that moves from one of the two to the other.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -134,7 +134,7 @@ def kronecker_factors(
 
 
 def errors_of(key: str) -> str:
-    """The name of the factor of gradients of a layer."""
+    """Name the factor of gradients of a layer."""
     return f"errors of {key}"
 
 
@@ -176,7 +176,7 @@ def _forward(
     only: Sequence[str] | None = None,
     first: int = 0,
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """The layers on examples (n, D), and the logits (1, n, K).
+    """Run the layers on examples (n, D): what they see, and the logits (1, n, K).
 
     only: of the layers with these keys, from the lowest up; it ends at the input of the last.
     first: the lowest layer, which x is given to.
@@ -214,7 +214,7 @@ class _Reached(Exception):
 def _hooked(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """The same of a module, whose parts say what they are given and give."""
+    """Run the layers of a module, whose parts say what they are given and give."""
     calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
     layers = [m for m in layer_matrices(network) if only is None or m.key in only]
     wanted = {layer.weight for layer in layers}
@@ -260,7 +260,7 @@ def _hooked(
 def _rows(
     layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
 ) -> np.ndarray:
-    """What a layer's matrix is times, of all its calls behind each other: (n, L, D)."""
+    """Gather the inputs of a layer's matrix, of all its calls behind each other: (n, L, D)."""
     import torch
 
     each = []
@@ -288,7 +288,7 @@ def _held(rows: np.ndarray) -> np.ndarray:
 
 
 def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """What a layer's matrix is times, of each example and place: (n, L, D), contiguous."""
+    """Gather the inputs of a layer's matrix, of each example and place: (n, L, D), contiguous."""
     if not isinstance(layer, Convolution2d):
         return x.reshape(len(x), 1, -1)
     edge = (layer.padding, layer.padding)
@@ -308,7 +308,7 @@ def _errors(
     labels: Labels,
     body: BodyMoments | None,
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
-    """The layers on some examples after another, with gradients (n, L, outputs) of each.
+    """Run the layers on some examples after others, with gradients (n, L, outputs) of each.
 
     There are as many of each layer as labels that the mean is over, times the root of their
     probabilities, so that squares of them add up to the mean. With a body the layers are those
@@ -360,7 +360,7 @@ def _by_labels(
 
 
 def _square(rows: np.ndarray) -> np.ndarray:
-    """The sum of a aᵀ over vectors (n, L, D), float64 (D, D)."""
+    """Sum a aᵀ over vectors (n, L, D): float64 (D, D)."""
     flat = rows.reshape(-1, rows.shape[-1])
     gram: np.ndarray = (flat.T @ flat).astype(np.float64)
     return gram

@@ -116,7 +116,7 @@ class BodyMoments:
         return [self._matrix(layer, total) for layer in range(len(self.kernels))]
 
     def _matrix(self, layer: int, flat: Array) -> Array:
-        """The matrix of a layer (inputs [+ 1], outputs) in a model."""
+        """Pick the matrix of a layer (inputs [+ 1], outputs) from a model."""
         kernel, (below, *_), _ = self.parts.convolutions[layer]
         k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
         rows = k * k * below + kernel.biased
