@@ -88,7 +88,7 @@ def test_a_paper_without_printed_values_has_none(tmp_path):
     ("row", "sentence"),
     [
         ("x,clients=5,A,acuracy,test,0.9,,,,", "line 2: did you mean 'accuracy'"),
-        ("x,clients=5,A,accuracy,test,high,,,,", "line 2: 'value' is 'high', which is no number"),
+        ("x,clients=5,A,accuracy,test,high,,,,", "line 2: 'value' is 'high', not a number"),
         ("x,clients=5,A,accuracy,test,,,,,", "line 2: 'value' is empty"),
         ("x,five clients,A,accuracy,test,0.9,,,,", "is not of the form key=value"),
         ("x,clients=5,A,accuracy,test,0.9,,,,much", "'tolerance' is 'much'"),

@@ -62,11 +62,14 @@ def paired(
     split: str = "test",
     exhibit: str = "",
 ) -> list[PairedDifference]:
-    """The difference wherever a drawn exhibit measures both methods, named by label or component.
+    """Compare two methods, named by label or component, wherever a drawn exhibit measures both.
 
     In a trial both have the same data, partition and, of one-shot methods, local models, so what
     these change cancels. Final values of the chosen settings are taken, of the trials that both
-    have. exhibit: one of them, or a paper. Errors: FedreproError where none has both.
+    have. `exhibit` narrows this to one exhibit, or a paper.
+
+    Raises:
+        FedreproError: if no exhibit has both.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
@@ -162,7 +165,7 @@ def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tupl
 
 
 def verdict(differences: Sequence[PairedDifference], metric: str, names: tuple[str, str]) -> str:
-    """Say in a sentence what the differences come to. names: of `sides`."""
+    """Say in a sentence what the differences come to; `names` are those of `sides`."""
     one, other = names
     better = all_metrics()[metric].better or 1
     signs = [row.sign * better for row in differences]

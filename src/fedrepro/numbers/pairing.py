@@ -1,8 +1,8 @@
-"""Numbers of methods with fewer trials, by what they are set beside (planning.pairing).
+"""Numbers of methods with fewer trials, paired with another method's (planning.pairing).
 
-Such a method's mean is that of other trials than its rivals' means. In its place stands the other
-method's mean over all its trials, plus the mean difference over the trials that both have: what
-the two share in a trial, its partition and local models, then cancels.
+Such a method's mean is of other trials than its rivals' means. It is replaced by the other method's
+mean over all its trials, plus the mean difference over the trials that both have: what the two
+share in a trial, its partition and local models, then cancels.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SHARES = "share of examples"  # sizes and costs do not hang on the trial
 def with_pairs(
     rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
 ) -> list[dict[str, Any]]:
-    """Rows of an exhibit's csv, with COLUMNS filled where a mean is paired.
+    """Fill COLUMNS of the rows of an exhibit's csv wherever a mean is paired.
 
-    leading: the columns that say where a number stands. A method whose rounds are shown is set
-    beside what the other ended with, if that has no rounds.
+    `leading` names the columns of a number's place. A method whose rounds are shown is paired with
+    the final value of the other, if that has no rounds.
     """
     places = [name for name in leading if name != ROUND]
     ends = {_key(row, places, row["method"]): row for row in rows if _ended(row)}
@@ -64,8 +64,10 @@ def _key(row: Mapping[str, Any], places: Sequence[str], method: str) -> tuple[st
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as figures show them: paired means in the place of plain ones, and no sd for them;
-    elsewhere the spread that is asked for."""
+    """Return numbers as figures show them, with paired means for plain ones, which have no sd.
+
+    Other rows have the spread that is asked for.
+    """
     numbers = with_spread(numbers)
     if PAIRED not in numbers:
         return numbers

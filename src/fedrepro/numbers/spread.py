@@ -23,7 +23,7 @@ Spreads = Mapping[tuple[str, str], float | None]  # (metric, split) -> sd over c
 
 
 def client_rows(table: pa.Table) -> pd.DataFrame:
-    """The numbers of single clients, of ends of runs."""
+    """Keep the final numbers of single clients."""
     columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
     frame: pd.DataFrame = table.select(columns).to_pandas()
     frame = frame[frame["client"].notna() & frame["round"].isna()]
@@ -31,9 +31,10 @@ def client_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def over_clients(rows: pd.DataFrame, token: str, trials: int, where: str) -> Spreads:
-    """The sd over clients of their means over the first trials, of one setting of a method.
+    """Compute the sd over clients of their means over the first trials, of one setting of a method.
 
-    Errors: FedreproError for a method that has no numbers of single clients.
+    Raises:
+        FedreproError: for a method that has no numbers of single clients.
     """
     setting_rows = of_setting(rows, token, trials)
     if setting_rows.empty:

@@ -63,9 +63,9 @@ class Metrics:
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """The metrics of a run from the files of its blocks of trials.
+    """Read the metrics of a run from the files of its blocks of trials.
 
-    Files of before a parameter was there lack its column, and have null beside those that do not.
+    Files from before a parameter existed lack its column, and get null there.
     """
     import pyarrow as pa
 
@@ -82,10 +82,10 @@ def summarise(
     *,
     lost_stay: bool = False,
 ) -> Summary:
-    """Every number of the exhibit, and how the settings of swept methods were chosen.
+    """Return every number of the exhibit, and how the settings of swept methods were chosen.
 
-    tables, files: the rows of each run, and the files that they are from, beside which its drawing
-    may read more. lost_stay: see `choose`.
+    `tables` has the rows of each run, and `files` the files that they come from, since a drawing
+    may read more in their folders. For `lost_stay` see `choose`.
     """
     frames = {run: all_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -151,7 +151,7 @@ def _spread(
     trials: int,
     where: str,
 ) -> Mapping[tuple[str, str], dict[str, Any]]:
-    """The column of the spread over clients, by metric and split, where it is asked for."""
+    """Return the column of the spread over clients, by metric and split, where it is asked for."""
     if not measure.over_clients or FAILED in set(tables[run]["metric"].to_pylist()):
         return {}
     spreads = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
@@ -159,7 +159,7 @@ def _spread(
 
 
 def _cell(value: Value) -> Any:
-    """A shown value as it stands in a table: numbers as they are, anything else as text."""
+    """Return a shown value as it stands in a table: numbers as they are, anything else as text."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return value if plain else render(value)
 
@@ -167,7 +167,7 @@ def _cell(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """The numbers of single rounds; none for a method that has no rounds."""
+    """Return the numbers of single rounds; none for a method that has no rounds."""
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
@@ -199,12 +199,12 @@ def _at(point: Point) -> str:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """The frame as csv, equal bytes for equal numbers."""
+    """Write the frame as csv, equal bytes for equal numbers."""
     return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
 
 
 def read_csv(text: str) -> pd.DataFrame:
-    """A frame back from `csv_text`; only an empty field is a missing number."""
+    """Read a frame back from `csv_text`; only an empty field is a missing number."""
     texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
@@ -215,7 +215,7 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns of either table that say where a number stands: what is swept or shown."""
+    """List the columns of either table that say where a number stands: swept or shown values."""
     names = list(frame.columns)
     return names[: names.index("method")]
 

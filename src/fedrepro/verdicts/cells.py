@@ -1,8 +1,8 @@
-"""The numbers of an exhibit as claims read them: cells, the places they stand at, what is missing.
+"""Numbers of an exhibit in the form that claims read: cells, their places, missing places.
 
 An exhibit is the product of its cases, its sweep and each method's shown parameters, so a place
-that a method lacks can be told from one that never was: `grids` reads from an exhibit's json which
-places there should be.
+that a method lacks is known from the exhibit's json (`grids`), which says which places there should
+be.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Numbers:
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
-        """A table with what the json beside it says."""
+        """Build from a table and the description in its json."""
         usual = about["settings"].get("measure_every", 1)
         intervals = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
         every = {label: interval or usual for label, interval in intervals.items()}
@@ -110,17 +110,21 @@ class Numbers:
 
     @cached_property
     def columns(self) -> list[str]:
-        """What tells points and settings apart: the columns that a claim may name."""
+        """List the columns that tell points and settings apart, which a claim may name."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def need(self, names: Iterable[str], exhibit: str) -> None:
-        """Errors: FedreproError for a column that the exhibit does not have."""
+        """Check that the exhibit has these columns.
+
+        Raises:
+            FedreproError: for a column that it does not have.
+        """
         for name in names:
             if name not in self.columns:
                 raise unknown("column", name, self.columns, exhibit)
 
     def rows(self, method: str, metric: str, split: str) -> list[dict[Any, Any]]:
-        """What a method has of one number: where it ended, and single rounds if there are any."""
+        """List the rows of one number of a method: the final one, and any single rounds."""
         rows = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
         rows = rows[rows["split"] == split]
         return rows.to_dict("records")
@@ -128,14 +132,14 @@ class Numbers:
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, Wanted]
     ) -> list[Cell]:
-        """What a method ended with at every place that `where` lets through."""
+        """List the final cells of a method whose places satisfy `where`."""
         ended = (row for row in self.rows(method, metric, split) if not _given(row.get(ROUND, "")))
         cells = [Cell(self.place(row), _trials(row)) for row in ended]
         kept = {id(place) for place in through([cell.place for cell in cells], where)}
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[Spot, dict[int, Trials]]:
-        """What a method had after single rounds, by the items of its place; rounds in order."""
+        """Map the items of each place to the values after single rounds, rounds in order."""
         by_spot: dict[Spot, dict[int, Trials]] = {}
         for row in self.rows(method, metric, split):
             if _given(row.get(ROUND, "")):
@@ -146,10 +150,7 @@ class Numbers:
     def over_rounds(
         self, method: str, metric: str, split: str, take: Callable[[Curve], float]
     ) -> Numbers:
-        """The table with one number of each trial's curve as what the method ended with.
-
-        For what is known of single rounds only.
-        """
+        """Replace final values by one number of each trial's curve over single rounds."""
         import pandas as pd
 
         measured = self.rounds(method, metric, split)
@@ -169,7 +170,7 @@ class Numbers:
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Rounds up to the last one found that should have been measured, and were not."""
+        """List rounds before the last one found that should have been measured, and were not."""
         every = self.every.get(method)
         if every is None or not measured:
             return []
@@ -208,7 +209,7 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
 
 
 def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the config says of a method: among the exhibit's, or among those of its cases."""
+    """Find the entry of a method in the config: of the exhibit, or of one of its cases."""
     settings = about["settings"]
     cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
     entries = [*settings["methods"], *cases]
@@ -225,13 +226,13 @@ def _cells(values: Sequence[Any]) -> list[Any]:
 
 
 def _values(places: Sequence[Place]) -> dict[str, list[Any]]:
-    """The values of each column that all places have."""
+    """Return the values of each column that all places have."""
     common = [key for key in places[0] if all(key in place for place in places)] if places else []
     return {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
 
 
 def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]:
-    """The places that `where` lets through; one without a column is not held to it."""
+    """Keep the places that satisfy `where`; one without a column passes."""
     kept = list(places)
     for key, wanted in where.items():
         values = {place[key] for place in kept if key in place}
@@ -284,7 +285,7 @@ def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, list[Cell]]]:
-    """Cells that differ in the columns `over` only, all of which they have."""
+    """Group cells that have all columns `over` and differ in these only."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
@@ -296,7 +297,7 @@ def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, lis
 def absent(
     expected: Sequence[Place], present_places: Sequence[Place], where: Mapping[str, Wanted]
 ) -> list[Place]:
-    """The expected places that `where` lets through and that are not among those found."""
+    """List the expected places that satisfy `where` and were not found."""
     present = {_key(place, sorted(place)) for place in present_places}
     return [p for p in through(expected, where) if _key(p, sorted(p)) not in present]
 
@@ -316,7 +317,7 @@ def _number(value: Any) -> bool:
 
 
 def at(exhibit: str, place: Place) -> str:
-    """An exhibit and a place in words."""
+    """Write an exhibit and a place in words."""
     parts = [
         str(value) if key == CASE else f"{WORDS.get(key, key)} = {written(value)}"
         for key, value in place.items()

@@ -74,7 +74,11 @@ class ClaimFile(BaseModel):
 
 
 def load_claims(path: Path) -> ClaimFile:
-    """The claims of a paper. Errors: FedreproError with a sentence for a mistake in the file."""
+    """Read the claims of a paper.
+
+    Raises:
+        FedreproError: with a sentence for a mistake in the file.
+    """
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -93,9 +97,9 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def in_full(content: Any, where: str) -> Any:
-    """A claim file as read, with the bounds that its head has for a word in every check of it.
+    """Replace named bounds in every check of a claim file by the numbers that its head gives them.
 
-    What is not of the form of a claim file stays as it is, for the types to refuse.
+    Content without the form of a claim file stays as it is, for the types to refuse.
     """
     if not isinstance(content, dict) or not isinstance(content.get("claims"), list):
         return content

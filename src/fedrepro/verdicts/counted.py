@@ -40,13 +40,13 @@ LABELS = {
 
 
 def word_of(row: Row) -> str:
-    """A verdict on a printed value, with what is to be known of it."""
+    """Write the verdict on a printed value, with its restriction."""
     word = row["verdict"]
     return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Which of the four counts a printed value belongs to, and why one is shown beside."""
+    """Say which of the four counts a printed value belongs to, and why if it is in the last."""
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
         return word, ""
@@ -56,7 +56,7 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def reasons(row: Row) -> str:
-    """The note on a printed value, why it is counted apart, and which setting is open."""
+    """Join the note on a printed value, why it is counted separately, and which setting is open."""
     apart = row.get("apart", "")
     check = check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -73,9 +73,9 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Sentences on how many printed values there are, what became of them, where they were read.
+    """Say in sentences how many printed values there are, what became of them, where they stood.
 
-    What is judged in another exhibit is counted there alone.
+    A value that is judged in another exhibit is counted there alone.
     """
     rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
     distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
@@ -117,7 +117,7 @@ def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict
 
 
 def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
-    """The checks of a claim, of each reading of it by themselves."""
+    """Group the checks of a claim by its readings."""
     readings: dict[str, list[Row]] = {}
     for row in checks:
         readings.setdefault(row["reading"], []).append(row)
@@ -185,7 +185,7 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 
 
 def by_chance(tested: int) -> str:
-    """How many of so many claims may hold, and be refuted, by chance at the most.
+    """Bound the numbers of claims that chance alone makes hold, or be refuted.
 
     A claim whose truth lies on its bound holds in at most half of the error of an interval, and is
     refuted in the other half; the further inside or outside it lies the more seldom is a wrong

@@ -1,4 +1,4 @@
-"""What all forms of a check have: exhibits, the number that is looked at, where, and bounds."""
+"""Base of all forms of a check: exhibits, the number that is judged, where, and bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOUNDS = {"above": "above", "at_least": "at least", "below": "below", "at_most":
 
 
 class Bounds(BaseModel):
-    """What is allowed, as at least one bound."""
+    """Bounds of a check, at least one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -49,7 +49,7 @@ class Bounds(BaseModel):
 
 
 class Form(Bounds):
-    """What all forms have: exhibits, the number that is looked at, where, and bounds."""
+    """A check: exhibits, the number that is judged, where, and bounds."""
 
     exhibits: list[str] = Field(min_length=1)
     of: str = Field(description="method, by its label")
@@ -78,12 +78,12 @@ class Form(Bounds):
 
     @property
     def alike(self) -> list[str]:
-        """Those of them that have its method and its columns."""
+        """List the exhibits that must have its method and its columns."""
         return self.named
 
     @property
     def others(self) -> list[str]:
-        """The methods that it is set beside at the same place."""
+        """List the methods that it is compared with at the same place."""
         return []
 
     @property
@@ -99,7 +99,7 @@ class Form(Bounds):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What is looked at, in words."""
+        """Write in words which number is judged."""
 
     @property
     def bound(self) -> str:
@@ -114,10 +114,10 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """What there is to say at each point of one exhibit."""
+        """Return a statement for each point of one exhibit."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
-        """What a method ended with at every place that `where` lets through."""
+        """List the final cells of a method whose places satisfy `where`."""
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
@@ -126,7 +126,7 @@ class Form(Bounds):
         return (pair for pair in beside(self.cells(numbers, self.of), other_cells) if pair[1])
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        """What one exhibit lacks of what the check names; nothing if it is whole."""
+        """Say what one exhibit lacks of what the check names; nothing if it is whole."""
         lacking = []
         for name in dict.fromkeys(self.methods):
             lacking += list(self.missing_of(name, exhibit, numbers[exhibit]))
@@ -139,7 +139,7 @@ class Form(Bounds):
             yield from self._alone(exhibit, numbers[exhibit])
 
     def _alone(self, exhibit: str, numbers: Numbers) -> Iterator[str]:
-        """Places at which only one of two methods stands that are set beside each other."""
+        """List the places at which only one of two methods stands that the check compares."""
         of_cells = self.cells(numbers, self.of)
         for name in self.others:
             others = self.cells(numbers, name)

@@ -1,9 +1,9 @@
-"""The forms of a check, each from the numbers of exhibits to statements.
+"""Forms of a check, each a function from the numbers of exhibits to statements.
 
 A claim is checked by forms such as "method A minus method B at every point, at least -0.02". Forms
-are data, not code: nothing of a claim's file is executed. Those with an extreme in them (the best
-of several rivals, a best number of clients, a spread) leave the choice of what is best to their
-intervals. A form that one paper alone needs is in its folder: `FORMS` of its forms.py.
+are data, not code: nothing of a claim's file is executed. Forms with an extreme (the best of
+several rivals, a best number of clients, a spread) leave the choice of the best to their intervals.
+A form that one paper alone needs is in its folder: `FORMS` of its forms.py.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: Place, one: Trials, other: Trials) -> Contrasts:
-    """The ratio of two means, by how each trial moves it, to first order."""
+    """Linearise the ratio of two means in each trial."""
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
     moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
@@ -263,7 +263,7 @@ FORMS: dict[str, type[Form]] = {
 
 
 def _of_its_form(given: Any) -> Any:
-    """A check from its keys. Errors: ValueError for an unknown form or a key that is wrong."""
+    """Build a check from its keys; ValueError for an unknown form or a wrong key."""
     if isinstance(given, Form):
         return given
     forms = {**FORMS, **forms_of_papers()}

@@ -65,7 +65,7 @@ class Rules(BaseModel):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found at a point, and the confidences at which it is kept and broken."""
+    """A number of a check at one point, and the confidences at which it is kept and broken."""
 
     statement: Statement
     interval: Interval
@@ -83,7 +83,7 @@ class Finding:
 
     @property
     def confidence(self) -> float:
-        """That of the interval."""
+        """Return the confidence of the interval."""
         return self.kept if self.verdict == "holds" else self.broken
 
 
@@ -112,7 +112,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a check has to say, or what it lacks; `run` is whether any of its exhibits is there."""
+    """Statements of a check, or what it lacks; `run` is whether any of its exhibits is there."""
 
     check: Check
     statements: Sequence[Statement]
@@ -134,10 +134,12 @@ def judge(check: Check, numbers: Exhibits, rules: Rules | None = None) -> Judged
 def judge_all(
     checks: Sequence[Check], numbers: Exhibits, rules: Rules, stand_ins: Collection[str] = ()
 ) -> list[Judged]:
-    """The checks of one claim, or of one reading of it.
+    """Judge the checks of one claim, or of one reading of it.
 
-    stand_ins: the exhibits that are of other data or of less than the paper's size. Errors:
-    FedreproError for a column that an exhibit does not have.
+    `stand_ins` names exhibits on other data or of less than the paper's size.
+
+    Raises:
+        FedreproError: for a column that an exhibit does not have.
     """
     evidence = [_look(check, numbers, rules, stand_ins) for check in checks]
     ways = sum(item.ways_to_break for item in evidence if not item.stand_in)
@@ -192,7 +194,7 @@ def _judge(outcome: _Found, ways: int, rules: Rules) -> Judged:
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """A check by what it has to say; `ways` is in how many its claim could be refuted."""
+    """Decide a check by its statements; in `ways` ways its claim could be refuted."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     error = (
@@ -209,7 +211,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """A point, with the interval that its verdict rests on."""
+    """Measure a point, with the interval that its verdict rests on."""
     inside = statement.interval(kept)
     if keeps(check, inside):
         return Finding(statement, inside, "holds", kept, broken)
@@ -229,7 +231,6 @@ def breaks(check: Bounds, interval: Interval) -> bool:
 
 
 def _within(check: Bounds, least: float, most: float) -> bool:
-    """Whether one number keeps the lower bounds, and another the upper ones."""
     return all(
         _KEEPS[key](least if key in LOWER else most, bound) for key, bound in check.bounds.items()
     )
@@ -250,10 +251,10 @@ def margin(check: Bounds, value: float) -> float:
 
 
 def _needed(check: Bounds, finding: Finding) -> int | None:
-    """About how many trials would decide a point, if its values and scatter stayed as they are.
+    """Estimate how many trials decide a point if its values and scatter stay as they are.
 
-    Found by repeating the trials there are. None for what is no mean over trials, and beyond
-    MOST_TIMES as many.
+    It repeats the trials there are. None for what is not a mean over trials, and beyond MOST_TIMES
+    as many.
     """
     statement = finding.statement
     if not isinstance(statement, Contrasts):
@@ -315,12 +316,12 @@ WHOLE: dict[str, Callable[[Sequence[Verdict]], Verdict]] = {
 
 
 def verdict(judged: Sequence[Judged]) -> Verdict:
-    """A claim holds if all its checks do, and is refuted if one is."""
+    """Combine checks: a claim holds if all its checks do, and is refuted if one is."""
     return _all_of([result.verdict for result in judged])
 
 
 def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
-    """What can be said if the paper may be read in several ways: what all readings say.
+    """Combine the readings of a claim: the verdict that all share.
 
     It depends as soon as one reading holds and another is refuted, which no other reading could
     change, and is open where none is refuted or none holds, but not all agree.

@@ -18,15 +18,15 @@ ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
 MEASURED_ON = ("", "test", *SPLITS)
 NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
 COLUMNS = (*NEEDED, "tolerance", "apart", "set_up", "source")
-# a row of this metric is no result but what the paper set; its split says what: trials, or a
+# a row of this metric is a setting of the paper, not a result; its split says which: trials, or a
 # parameter as in a sweep
 SETTING = "setting"
 # how the note of a number begins that the paper has printed before: quantities are counted once
 AGAIN = "printed again"
-# how the note of a number begins that stands beside ours here and is judged in another exhibit
+# how the note of a number begins that this exhibit shows and another one judges
 ELSEWHERE = "judged in"
-# what is counted apart from what can fail, each with its reason after a colon; what others got from
-# an author's code is no printed value, and a number of a sentence is what its claim looks at
+# counted apart from what can fail, each with its reason after a colon: results of others with an
+# author's code are not printed values, and a claim judges the number of a sentence
 CLAIM = "claim"
 APART = ("calibrated", "nearly fixed", "rerun", CLAIM)
 # where a number was read
@@ -70,9 +70,10 @@ class PrintedValue:
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """The printed values of a paper; none if it has no file.
+    """Read the printed values of a paper; none if it has no file.
 
-    Errors: FedreproError for a row that cannot be read.
+    Raises:
+        FedreproError: for a row that cannot be read.
     """
     if not path.exists():
         return []
@@ -134,7 +135,7 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
 
 
 def _reasoned(row: Mapping[str, str], key: str, known_words: Sequence[str], where: str) -> str:
-    """A word, one of these if there are any, and after a colon the reason."""
+    """Read a word, one of these if there are any, and after a colon the reason."""
     text = row.get(key, "")
     word, _, reason = text.partition(": ")
     if text and (not reason or (known_words and word not in known_words)):
@@ -157,11 +158,11 @@ def _number(row: Mapping[str, str], key: str, where: str) -> float | None:
     try:
         return float(row[key])
     except ValueError:
-        raise FedreproError(f"{where}: '{key}' is '{row[key]}', which is no number") from None
+        raise FedreproError(f"{where}: '{key}' is '{row[key]}', not a number") from None
 
 
 def _tolerance(text: str, value: float, where: str) -> float | None:
-    """A number in the metric's unit, or a share of the printed value such as 20%."""
+    """Read a number in the metric's unit, or a share of the printed value such as 20%."""
     if not text:
         return None
     number = _number({"tolerance": text.removesuffix("%")}, "tolerance", where)

@@ -1,12 +1,12 @@
-"""What a table alone cannot know of a printed value: other set-ups, and numbers of sentences.
+"""Printed values that a table alone cannot judge: other set-ups, and numbers of sentences.
 
-A printed value may name an exhibit in which such a setting varies (`set_up` in its
-published.csv). If one setting moves the number towards print by more than ours is away from it,
-and suits the methods beside it as well, ours is of another set-up; if none does, it is judged;
-until the exhibit is there, that is open.
+A printed value may name an exhibit in which such a setting varies (`set_up` in its published.csv).
+If one setting moves the number towards print by more than ours is away from it, and suits the other
+methods of its table as well, ours is of another set-up; if none does, it is judged; until the
+exhibit is there, that is open.
 
-A number that is printed in a sentence, such as a mean over tables, is what a check of a claim looks
-at; ours is the value of that check.
+A number that is printed in a sentence, such as a mean over tables, has a check of a claim; ours is
+the value of that check.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ANOTHER = "another set-up"
-NO_PLACE = ("exhibit", *PRINTED)  # of a row what is no part of its place
+NO_PLACE = ("exhibit", *PRINTED)  # the columns of a row that do not tell its place
 Row = Mapping[str, str]
 Exhibits = Callable[[str], "pd.DataFrame | None"]
 Claims = Sequence[Sequence[Row]]
@@ -42,10 +42,13 @@ Claims = Sequence[Sequence[Row]]
 def settled(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """A row of a printed.csv as text, with its open verdict closed where that can be done.
+    """Return a row of a printed.csv as text, its open verdict closed where that is possible.
 
-    exhibits: name -> its numbers, None if they are not there. claims: of the paper, each as the
-    rows of its checks in a claims.csv. rows: those of its table.
+    Args:
+        row: the printed value.
+        exhibits: name -> its numbers, None if they are not there.
+        claims: of the paper, each as the rows of its checks in a claims.csv.
+        rows: all rows of its table.
     """
     fields = dict(row)
     if check_of(row.get("apart", "")):
@@ -65,7 +68,7 @@ def settled(
 
 
 def judged(row: Row) -> str:
-    """The verdict on a row by its own numbers, whatever settings are open."""
+    """Judge a row by its own numbers, whatever settings are open."""
     mean, away, tolerance, noise = (
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
@@ -104,7 +107,7 @@ def _suits(setting: int, set_up: str, other: Row, exhibits: Exhibits) -> bool:
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """What a row says by the check that looks at its number; nothing if that was not run."""
+    """Return a row with the verdict of the check of its number; nothing if that was not run."""
     claim, number = check_of(row["apart"]) or ("", 0)
     claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
     if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
@@ -124,9 +127,9 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 def varied(
     set_up: str, method: str, metric: str, split: str, exhibits: Exhibits
 ) -> list[float] | None:
-    """The number of each setting; None if there are not two of them.
+    """Return the number of each setting; None if there are not two of them.
 
-    What was not reached counts as the rounds that were run, which it takes at least.
+    A target that was not reached counts as the rounds that were run, which it takes at least.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")

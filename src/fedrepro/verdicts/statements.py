@@ -1,7 +1,7 @@
-"""What forms find at the points of exhibits: statements, each with an interval at any confidence.
+"""Statements on the points of exhibits, each with an interval at any confidence.
 
-What is looked at is computed in each trial by itself, from the trials that all its numbers have:
-methods share a trial's partition and local models, so their difference scatters less than either.
+Each number is computed in each trial by itself, from the trials that all its parts have: methods
+share a trial's partition and local models, so their difference scatters less than either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedrepro.verdicts.cells import Place, Trials, at
 
 
 class Statement(Protocol):
-    """What a form says at one point; `trials` is how many it rests on."""
+    """A number that a form computes at one point, from this many `trials`."""
 
     @property
     def at(self) -> str: ...
@@ -48,7 +48,7 @@ class Contrasts:
         return mean_of_contrasts(self.parts, confidence)
 
     def repeated(self, times: int) -> Contrasts:
-        """As if each trial had been found so many times over."""
+        """Return the statement with each trial repeated `times` times."""
         return Contrasts(self.at, [part.repeated(times) for part in self.parts])
 
 
@@ -69,7 +69,7 @@ class Rounds:
 
 
 def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Contrasts:
-    """The mean over the points of one exhibit, in each trial that all of them have."""
+    """Average the points of one exhibit, in each trial that all of them have."""
     parts = [part for point in statements if isinstance(point, Contrasts) for part in point.parts]
     return Contrasts(f"{exhibit}, mean of {len(parts)} points", parts)
 
@@ -77,9 +77,9 @@ def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Contrasts
 def statement(
     exhibit: str, place: Place, gains: Sequence[Trials], rivals: Sequence[Trials]
 ) -> Contrasts:
-    """The best of some numbers, less the best of others if there are any.
+    """Subtract from the best of some numbers the best of others if there are any.
 
-    What stands on both sides limits what it can be: a best is not below any that it is best of.
+    Numbers on both sides limit the result: a best is not below any that it is best of.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]
@@ -90,7 +90,7 @@ def statement(
 
 
 def zero(gains: Array) -> Array:
-    """A rival that is nothing in every trial."""
+    """Return a rival that is 0 in every trial."""
     return np.zeros((len(gains), 1))
 
 

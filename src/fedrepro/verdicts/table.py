@@ -62,7 +62,7 @@ COUNTED = {
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """The verdicts of a paper's claims (COLUMNS) from exhibits in `reports`, named paper/name."""
+    """Return the verdicts of a paper's claims (COLUMNS) from exhibits paper/name in `reports`."""
     import pandas as pd
 
     from fedrepro.numbers.files import open_exhibit
@@ -80,7 +80,7 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
 
 
 def _other_than_printed(about: Mapping[str, Any]) -> str:
-    """What an exhibit has other than the paper's: data that stand in, or a smaller size."""
+    """Say where an exhibit differs from the paper's: data that stand in, or a smaller size."""
     reduced = about["settings"].get("reduced")
     notes = [*(data["stand_in"] for data in about["data"]), reduced and f"Reduced: {reduced}."]
     return " ".join(filter(None, dict.fromkeys(notes)))
@@ -111,10 +111,12 @@ def rows(
     stand_ins: Mapping[str, str],
     rules: Rules,
 ) -> Iterator[dict[str, Any]]:
-    """A row per check, or one for a claim without, each with all COLUMNS.
+    """Return a row per check, or one for a claim without, each with all COLUMNS.
 
-    stand_ins: exhibit -> empty, or what its data stand in for. Errors: FedreproError for a column
-    that an exhibit does not have.
+    `stand_ins` maps an exhibit to what its data stand in for, or to an empty text.
+
+    Raises:
+        FedreproError: for a column that an exhibit does not have.
     """
     for claim in claims:
         for row in _rows_of(claim, numbers, stand_ins, rules):
@@ -149,7 +151,7 @@ def _rows_of(
 
 
 def _note(claim: Claim, results: Sequence[Judged]) -> str:
-    """What a reader has to know of the verdict of a claim, if anything."""
+    """Return the note that a reader needs on the verdict of a claim, if any."""
     absent = sum(result.verdict == STAND_IN for result in results)
     named = sum(len(check.exhibits) for check in claim.all_checks)
     looked_at = sum(len(result.check.exhibits) for result in results)
@@ -178,7 +180,7 @@ def _row(judged: Judged) -> dict[str, Any]:
 
 
 def _found(finding: Finding) -> dict[str, Any]:
-    """What decides a check; an end that nothing is known of stays empty."""
+    """Return the cells of the point that decides a check; an unknown end stays empty."""
     interval = finding.interval
     ends = {"value": interval.value, "low": interval.low, "high": interval.high}
     return {
@@ -195,6 +197,6 @@ def _named(missing: Sequence[str]) -> str:
 
 
 def sentence(check: Form) -> str:
-    """A check in words: what is looked at, how points count, and the bounds."""
+    """Write a check in words: the number, how points count, and the bounds."""
     where = f", {where_words(check.where)}" if check.where else ""
     return f"{check.words}{where}, {COUNTED[check.points]}: {check.bound}"

@@ -14,7 +14,7 @@ from fedrepro.verdicts.statements import Statement, statement
 
 
 class Gain(Form):
-    """What a method adds to another, less the most that others add to theirs."""
+    """Gain of a method over another, less the largest gain of other methods over theirs."""
 
     form: Literal["gain"]
     over: str

@@ -121,7 +121,7 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 
 @dataclass(frozen=True)
 class Together:
-    """Two rows of numbers, (numbers,), from which so many means were taken."""
+    """Two rows of numbers, (numbers,), with `means` means subtracted from them."""
 
     at: str
     trials: int

@@ -10,11 +10,18 @@ FLOOR = 1e-5  # added to all, as in the authors' code: inputs that are always 0 
 
 
 def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
-    """F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model.
+    """Compute F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model.
 
-    inputs: float32 (n, D); centre: float32 (D + 1, K), biases last. Returns float64 (D + 1, K).
     Source: GEMS, appendix A; that y is the model's own, drawn once for each example, is the
     authors' code.
+
+    Args:
+        inputs: float32 (n, D).
+        centre: float32 (D + 1, K), biases last.
+        rng: draws y.
+
+    Returns:
+        float64 (D + 1, K).
     """
     x = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
     logits = x @ centre

@@ -1,4 +1,4 @@
-"""Spaces around a softmax model: all models in them predict so many examples right.
+"""Spaces around a softmax model in which every model predicts a number of examples right.
 
 A model is moved from its centre along a direction; its logits are linear in how far. So an example
 is predicted right between two distances, which are found once and serve every radius and every
@@ -50,7 +50,7 @@ class Softmax:
         return float((self.logits.argmax(axis=1) == self.labels).mean())
 
     def accuracy_at(self, point: np.ndarray) -> float:
-        """Of another model on these examples; point: (D + 1, K)."""
+        """Return the accuracy of another model, (D + 1, K), on these examples."""
         logits = self.with_ones @ point.astype(np.float32)
         return float((logits.argmax(axis=1) == self.labels).mean())
 
@@ -80,18 +80,18 @@ def right_within(model: Softmax, rng: np.random.Generator, points: int) -> Right
 
 
 def ball(kept: RightWithin, model: Softmax, accuracy: float, search: Bisection) -> Radius:
-    """The space of this accuracy, every radius along the same directions."""
+    """Search the space of this accuracy, every radius along the same directions."""
     if model.accuracy < accuracy:
         return EMPTY
     return bisected(lambda r: bool((kept.accuracies(r) >= accuracy).all()), search)
 
 
 def proven_ball(model: Softmax, accuracy: float) -> Radius:
-    """A radius within which every model has this accuracy: nothing is drawn.
+    """Compute a radius within which every model has this accuracy, without draws.
 
-    By Cauchy and Schwarz a model at distance R moves no logit further from another than R times
-    |x| over both classes' radii, so an example stays right up to a distance of its own; the radius
-    is that of the last example that has to. It is no more than the true one, which may be larger
+    By Cauchy and Schwarz a model at distance R moves no logit further from another than R times |x|
+    over both classes' radii, so an example stays right up to a distance of its own; the radius is
+    that of the last example that has to. It is at most the true one, which may be larger
     because one model does not move all examples at once.
     """
     if model.accuracy < accuracy:
@@ -112,7 +112,7 @@ def proven_ball(model: Softmax, accuracy: float) -> Radius:
 def ball_of_fresh_draws(
     model: Softmax, rng: np.random.Generator, accuracy: float, search: Bisection
 ) -> Radius:
-    """The same with directions drawn anew for each radius, up to the first that fails."""
+    """Search the space of this accuracy, each radius along new directions until one fails."""
     if model.accuracy < accuracy:
         return EMPTY
 
@@ -126,7 +126,7 @@ def ball_of_fresh_draws(
 def _blocks(
     model: Softmax, rng: np.random.Generator, points: int, most: int
 ) -> Iterator[RightWithin]:
-    """Some directions after another, at most so many at a time."""
+    """Draw directions in blocks of at most `most`."""
     widest = max(model.centre.size, model.logits.size)
     block = max(1, min(most, BLOCK_FLOATS // widest))
     for start in range(0, points, block):
@@ -134,7 +134,7 @@ def _blocks(
 
 
 def _moved(model: Softmax, rng: np.random.Generator, points: int) -> Floats:
-    """What a step of length 1 along new directions adds to the logits: (K, n, points)."""
+    """Return what a step of length 1 along new directions adds to the logits: (K, n, points)."""
     rows, classes = model.centre.shape
     normals = rng.standard_normal((classes, rows, points), np.float32)
     lengths = np.sqrt(np.einsum("krp,krp->p", normals, normals))

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:
-    """The clients with what arrives at one step, 0 being the first.
+    """Return the clients with what arrives at one step, 0 being the first.
 
-    Every client's examples are cut at random into `steps` parts as equal as can be. The cut
-    depends on seed, trial and client only. Source: PFNM, supplement 4.2. Raises FedreproError if
-    a client has fewer examples than there are steps.
+    Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
+    on seed, trial and client only. Source: PFNM, supplement 4.2.
+
+    Raises:
+        FedreproError: if a client has fewer examples than there are steps.
     """
 
     def part(client: int, held: int) -> np.ndarray:

@@ -33,9 +33,9 @@ Source = Annotated[
 
 @dataclass(kw_only=True)
 class MatchingRounds(FedAvg):
-    """FedAvg with a matching loss; theta_i is client i's own, drawn when it is first chosen, and
-    stays as it is between trainings.
+    """FedAvg with a matching loss.
 
+    theta_i is client i's own, drawn when it is first chosen, and stays as it is between trainings.
     Source: RM, section 3.1 and algorithm 1. The maps have the kernel of the network's convolutions.
     """
 
@@ -44,17 +44,17 @@ class MatchingRounds(FedAvg):
     source: Source = "above"
 
     def term(self) -> RepresentationMatching:
-        """The matching loss."""
+        """Return the matching loss."""
         from fedrepro.papers.rm.methods._representation import RepresentationMatching
 
         return RepresentationMatching(self.matching, self.reduction, source=self.source)
 
     def terms(self) -> list[Term | WeightTerm]:
-        """The matching loss comes first."""
+        """List the terms of the loss, the matching loss first."""
         return [self.term(), *super().terms()]
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """The same, and no theta_i yet."""
+        """Return FedAvg's first state, without any theta_i."""
         from fedrepro.papers.rm.methods._representation import require_matchable
 
         require_matchable(clients.network)
@@ -63,8 +63,7 @@ class MatchingRounds(FedAvg):
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
     ) -> dict[str, np.ndarray]:
-        """theta_i of the chosen clients, (chosen, *shape); drawn by its number for one that was
-        never chosen."""
+        """Return theta_i of the chosen clients, (chosen, *shape), drawn when first chosen."""
         term = self.term()
         by_client = [
             state["private"].get(str(j))
@@ -82,10 +81,10 @@ class MatchingRounds(FedAvg):
         rng: Rng,
         **training: Any,
     ) -> tuple[Averaged, State]:
-        """The chosen clients train their theta_i as well.
+        """Train the chosen clients, and their theta_i.
 
-        training: lr and steps. The state keeps {"private": client -> tensors}: theta_i of all that
-        were ever chosen.
+        `training` has lr and steps. The state keeps {"private": client -> tensors}: theta_i of all
+        that were ever chosen.
         """
         private = self.private_tensors(state, chosen, clients, rng)
         trained, _ = super().client_update(

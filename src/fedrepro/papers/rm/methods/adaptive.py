@@ -96,7 +96,7 @@ class AdaptiveFedAvg(fedavg.FedAvg):
         self.search = adaptive.Search(axes, self.meta_lr, self.window, self.precision)
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """The same with a distribution around the grid's centre, and L_1."""
+        """Return FedAvg's first state with a distribution around the grid's centre, and L_1."""
         start = super().init(clients, info, rng)
         loss = _server_loss(start["weights"], clients, info)
         return {**start, "search": self.search.start(), "loss": loss}
@@ -104,7 +104,7 @@ class AdaptiveFedAvg(fedavg.FedAvg):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """A setting is drawn and the clients train with it; its reward moves the distribution.
+        """Draw a setting, train the clients with it, and move the distribution by its reward.
 
         The weights stay where no aggregate is left, or one that gives no finite loss.
         """
@@ -112,7 +112,7 @@ class AdaptiveFedAvg(fedavg.FedAvg):
         point = self.search.distribution(search).draw(rng)
         lr, steps = self.search.setting(point)
         new = self.apply(state, clients, info, rng, lr, round(steps)) or {}
-        # beside the model each client is sent both hyper-parameters
+        # with the model each client is sent both hyper-parameters
         clients.ledger.sent(Traffic(bytes_down=2 * FLOAT_BYTES * clients.ledger.selected))
         loss = _server_loss(new["weights"], clients, info) if new else float("nan")
         if not np.isfinite(loss):
