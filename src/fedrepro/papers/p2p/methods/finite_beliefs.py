@@ -69,7 +69,7 @@ def finite_beliefs(
     ] = 0.05,
     repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
 ) -> Simulated:
-    """Let nodes learn two bits of which none sees both; count errors, and compute bounds.
+    """Let nodes that see one bit each learn two; count errors, and compute bounds.
 
     Node i sees coins that show a one with probability 0.7 if bit i mod 2 is 1, else 0.3; the set
     has the four values of both bits, and the prior is uniform. A node that believes two of them
