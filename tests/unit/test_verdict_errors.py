@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from claim_tables import check, of_series
+from claim_tables import check, table
 
 from fedrepro.verdicts.judging import AGAIN, CONFIDENCE, breaks, keeps
 from fedrepro.verdicts.printed import DIFFERENT, FEW, ONE, noise, verdict
@@ -57,7 +57,8 @@ def test_a_claim_on_its_bound_that_is_judged_again_with_more_trials(first, secon
 
     def wrong(trials: int, error: float) -> np.ndarray:
         entries = [({"replicate": at}, "A", list(row[:trials])) for at, row in enumerate(values)]
-        intervals = [s.interval(1 - error) for s in one.statements("x", {"x": of_series(entries)})]
+        found = one.statements("x", {"x": table(*entries)})
+        intervals = [statement.interval(1 - error) for statement in found]
         return np.array([keeps(one, i) or breaks(one, i) for i in intervals])
 
     error = 1 - CONFIDENCE

@@ -55,7 +55,7 @@ def about(
 
 def said(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
     """Return what a description takes from the config, and what draws the exhibit now."""
-    settings = exhibit.settings
+    settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",
@@ -76,19 +76,13 @@ def said(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
         "seed": plan.config.seed,
         "methods": [_method(exhibit, measure) for measure in exhibit.measures],
         "settings": settings.model_dump(mode="json"),
-        "drawn": _drawn(),
+        # what drew the exhibit need not be what computed it
+        "drawn": {
+            "revision": sources.revision,
+            "digest": sources.digest,
+            "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
+        },
         **({"pairs": pairs} if pairs else {}),
-    }
-
-
-def _drawn() -> dict[str, Any]:
-    """Return what drew the exhibit, which need not be what computed it."""
-    sources = loaded()
-    libraries = {name: metadata.version(name) for name in DRAWN_WITH}
-    return {
-        "revision": sources.revision,
-        "digest": sources.digest,
-        "versions": versions() | libraries,
     }
 
 
@@ -177,6 +171,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
 
 def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
     meta = measure.spec.component.meta
+    points = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
     return {
         "label": measure.label,
         "name": measure.spec.name,
@@ -195,20 +190,13 @@ def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
         "choice": measure.choose.name if measure.chosen and measure.choose else None,
         "criterion": measure.choose.words if measure.chosen and measure.choose else None,
         "shown": list(measure.show),
-        "values": {key: _shown(measure, key) for key in measure.show},
-        "cases": _in_cases(exhibit, measure),
+        "values": {
+            key: list(dict.fromkeys(setting[key] for setting in measure.settings))
+            for key in measure.show
+        },
+        "cases": list(dict.fromkeys(p.values[CASE] for p in points if CASE in p.values)),
         **({"tune": measure.tune.resolved} if measure.tune else {}),
     }
-
-
-def _shown(measure: Measure, key: str) -> list[Any]:
-    return list(dict.fromkeys(setting[key] for setting in measure.settings))
-
-
-def _in_cases(exhibit: Exhibit, measure: Measure) -> list[Any]:
-    """List the cases that have a method of this label."""
-    points = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
-    return list(dict.fromkeys(point.values[CASE] for point in points if CASE in point.values))
 
 
 def _of_cases(exhibit: Exhibit, measure: Measure) -> dict[str, str]:

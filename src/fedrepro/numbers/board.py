@@ -253,13 +253,9 @@ def _scenes(part: ExhibitFiles, each_trial: bool) -> Iterator[tuple[Scene, dict[
             {
                 str(label): _entry(rows, tried[tried["method"] == label], accuracies, each_trial)
                 for label, rows in scene_rows.groupby("method", sort=False)
-                if _has_accuracy(rows)
+                if ((rows["metric"] == "accuracy") & (rows["split"] == "test")).any()
             },
         )
-
-
-def _has_accuracy(rows: pd.DataFrame) -> bool:
-    return bool(((rows["metric"] == "accuracy") & (rows["split"] == "test")).any())
 
 
 def _entry(

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import all_metrics
+from fedrepro.core.registry import components
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.intervals import half_width, mean
@@ -91,7 +92,7 @@ def paired(
             if known is not difference:
                 differences[runs] = replace(known, also=(*known.also, drawn.key))
     for method in (one, other):
-        if not differences and not _known(method, names):
+        if not differences and method not in names and method not in components("method"):
             raise unknown("method", method, names, "the drawn exhibits")
     if not differences and splits and split not in splits:
         raise unknown("split", split, splits, "the drawn exhibits")
@@ -101,12 +102,6 @@ def paired(
             "both into the methods of an exhibit, and draw it"
         )
     return list(differences.values())
-
-
-def _known(asked: str, names: set[str]) -> bool:
-    from fedrepro.core.registry import components
-
-    return asked in names or asked in components("method")
 
 
 def _of_exhibit(

@@ -134,7 +134,8 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
         FedreproError: if there is none.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
-    drawn = [exhibit for exhibit in plan.exhibits.values() if _is_there(exhibit, reports / scale)]
+    folder = reports / scale
+    drawn = [e for e in plan.exhibits.values() if Path(f"{folder / e.key}.json").exists()]
     recorded = Path(f"reports/record/paper/{asked}.json").exists()
     if recorded and not any(exhibit.key == asked for exhibit in drawn):
         raise FedreproError(
@@ -152,10 +153,6 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     if not exhibits:
         raise unknown("exhibit", asked, [exhibit.key for exhibit in drawn], f"{reports / scale}")
     return exhibits
-
-
-def _is_there(exhibit: Exhibit, folder: Path) -> bool:
-    return Path(f"{folder / exhibit.key}.json").exists()
 
 
 def _add(

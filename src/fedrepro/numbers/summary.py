@@ -20,7 +20,7 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.params import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
-from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs
+from fedrepro.numbers.pairing import BESIDE, CLIENTS_SD, COLUMNS, over_clients, with_pairs
 from fedrepro.numbers.series import (
     FAILED,
     Series,
@@ -33,11 +33,10 @@ from fedrepro.numbers.series import (
     sd,
     seen,
 )
-from fedrepro.numbers.spread import CLIENTS_SD, client_rows, over_clients
 from fedrepro.planning.drawing import CASE
 from fedrepro.planning.drawing import ROUND as ROUND
-from fedrepro.planning.exhibit import Measure, Setting
-from fedrepro.planning.plan import Exhibit, Point, Run
+from fedrepro.planning.exhibit import Setting
+from fedrepro.planning.plan import Exhibit, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +91,8 @@ def summarise(
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
     for point in exhibit.points:
-        where = f"{exhibit.key}, {_at(point)}"
+        stands = (f"{key} {value}" for key, value in point.values.items())
+        where = ", ".join([exhibit.key, *stands])
         for measure in point.measures:
             trials = point.trials[measure.label]
             for values, group in measure.groups.items():
@@ -118,11 +118,13 @@ def summarise(
                 series |= further(
                     (files or {}).get(runs[chosen], ()), token, measure, trials, where
                 )
-                spread = _spread(measure, runs[chosen], chosen, tables, trials, where)
-                numbers += [
-                    {**place, **row, **spread.get((row["metric"], row["split"]), {})}
-                    for row in _number_rows(series, chosen)
-                ]
+                rows_of_numbers = [{**place, **row} for row in _number_rows(series, chosen)]
+                table = tables[runs[chosen]]
+                if measure.over_clients and FAILED not in set(table["metric"].to_pylist()):
+                    among = over_clients(table, token, trials, where)
+                    for row in rows_of_numbers:
+                        row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
+                numbers += rows_of_numbers
                 if exhibit.by_rounds:
                     left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
                     rows = _round_rows(by_setting[chosen], chosen, trials, where, left_out)
@@ -141,21 +143,6 @@ def summarise(
         ),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
-
-
-def _spread(
-    measure: Measure,
-    run: Run,
-    setting: Setting,
-    tables: Mapping[Run, pa.Table],
-    trials: int,
-    where: str,
-) -> Mapping[tuple[str, str], dict[str, Any]]:
-    """Return the column of the spread over clients, by metric and split, where it is asked for."""
-    if not measure.over_clients or FAILED in set(tables[run]["metric"].to_pylist()):
-        return {}
-    spreads = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
-    return {key: {CLIENTS_SD: value} for key, value in spreads.items()}
 
 
 def _cell(value: Value) -> Any:
@@ -192,10 +179,6 @@ def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
             "by_trial": " ".join(f"{value:.10g}" for value in values),
             "setting": setting.token,
         }
-
-
-def _at(point: Point) -> str:
-    return ", ".join(f"{key} {value}" for key, value in point.values.items())
 
 
 def csv_text(frame: pd.DataFrame) -> str:

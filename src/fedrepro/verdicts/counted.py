@@ -46,13 +46,23 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Say which of the four counts a printed value belongs to, and why if it is in the last."""
+    """Say which of the four counts a printed value belongs to, and its word there."""
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
         return word, ""
     if word in JUDGED and apart not in SHOWN_APART:
-        return FOUR[0], ""
+        return FOUR[0], word
     return FOUR[1], apart if word in JUDGED else word
+
+
+def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
+    """Count printed values by the four counts and their words; each where it is judged."""
+    found = {count: Counter[str]() for count in FOUR}
+    for row in rows:
+        if not row["note"].startswith(ELSEWHERE):
+            count, word = standing(row)
+            found[count][word] += 1
+    return found
 
 
 def reasons(row: Row) -> str:
@@ -83,15 +93,10 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         return []
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
     kind = "rerun value" if any(_apart(row) == "rerun" for row in rows) else "printed value"
-    stand = [standing(row) for row in distinct]
-    counts, why = Counter(count for count, _ in stand), Counter(word for _, word in stand if word)
     parts = []
-    for count in FOUR:
-        words = why if count == FOUR[1] else Counter[str]()
-        if count == FOUR[0]:
-            words = Counter(row["verdict"] for row in distinct if standing(row)[0] == FOUR[0])
-        told = ", ".join(f"{number} {word}" for word, number in words.most_common())
-        parts.append(f"{counts[count]} {count}{f' ({told})' if told else ''}")
+    for count, words in counts(distinct).items():
+        why = ", ".join(f"{number} {word}" for word, number in words.most_common() if word)
+        parts.append(f"{words.total()} {count}{f' ({why})' if why else ''}")
     sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
     read = ", ".join(f"{source} ({number})" for source, number in sources.most_common())
     return [
@@ -101,16 +106,15 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
 
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """How many values a paper printed, in four counts, and how many claims are decided.
+    """Count the values that a paper printed, and its claims that are decided.
 
     A value that is printed twice counts twice, and one that is judged in another exhibit there.
     """
-    rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
-    counts = Counter(standing(row)[0] for row in rows)
+    four = {count: words.total() for count, words in counts(rows).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
     return {
-        "printed values": len(rows),
-        **{count: counts[count] for count in FOUR},
+        "printed values": sum(four.values()),
+        **four,
         "claims that a run can test": sum(word != "no verdict" for word in verdicts),
         "decided": sum(word in DECIDED for word in verdicts),
     }

@@ -18,7 +18,7 @@ the paper does not give: such a number is neither better nor worse before that i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,9 @@ from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.packs import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import written
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
+from fedrepro.numbers.pairing import CLIENTS_SD
 from fedrepro.numbers.series import select
-from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
 from fedrepro.planning.boards import require_frozen
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
@@ -65,15 +64,17 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
     for key in printed.cell:
         if key not in known:
             raise unknown("key of a cell", key, known, printed.where)
-    return [point for point in exhibit.points if _fits(point, printed.cell)]
-
-
-def _fits(point: Point, cell: Mapping[str, str]) -> bool:
-    return all(
-        text in (point.case, point.values[key]) if key == CASE else same(point.values[key], text)
-        for key, text in cell.items()
-        if key in point.values
-    )
+    return [
+        point
+        for point in exhibit.points
+        if all(
+            text in (point.case, point.values[key])
+            if key == CASE
+            else same(point.values[key], text)
+            for key, text in printed.cell.items()
+            if key in point.values
+        )
+    ]
 
 
 def same(value: Any, other: Any) -> bool:
@@ -156,7 +157,7 @@ def _row(
     else:
         theirs = replace(printed, sd=None) if over_clients else printed
         mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
-        row["tolerance"] = allowed(theirs, bounded(theirs, spread), trials, tolerance)
+        row["tolerance"] = allowed(theirs, spread, trials, tolerance)
         row["noise"] = noise(theirs, spread, trials)
         row["verdict"] = verdict(
             printed.metric, mean, row["difference"], row["tolerance"], row["noise"], trials
@@ -187,42 +188,28 @@ def _setting_row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return the values of a setting at a point."""
+    """Return the values of a setting at a point; NaN for one that is not a number."""
+    kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
     if printed.split == "trials":
         return {float(count) for count in point.trials.values()}
-    kind, _, key = printed.split.partition(".")
-    specs = _specs(point, kind, printed.method)
-    if not specs or key not in _parameters(kind):
+    # the scenario's component, the method, or how its model is tuned
+    specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
+    if kind in ("method", TUNE.kind):
+        specs = [getattr(run, kind) for label, run in point.runs if label == printed.method]
+    specs = [spec for spec in specs if spec is not None]
+    # another scale may have another component of the kind, with other parameters
+    known = [TUNE] if kind == TUNE.kind else components(kind).values() if specs else []
+    if not any(key in item.params for item in known):
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
             "parameter such as partition.clients, or one of its method, such as method.sigma2 "
             "or tune.examples"
         )
-    return {_lone(spec.values.get(key)) for spec in specs}
-
-
-def _parameters(kind: str) -> set[str]:
-    """List the parameters of all components of a kind: another scale may have another component."""
-    known = [TUNE] if kind == TUNE.kind else components(kind).values()
-    return {key for item in known for key in item.params}
-
-
-def _specs(point: Point, kind: str, label: str) -> list[Spec]:
-    """List the specs that have a setting: scenario component, method, or how its model is tuned."""
-    if kind in ("method", TUNE.kind):
-        specs = [getattr(setting, kind) for named, setting in point.runs if named == label]
-    else:
-        specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
-    return [spec for spec in specs if spec is not None]
-
-
-def _lone(value: Any) -> float:
-    """Convert a value to a number, also the only one of a list."""
-    if isinstance(value, tuple):
-        return float(value[0]) if len(value) == 1 else math.nan
-    return math.nan if value is None else float(value)
+    values = [spec.values.get(key) for spec in specs]
+    lone = [v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values]
+    return {math.nan if v is None or isinstance(v, tuple) else float(v) for v in lone}
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
@@ -233,30 +220,20 @@ def usual_tolerance(printed: PrintedValue) -> float | None:
     return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
 
 
-def bounded(printed: PrintedValue, spread: float) -> float:
-    """Our standard deviation as far as it counts: no more than is printed, without that nothing."""
-    if printed.sd is None or math.isnan(spread):
-        return 0.0
-    return min(spread, printed.sd)
-
-
 def allowed(
     printed: PrintedValue, spread: float, trials: int, tolerance: float | None
 ) -> float | None:
     """Return the larger of the tolerance and two combined standard errors; None if not judged.
 
-    `spread` is our standard deviation over `trials`.
+    `spread`, our standard deviation over `trials`, counts for no more than the printed one.
     """
     if tolerance is None:
         return None
-    error = _error(spread, trials)
-    if printed.sd is not None and printed.trials:
-        error += _error(printed.sd, printed.trials)
-    return max(tolerance, ERRORS * math.sqrt(error))
-
-
-def _error(spread: float, trials: int) -> float:
-    return 0.0 if math.isnan(spread) else spread**2 / trials
+    errors = 0.0
+    if printed.sd is not None:
+        errors += 0.0 if math.isnan(spread) else min(spread, printed.sd) ** 2 / trials
+        errors += printed.sd**2 / printed.trials if printed.trials else 0.0
+    return max(tolerance, ERRORS * math.sqrt(errors))
 
 
 def difference(ours: float, printed: float) -> float:
@@ -330,37 +307,30 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
 
     Raises:
         FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
-            value that belongs nowhere.
+            value that belongs nowhere, or a check of a claim that the paper does not have.
     """
     for paper in plan.files if papers is None else papers:
         exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
         rows = read_published(published_file(paper))
         if plan.scale != "paper" or not exhibits:
             continue
-        tables = [exhibit for exhibit in exhibits if exhibit.is_table]
         lost = {key.partition("/")[2] for key in plan.broken if key.startswith(f"{paper}/")}
         values = [printed for printed in rows if printed.exhibit not in lost]
-        require_cells(tables, values)
+        require_cells([exhibit for exhibit in exhibits if exhibit.is_table], values)
         names = [*(exhibit.name for exhibit in exhibits), *lost]
-        for value in (printed for printed in values if printed.set_up):
+        checked = any(value.check for value in values)
+        checks = [
+            f"{claim.id}, check {index + 1}"
+            for claim in (load_claims(claims_file(paper)).claims if checked else ())
+            for index in range(len(claim.all_checks))
+        ]
+        for value in values:
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
-            if shown not in names:
+            check = value.apart.partition(": ")[2]
+            if value.set_up and shown not in names:
                 raise unknown("exhibit in set_up", shown, names, value.where)
-        _require_checks(paper, [printed for printed in values if printed.check])
-
-
-def _require_checks(paper: str, values: Sequence[PrintedValue]) -> None:
-    """Errors: FedreproError for a value that names a check which no claim of the paper has."""
-    claims = load_claims(claims_file(paper)).claims if values else []
-    known = [
-        f"{claim.id}, check {index + 1}"
-        for claim in claims
-        for index in range(len(claim.all_checks))
-    ]
-    for value in values:
-        named = value.apart.partition(": ")[2]
-        if named not in known:
-            raise unknown("check of a claim", named, known, value.where)
+            if value.check and check not in checks:
+                raise unknown("check of a claim", check, checks, value.where)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
@@ -373,20 +343,15 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
     for value in values:
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
-        for problem in (
-            ()
-            if value.note or value.check or value.metric == SETTING
-            else _strange(by_name[value.exhibit], value)
-        ):
+        if value.note or value.check or value.metric == SETTING:
+            continue
+        points = points_of(by_name[value.exhibit], value)
+        labels = sorted({measure.label for point in points for measure in point.measures})
+        if value.method not in labels:
+            problem = f"its cell fits no point of {by_name[value.exhibit].key}"
+            if points:
+                known = ", ".join(labels)
+                problem = f"'{value.method}' is not a method of that cell, which has {known}"
             raise FedreproError(
                 f"{value.where}: {problem}; correct it, or say in its note why it is not run"
             )
-
-
-def _strange(exhibit: Exhibit, value: PrintedValue) -> Iterator[str]:
-    points = points_of(exhibit, value)
-    labels = {measure.label for point in points for measure in point.measures}
-    if not points:
-        yield f"its cell fits no point of {exhibit.key}"
-    elif value.method not in labels:
-        yield f"'{value.method}' is no method of that cell, which has {', '.join(sorted(labels))}"

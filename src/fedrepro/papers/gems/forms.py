@@ -7,10 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrepro.verdicts.cells import Cell, Exhibits, beside
-from fedrepro.verdicts.form import Form, best_of
-from fedrepro.verdicts.forms import apart
-from fedrepro.verdicts.statements import Statement, statement
+from fedrepro.verdicts.cells import Cell, Exhibits, Statement, beside, statement
+from fedrepro.verdicts.forms import Form, apart, best_of
 
 
 class Gain(Form):

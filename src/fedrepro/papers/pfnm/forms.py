@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from fedrepro.core.params import written
-from fedrepro.numbers.intervals import Array, Contrast, Interval, correlation, mean, pairs
-from fedrepro.verdicts.cells import Cell, Exhibits, absent, at, beside, grouped
-from fedrepro.verdicts.form import Form, best_of, too_few
-from fedrepro.verdicts.forms import ratio_of
-from fedrepro.verdicts.statements import Contrasts, Statement, by_trial
+from fedrepro.numbers.intervals import Array, Contrast, correlation, mean, pairs
+from fedrepro.verdicts.cells import (
+    Cell,
+    Exhibits,
+    Statement,
+    absent,
+    at,
+    beside,
+    by_trial,
+    contrasts,
+    grouped,
+)
+from fedrepro.verdicts.forms import Form, best_of, ratio_of
 
 
 class Smallest(Form):
@@ -43,8 +50,8 @@ class Smallest(Form):
         return list(self.exhibits)
 
     @property
-    def columns(self) -> list[str]:
-        return [*self.where, self.over]
+    def varied(self) -> list[str]:
+        return [self.over]
 
     @property
     def words(self) -> str:
@@ -74,7 +81,6 @@ class Smallest(Form):
         whole = self.to_exhibit or exhibit
         yield from self.missing_of(self.to, whole, numbers[whole])
         cells = self.cells(numbers[exhibit], self.of)
-        yield from too_few(cells, self.over, exhibit)
         good = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
         for place in absent([cell.place for cell in cells], [cell.place for cell in good], {}):
             yield f"{self.by} ({self.by_split}) of {self.of} at {at(exhibit, place)}"
@@ -91,8 +97,8 @@ class Effect(Form):
     than: list[str] = Field(min_length=1)
 
     @property
-    def columns(self) -> list[str]:
-        return [*self.where, self.over, *self.than]
+    def varied(self) -> list[str]:
+        return [self.over, *self.than]
 
     @property
     def words(self) -> str:
@@ -104,12 +110,7 @@ class Effect(Form):
             series = by_trial([cell.trials for cell in group])
             spread = pairs(_means(self.over, group, series))
             rivals = [pairs(_means(key, group, series)) for key in self.than]
-            yield Contrasts(at(exhibit, place), [Contrast(spread, np.column_stack(rivals))])
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        for key in (self.over, *self.than):
-            yield from too_few(self.cells(numbers[exhibit], self.of), key, exhibit)
+            yield contrasts(at(exhibit, place), Contrast(spread, np.column_stack(rivals)))
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
@@ -117,20 +118,6 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
     levels = [written(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
     return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
-
-
-@dataclass(frozen=True)
-class Together:
-    """Two rows of numbers, (numbers,), with `means` means subtracted from them."""
-
-    at: str
-    trials: int
-    one: Array
-    other: Array
-    means: int = 1
-
-    def interval(self, confidence: float) -> Interval:
-        return correlation(self.one, self.other, confidence, self.means)
 
 
 class Correlation(Form):
@@ -162,16 +149,14 @@ class Correlation(Form):
         ]
         trials = min(len(values) for pair in paired for values in pair)
         if self.across == "points":
-            means = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
-            yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
-            return
-        deviations = [
-            series - series.mean(axis=0) for series in (by_trial(pair) for pair in paired)
-        ]
-        first, second = np.concatenate(deviations).T
-        yield Together(
-            f"{exhibit}, {len(paired)} points together", trials, first, second, len(paired)
-        )
+            where, means = f"{exhibit}, all points", 1
+            both = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
+        else:
+            where, means = f"{exhibit}, {len(paired)} points together", len(paired)
+            series = [by_trial(pair) for pair in paired]
+            both = np.concatenate([values - values.mean(axis=0) for values in series])
+        one, other = both.T
+        yield Statement(where, trials, lambda level: correlation(one, other, level, means))
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
