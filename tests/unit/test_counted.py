@@ -9,15 +9,17 @@ import pytest
 
 from fedrepro.site.verdicts import verdict_of
 from fedrepro.verdicts.counted import (
+    _moved,
     by_chance,
     claim_counts,
     printed_counts,
     reasons,
+    settled,
     settled_counts,
     trials_to_decide,
+    varied,
     word_of,
 )
-from fedrepro.verdicts.set_up import _moved, settled, varied
 
 
 def printed(verdict, **given):

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
 from fedrepro.matching.assign import Matching, Rule, match, match_step
 from fedrepro.matching.networks import (
     UnitArrays,
@@ -22,6 +25,9 @@ from fedrepro.matching.networks import (
 )
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
 from fedrepro.matching.sums import Atoms, MatchedLayer, Past, no_past
+
+if TYPE_CHECKING:
+    from fedrepro.federation.clients import Clients
 
 
 @dataclass(frozen=True)
@@ -172,3 +178,25 @@ def start_of(
         blocks += [weight, bias]
     noisy = [block + stream.normal(0.0, noise_sd, block.shape) for block in blocks[:-1]]
     return (*noisy, blocks[-1])
+
+
+def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:
+    """Return the clients with what arrives at one step, 0 being the first.
+
+    Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
+    on seed, trial and client only. Source: PFNM, supplement 4.2.
+
+    Raises:
+        FedreproError: if a client has fewer examples than there are steps.
+    """
+
+    def part(client: int, held: int) -> np.ndarray:
+        if held < steps:
+            raise FedreproError(
+                f"client {client} has {held} examples, too few for a stream of {steps} steps; "
+                "take fewer steps, or a partition with more min_examples"
+            )
+        stream = rng.at(client=client, round=-1).stream("stream-parts")
+        return np.sort(np.array_split(stream.permutation(held), steps)[step])
+
+    return clients.holding(part)

@@ -28,8 +28,7 @@ from fedrepro.papers.gems.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.papers.gems.spaces.fisher import information, relative_radii
-from fedrepro.papers.gems.spaces.linear import Softmax
+from fedrepro.papers.gems.spaces.linear import Softmax, information, relative_radii
 from fedrepro.papers.gems.spaces.search import Bisection, Floats
 
 

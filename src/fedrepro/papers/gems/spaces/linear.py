@@ -2,7 +2,8 @@
 
 A model is moved from its centre along a direction; its logits are linear in how far. So an example
 is predicted right between two distances, which are found once and serve every radius and every
-accuracy that is asked for. A model is (D + 1, K), weights and, in the last row, biases.
+accuracy that is asked for. A model is (D + 1, K), weights and, in the last row, biases. Ellipsoids
+have relative radii from Fisher information (GEMS, appendix A).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from fedrepro.papers.gems.spaces.search import EMPTY, Bisection, Floats, Radius, bisected
 
 BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
+FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none
 FIRST = 50  # directions of a fresh draw before the next: most surfaces that fail, fail by these
 
 
@@ -158,3 +160,34 @@ def _right_within(model: Softmax, moved: Floats) -> RightWithin:
         np.fmin(most, np.where(slope >= 0, ends, np.inf), out=most)
         np.fmax(least, np.where(slope < 0, ends, -np.inf), out=least)
     return RightWithin(least, most)
+
+
+def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
+    """Compute F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model.
+
+    Source: GEMS, appendix A; that y is the model's own, drawn once for each example, is the
+    authors' code.
+
+    Args:
+        inputs: float32 (n, D).
+        centre: float32 (D + 1, K), biases last.
+        rng: draws y.
+
+    Returns:
+        float64 (D + 1, K).
+    """
+    x = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
+    logits = x @ centre
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    labels = (probabilities.cumsum(axis=1) < rng.random((len(x), 1))).sum(axis=1)
+    errors = np.eye(centre.shape[1])[np.minimum(labels, centre.shape[1] - 1)] - probabilities
+    fisher: np.ndarray = (x**2).T @ errors**2 / len(x)
+    return fisher
+
+
+def relative_radii(fisher: np.ndarray, least: float) -> Floats:
+    """max(min_j F_j / F_i, least): 1 for the weight that matters least. Source: GEMS, eq. (5)."""
+    raised = fisher + FLOOR
+    radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
+    return radii

@@ -29,8 +29,7 @@ from fedrepro.methods.pfnm import (
     visiting_orders,
 )
 from fedrepro.networks.dense import widths
-from fedrepro.papers.pfnm.methods._streams import arriving
-from fedrepro.papers.pfnm.streaming import Posterior, before_data, start_of, update
+from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients

@@ -11,7 +11,7 @@ from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
-from fedrepro.papers.pfnm.methods._streams import arriving
+from fedrepro.papers.pfnm.streaming import arriving
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
