@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import (
@@ -103,10 +103,20 @@ class Form(Bounds):
             raise ValueError(str(unknown("metric", metric, all_metrics())))
         return metric
 
+    # fields that name methods at the same place, columns that vary, and another exhibit
+    compared: ClassVar[tuple[str, ...]] = ()
+    over_columns: ClassVar[tuple[str, ...]] = ()
+    other_exhibit: ClassVar[tuple[str, ...]] = ()
+
+    def _names(self, keys: Sequence[str]) -> list[str]:
+        given = (getattr(self, key) for key in keys)
+        listed = (value if isinstance(value, list) else [value] for value in given)
+        return [name for names in listed for name in names if name]
+
     @property
     def named(self) -> list[str]:
         """Every exhibit that the check needs."""
-        return list(self.exhibits)
+        return [*self.exhibits, *self._names(self.other_exhibit)]
 
     @property
     def alike(self) -> list[str]:
@@ -116,7 +126,7 @@ class Form(Bounds):
     @property
     def others(self) -> list[str]:
         """List the methods that it is compared with at the same place."""
-        return []
+        return self._names(self.compared)
 
     @property
     def methods(self) -> list[str]:
@@ -126,7 +136,7 @@ class Form(Bounds):
     @property
     def varied(self) -> list[str]:
         """List the columns that must take two values or more."""
-        return []
+        return self._names(self.over_columns)
 
     @property
     def columns(self) -> list[str]:
@@ -229,6 +239,7 @@ def best_of(names: Sequence[str]) -> str:
 class Value(Form):
     """The number itself, or what it has above another method's: the best of several in a list."""
 
+    compared = ("minus",)
     form: Literal["value", "difference"]
     minus: list[str] = Field(default_factory=list)
 
@@ -237,10 +248,6 @@ class Value(Form):
         if (self.form == "difference") != bool(self.minus):
             raise ValueError("a difference needs `minus`, and a value has none")
         return self
-
-    @property
-    def others(self) -> list[str]:
-        return self.minus
 
     @property
     def words(self) -> str:
@@ -265,12 +272,9 @@ def ratio_of(exhibit: str, place: Place, one: Trials, other: Trials) -> Statemen
 class Ratio(Form):
     """The number divided by that of another method."""
 
+    compared = ("to",)
     form: Literal["ratio"]
     to: str
-
-    @property
-    def others(self) -> list[str]:
-        return [self.to]
 
     @property
     def words(self) -> str:
@@ -299,19 +303,12 @@ def apart(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
 class Change(Form):
     """The number at the end of a column minus that at its start, each or where it is highest."""
 
+    compared, over_columns = ("minus",), ("along",)
     form: Literal["change"]
     along: str
     start: Literal["first", "best"] = "first"
     end: Literal["last", "best"] = "last"
     minus: str | None = Field(None, description="a method whose number is taken off first")
-
-    @property
-    def others(self) -> list[str]:
-        return [self.minus] if self.minus else []
-
-    @property
-    def varied(self) -> list[str]:
-        return [self.along]
 
     @property
     def words(self) -> str:
@@ -338,17 +335,10 @@ class Change(Form):
 class Spread(Form):
     """The largest minus the smallest number as columns vary; less another exhibit's, if named."""
 
+    over_columns, other_exhibit = ("over",), ("minus_exhibit",)
     form: Literal["spread"]
     over: list[str] = Field(min_length=1)
     minus_exhibit: str | None = None
-
-    @property
-    def named(self) -> list[str]:
-        return [*self.exhibits, *([self.minus_exhibit] if self.minus_exhibit else [])]
-
-    @property
-    def varied(self) -> list[str]:
-        return self.over
 
     @property
     def words(self) -> str:
@@ -388,14 +378,11 @@ class Spread(Form):
 class RoundsTo(Form):
     """The first measured round in which a method is within reach of what another ended with."""
 
+    compared = ("reach",)
     form: Literal["rounds_to"]
     points: Literal["every", "some"] = "every"
     reach: str
     within: float = Field(0.0, ge=0)
-
-    @property
-    def others(self) -> list[str]:
-        return [self.reach]
 
     @property
     def words(self) -> str:

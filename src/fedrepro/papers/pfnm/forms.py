@@ -31,6 +31,7 @@ class Smallest(Form):
     setting it is stands as measured, and the interval is that of its size.
     """
 
+    over_columns, other_exhibit = ("over",), ("to_exhibit",)
     form: Literal["smallest"]
     metric: str = "hidden_units"
     split: str = ""
@@ -42,16 +43,8 @@ class Smallest(Form):
     to_exhibit: str | None = None
 
     @property
-    def named(self) -> list[str]:
-        return [*self.exhibits, *([self.to_exhibit] if self.to_exhibit else [])]
-
-    @property
     def alike(self) -> list[str]:
         return list(self.exhibits)
-
-    @property
-    def varied(self) -> list[str]:
-        return [self.over]
 
     @property
     def words(self) -> str:
@@ -92,13 +85,10 @@ class Smallest(Form):
 class Effect(Form):
     """How far the means over all else lie apart for one column, less the most for any other."""
 
+    over_columns = ("over", "than")
     form: Literal["effect"]
     over: str
     than: list[str] = Field(min_length=1)
-
-    @property
-    def varied(self) -> list[str]:
-        return [self.over, *self.than]
 
     @property
     def words(self) -> str:
@@ -127,14 +117,11 @@ class Correlation(Form):
     every one taken from the mean of its point.
     """
 
+    compared = ("with_method",)
     form: Literal["correlation"]
     points: Literal["every", "some"] = "every"
     with_method: str
     across: Literal["points", "trials"] = "points"
-
-    @property
-    def others(self) -> list[str]:
-        return [self.with_method]
 
     @property
     def words(self) -> str:
