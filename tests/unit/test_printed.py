@@ -224,45 +224,36 @@ def test_the_tolerance_that_was_used_stands_in_the_csv_with_the_noise():
     assert row["verdict"] == "few trials"
 
 
-def test_what_a_setting_of_the_paper_may_account_for_is_neither_better_nor_worse():
-    exhibit = small(methods=METHODS)
-    given = {"set_up": "rates, clients=2: no rate is given", "apart": "calibrated: by hand"}
-    found = beside(exhibit, value(**given), value(method="E", **given)).to_dict("records")
-    assert [row["verdict"] for row in found] == ["reproduced", "set-up open"]
-    assert {row["apart"] for row in found} == {"calibrated: by hand"}
-
-
-def test_a_case_is_named_by_its_key_or_by_its_label():
-    exhibit = small(methods=METHODS, cases=CASES)
-    cells = ({"case": "iid", "clients": "4"}, {"case": "iid, digits", "clients": "4.0"})
-    found = beside(exhibit, *(value(cell=cell) for cell in cells))
-    assert found["verdict"].tolist() == ["reproduced"] * 2
-    assert set(found["case"]) == {"iid, digits"}
+OPENED = {"set_up": "rates, clients=2: no rate is given", "apart": "calibrated: by hand"}
+IN_A_CASE = [{"case": "iid", "clients": "4"}, {"case": "iid, digits", "clients": "4.0"}]
+RATES = {"sweep": {"training.lr": [0.5, 1]}}
+PRIORS = {"model": {"name": "variational_mlp"}, "sweep": {"model.prior_sd": [None, 0.5, 1.0]}}
 
 
 @pytest.mark.parametrize(
-    ("settings", "cells"),
+    ("settings", "given", "stand_in", "words"),
     [
-        ({"sweep": {"training.lr": [0.5, 1]}}, [{"lr": "0.5"}, {"lr": "1"}, {"lr": "1.0"}]),
-        (
-            {
-                "model": {"name": "variational_mlp"},
-                "sweep": {"model.prior_sd": [None, 0.5, 1.0]},
-            },
-            [{"prior_sd": "none"}, {"prior_sd": "0.5"}, {"prior_sd": "1"}],
-        ),
-        ({"cases": {"a": {"label": "1.0"}, "b": {"label": "2"}}}, [{"case": "1.0"}]),
+        ({}, [OPENED, OPENED | {"method": "E"}], "", ["reproduced", "set-up open"]),
+        ({}, [{}], "Digits stand in for MNIST.", ["stand-in"]),
+        ({}, [{"cell": {"clients": "100"}, "note": "120 hours"}, {"method": "Z"}], "",
+         ["not run"] * 2),
+        # a case by its key or its label; numbers by value, as a csv gives 1.0 for 1 next to 0.5,
+        # and "1.0" next to none; a case's label stays a text
+        ({"cases": CASES}, [{"cell": cell} for cell in IN_A_CASE], "", ["reproduced"] * 2),
+        *((settings, [{"cell": {"clients": "2", key: text}} for text in texts], "",
+           ["reproduced"] * len(texts))
+          for settings, key, texts in (
+              (RATES, "lr", ["0.5", "1", "1.0"]),
+              (PRIORS, "prior_sd", ["none", "0.5", "1"]),
+              ({"cases": {"a": {"label": "1.0"}, "b": {"label": "2"}}}, "case", ["1.0"]))),
     ],
-)
-def test_numbers_are_compared_by_value_however_their_column_was_read(settings, cells):
-    """A csv gives 1.0 for 1 beside 0.5, and "1.0" beside none; a case's label stays a text."""
+)  # fmt: skip
+def test_a_cell_finds_its_number_and_its_verdict(settings, given, stand_in, words):
     exhibit = small(methods=METHODS, **settings)
-    found = beside(exhibit, *(value(cell={"clients": "2"} | cell) for cell in cells))
-    assert found["verdict"].tolist() == ["reproduced"] * len(cells)
-    numbers = numbers_of(exhibit, {"A": 0.9, "E": 0.9, "alone": 0.9})
-    for point in exhibit.points:
-        for key, swept in point.values.items():
-            assert sum(same(cell, swept) for cell in numbers[key]) >= 3  # one a method
+    found = beside(exhibit, *(value(**one) for one in given), stand_ins={"digits": stand_in})
+    assert found["verdict"].tolist() == words
+    assert (found["mean"].isna() == (found["verdict"] == "not run")).all()
+    assert found["apart"].tolist() == [one.get("apart", "") for one in given]
 
 
 @pytest.mark.parametrize(
@@ -275,15 +266,6 @@ def test_numbers_are_compared_by_value_however_their_column_was_read(settings, c
 )
 def test_values_are_one_by_their_number_or_else_by_their_text(one, other, wanted):
     assert same(one, other) is wanted
-
-
-def test_other_data_are_a_stand_in_and_a_cell_that_is_not_there_is_not_run():
-    exhibit = small(methods=METHODS)
-    other = beside(exhibit, value(), stand_ins={"digits": "Digits stand in for MNIST."})
-    assert other["verdict"].tolist() == ["stand-in"]
-    absent = beside(exhibit, value(cell={"clients": "100"}, note="120 hours"), value(method="Z"))
-    assert absent["verdict"].tolist() == ["not run"] * 2
-    assert absent["mean"].isna().all()
 
 
 @pytest.mark.parametrize(
