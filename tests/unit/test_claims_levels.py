@@ -4,7 +4,7 @@ Every end of an interval is meant to miss in 2.5 of 100 cases, and at most 5 of 
 wrong. A replicate is a point of one large table, so that a form sees what it sees in a paper. A
 count fails if it is so high that a rate of 2.5 % would give it in less than one of ten thousand
 runs: of 1000 replicates from 46 on, which is still below 5 %. Seeds are fixed, so that a run of the
-tests is not a draw.
+tests is not a draw. Printed values of right implementations are judged in the same way.
 
 Trials share an effect of their own, as methods on the same partition do, and settings have unequal
 scatter, which is what tempts to pick the wildest.
@@ -19,11 +19,22 @@ from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
 from fedrepro.verdicts.forms import Bounds
-from fedrepro.verdicts.judging import Rules, breaks, decide, keeps, mean_over_points
+from fedrepro.verdicts.judging import (
+    AGAIN,
+    CONFIDENCE,
+    Rules,
+    breaks,
+    decide,
+    keeps,
+    mean_over_points,
+)
+from fedrepro.verdicts.printed import DIFFERENT, FEW, ONE, noise, verdict
+from fedrepro.verdicts.published import PrintedValue
 
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))
 TRIALS = 10
+TWICE = 0.07  # two looks, or a printed value
 STRICT = Rules(trials=2, holm=True)
 
 
@@ -267,3 +278,51 @@ def test_a_mean_of_statements_reaches_no_further_than_the_mean_of_what_they_can_
     both = [Contrast(gains, gains * 0, least, most) for least, most in ((-1.0, 2.0), (3.0, 6.0))]
     found = mean_of_contrasts(both, 0.95)
     assert (found.low, found.high) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 9), (5, 10), (5, 20)])
+def test_a_claim_on_its_bound_that_is_judged_again_with_more_trials(first, second):
+    values = np.random.default_rng(1).normal(size=(2 * REPLICATES, second, 1))
+    one = check(form="value", above=0)
+
+    def sure(trials, error):
+        found = one.statements("x", methods(values[:, :trials], "A"))
+        intervals = [statement.interval(1 - error) for statement in found]
+        return np.array([keeps(one, i) or breaks(one, i) for i in intervals])
+
+    error = 1 - CONFIDENCE
+    looked = sure(first, error)
+    assert (looked | sure(second, AGAIN * error)).mean() < TWICE
+    assert (looked | sure(second, error)).mean() > TWICE  # what the quarter is for
+
+
+# -------------------------------------------------------------------------------- printed values
+
+
+def words(deviation, ours, theirs, tolerance=0.01):
+    """Verdicts on values that are printed by an implementation like ours."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(2 * REPLICATES):
+        own, other = rng.normal(0.8, deviation, ours), rng.normal(0.8, deviation, theirs)
+        printed = PrintedValue(
+            "x", {}, "A", "accuracy", "test", other.mean(), None, theirs, "", None, "x"
+        )
+        scatter = noise(printed, own.std(ddof=1) if ours > 1 else float("nan"), ours)
+        away = own.mean() - other.mean()
+        found.append(verdict("accuracy", own.mean(), away, tolerance, scatter, ours))
+    return found
+
+
+@pytest.mark.parametrize("deviation", [0.001, 0.004, 0.008, 0.016, 0.04])
+@pytest.mark.parametrize(("ours", "theirs"), [(2, 1), (3, 3), (5, 1), (10, 5), (20, 5)])
+def test_a_right_implementation_is_seldom_called_better_or_worse(deviation, ours, theirs):
+    assert np.isin(words(deviation, ours, theirs), DIFFERENT).mean() < TWICE
+
+
+@pytest.mark.parametrize(
+    ("deviation", "ours", "theirs", "word", "share"),
+    [(0.001, 1, 3, ONE, 0.999), (0.08, 5, 3, FEW, 0.99), (0.005, 20, 5, "reproduced", 0.8)],
+)
+def test_scatter_says_what_is_judged_and_reproduced(deviation, ours, theirs, word, share):
+    assert np.mean(np.array(words(deviation, ours, theirs)) == word) > share
