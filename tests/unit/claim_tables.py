@@ -13,72 +13,55 @@ from pydantic import TypeAdapter
 from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
 from fedrepro.verdicts.cells import Numbers
 from fedrepro.verdicts.forms import Check
-from fedrepro.verdicts.judging import Judged, Rules, judge
+from fedrepro.verdicts.judging import Judged, Rules, judge_all
 
 LOOSE = Rules(trials=2, holm=False)
-Series = Sequence[float]
 
 
 def check(**given: Any) -> Check:
     return TypeAdapter(Check).validate_python({"exhibits": ["x"], "of": "A", **given})
 
 
-def judged(one: Check, numbers: Mapping[str, Numbers], rules: Rules = LOOSE) -> Judged:
-    return judge(one, numbers, rules)
+def judged(one: Check, numbers: Mapping[str, Numbers], rules: Rules = LOOSE, *other: str) -> Judged:
+    """Judge a check by itself; the other exhibits stand in for the paper's."""
+    return judge_all([one], numbers, rules, other)[0]
 
 
-def scattered(mean: float, sd: float, trials: int, shape: str) -> list[float]:
-    """Values for each trial with that mean and sample sd; two shapes that do not go together."""
-    pattern = {"up": [-1, -1, 1, 1], "turn": [-1, 1, -1, 1]}[shape][:trials]
-    scale = statistics.stdev(pattern) if trials > 1 else 1.0
-    return [mean + sd * (x - statistics.fmean(pattern)) / scale for x in pattern]
-
-
-def table(
-    *entries: Any,
-    sd: float = 0.01,
-    trials: int = 4,
-    metric: str = "accuracy",
-    split: str = "test",
-    shape: str = "up",
-) -> Numbers:
-    """Rows of (place, method, mean, shape of the scatter)."""
-    return of_series(
-        [
-            (place, method, scattered(mean, sd, trials, *(own or [shape])))
-            for place, method, mean, *own in entries
-        ],
-        metric,
-        split,
-    )
-
-
-def deviation(values: Series) -> float:
+def deviation(values: Sequence[float]) -> float:
     """Of a sample. `numpy.std` takes thirty times as long to be called for ten numbers."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def of_series(
-    entries: Sequence[tuple[Mapping[str, Any], str, Series]],
-    metric: str = "accuracy",
-    split: str = "test",
-) -> Numbers:
-    """Rows of (place, method, its value in each trial), through the text of a csv."""
-    found = [
-        {
-            **place,
-            "method": method,
-            "metric": metric,
-            "split": split,
-            "mean": statistics.fmean(values),
-            "sd": deviation(values) if len(values) > 1 else None,
-            "trials": len(values),
-            "by_trial": " ".join(f"{value:.12g}" for value in values),
-            "setting": method,
-        }
-        for place, method, values in entries
-    ]
-    frame = pd.DataFrame(found)
-    rest = [c for c in frame if c not in NUMBERS]
+def scattered(mean: float, sd: float, shape: str) -> list[float]:
+    """Four trials with that mean and sample sd; two shapes that do not go together."""
+    pattern = {"up": [-1, -1, 1, 1], "turn": [-1, 1, -1, 1]}[shape]
+    return [mean + sd * x / deviation(pattern) for x in pattern]
+
+
+def table(*rows: Any, sd: float = 0.01, metric: str = "accuracy", split: str = "test") -> Numbers:
+    """Rows of (place, method, a value for each trial or their mean, shape), through a csv."""
+    entries = []
+    for place, method, given, *shape in rows:
+        values = given if isinstance(given, list) else scattered(given, sd, *(shape or ["up"]))
+        own = {"method": method, "metric": metric, "split": split, "setting": method}
+        own |= {"mean": statistics.fmean(values), "trials": len(values)}
+        own["sd"] = deviation(values) if len(values) > 1 else None
+        entries.append({**place, **own, "by_trial": " ".join(f"{v:.12g}" for v in values)})
+    frame = pd.DataFrame(entries)
+    rest = [column for column in frame if column not in NUMBERS]
     return Numbers(read_csv(csv_text(frame[[*rest, *NUMBERS]])))
+
+
+def by(*columns: str, sd: float = 0.001, **methods: Mapping[Any, Any]) -> dict[str, Numbers]:
+    """Exhibit x: of each method means, or a value for each trial, by the values of columns."""
+    return {
+        "x": table(
+            *(
+                (dict(zip(columns, at if len(columns) > 1 else (at,), strict=True)), name, value)
+                for name, values in methods.items()
+                for at, value in values.items()
+            ),
+            sd=sd,
+        )
+    }

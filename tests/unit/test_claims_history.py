@@ -98,62 +98,36 @@ def before(folder):
     return came_before(history, fixed_in(history, "claims.txt")["X1"], ["e.txt"])
 
 
-def test_claims_then_numbers(repository, tmp_path):
-    first = repository(claims=claims())
-    repository(e=numbers(first[:12]))
-    assert before(tmp_path)
-
-
-def test_numbers_then_claims(repository, tmp_path):
-    first = repository(other="")
-    repository(e=numbers(first))
-    repository(claims=claims())
-    assert not before(tmp_path)
-
-
-def test_computed_before_the_claims_and_recorded_after(repository, tmp_path):
-    first = repository(other="")
-    repository(claims=claims())
-    repository(e=numbers(first))
-    assert not before(tmp_path)
-
-
-def test_claims_and_numbers_in_one_commit(repository, tmp_path):
-    repository(other="")
-    repository(claims=claims(), e=numbers("unknown"))
-    assert not before(tmp_path)
-
-
-def test_numbers_that_were_computed_anew_after_the_claims(repository, tmp_path):
-    first = repository(other="")
-    repository(e=numbers(first))
-    second = repository(claims=claims())
-    repository(e=numbers(f"{second}-dirty"))
-    assert not before(tmp_path)
+SHOWS = {"bound": "shows: better"}
+OTHER_WORDS = SHOWS | {"words": "better: {above: 0.1}"}
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
-    [
-        ({"says": "other words"}, True),
-        ({"bound": "above: 0.1"}, False),
-        ({"bound": "shows: better", "words": "better: {above: 0.1}"}, False),
-        ({"bound": "above: 0, where: {clients: [5]}"}, False),
+    ("steps", "wanted"),
+    [  # commits: claims as they are then, and numbers by the commit that they were computed at
+        ([{"claims": {}}, {"e": "{0}"}], True),
+        ([{}, {"e": "{0}"}, {"claims": {}}], False),
+        ([{}, {"claims": {}}, {"e": "{0}"}], False),  # computed before the claims
+        ([{}, {"claims": {}, "e": "unknown"}], False),
+        ([{}, {"e": "{0}"}, {"claims": {}}, {"e": "{2}-dirty"}], False),  # computed again
+        ([{"claims": {}}, {"e": "{0}"}, {"claims": {"says": "other words"}}], True),
+        ([{"claims": {}}, {"e": "{0}"}, {"claims": {"bound": "above: 0.1"}}], False),
+        ([{"claims": {}}, {"e": "{0}"}, {"claims": OTHER_WORDS}], False),
+        ([{"claims": {}}, {"e": "{0}"}, {"claims": {"bound": "above: 0, where: {a: [5]}"}}], False),
+        ([{"claims": SHOWS}, {"e": "{0}"}], True),
+        ([{"claims": SHOWS}, {"e": "{0}"}, {"claims": OTHER_WORDS}], False),
     ],
 )
-def test_a_claim_that_was_changed_after_its_numbers(repository, tmp_path, change, wanted):
-    first = repository(claims=claims())
-    repository(e=numbers(first))
-    repository(claims=claims(**change))
+def test_a_history_says_whether_claims_came_before_numbers(repository, tmp_path, steps, wanted):
+    commits = []
+    for step in steps:
+        files = {"other": f"{len(commits)}"}
+        if "claims" in step:
+            files["claims"] = claims(**step["claims"])
+        if "e" in step:
+            files["e"] = numbers(step["e"].format(*commits))
+        commits.append(repository(**files))
     assert before(tmp_path) is wanted
-
-
-def test_the_bound_of_a_word_that_was_changed_after_the_numbers(repository, tmp_path):
-    first = repository(claims=claims(bound="shows: better"))
-    repository(e=numbers(first))
-    assert before(tmp_path)
-    repository(claims=claims(bound="shows: better", words="better: {above: 0.1}"))
-    assert not before(tmp_path)
 
 
 def test_what_is_not_committed_came_after_all_numbers(repository, tmp_path):

@@ -9,35 +9,42 @@ import pytest
 
 from fedrepro.site.verdicts import verdict_of
 from fedrepro.verdicts.counted import (
+    _moved,
     by_chance,
     claim_counts,
     printed_counts,
     reasons,
+    settled,
     settled_counts,
     trials_to_decide,
+    varied,
     word_of,
 )
-from fedrepro.verdicts.set_up import _moved, settled, varied
 
 
 def printed(verdict, **given):
     return {"verdict": verdict, "trials": "5", "note": ""} | given
 
 
-def test_those_counted_apart_look_different():
-    assert word_of(printed("worse")) == "worse"
-    fitted = printed("reproduced", apart="calibrated: by hand")
-    assert word_of(fitted) == "reproduced, calibrated"
-    assert word_of(printed("one trial")) == "one trial"
-    assert word_of(printed("stand-in", apart="calibrated: by hand")) == "stand-in"
-
-
-def test_reasons_are_the_note_the_part_and_the_set_up():
-    given = {"note": "as printed", "apart": "nearly fixed: so", "set_up": "rates, case=a: no rate"}
-    told = "as printed; nearly fixed: so; no rate, "
-    assert reasons(printed("worse", **given)) == f"{told}which does not move it that far (rates)"
-    assert reasons(printed("set-up open", **given)) == f"{told}and rates shows what it moves"
-    assert reasons(printed("reproduced", **given)) == told.removesuffix("; no rate, ")
+@pytest.mark.parametrize(
+    ("row", "word", "told"),
+    [
+        (printed("worse"), "worse", ""),
+        (printed("reproduced", apart="calibrated: by hand"), "reproduced, calibrated",
+         "calibrated: by hand"),
+        (printed("stand-in", apart="calibrated: by hand", note="as printed"), "stand-in",
+         "as printed; calibrated: by hand"),
+        (printed("worse", set_up="rates, case=a: no rate"), "worse",
+         "no rate, which does not move it that far (rates)"),
+        (printed("set-up open", set_up="rates, case=a: no rate"), "set-up open",
+         "no rate, and rates shows what it moves"),
+        (printed("reproduced", set_up="rates, case=a: no rate"), "reproduced", ""),
+        (printed("not run", apart="claim: C1, check 2", note="share"), "not run",
+         "share; the number that C1 looks at"),
+    ],
+)  # fmt: skip
+def test_a_verdict_has_its_word_and_its_reasons(row, word, told):
+    assert (word_of(row), reasons(row)) == (word, told)
 
 
 def one(verdict, needed="", value="0.2", bound="above 0.1", reading=""):
@@ -77,7 +84,6 @@ def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
         assert (found["mean"], found["trials"], found["verdict"]) == (value, "9", word)
         assert word == word_of(found)
         assert float(found["difference"]) == pytest.approx(float(value) - 0.43)
-    assert reasons(row) == "share of Global; the number that C1 looks at"
     for claims in ([], [[check]], [[check, check | {"value": ""}]]):
         assert settled(row, {}.get, claims) == row
 
@@ -160,33 +166,39 @@ def numbers(*means, rounds=()):
     return frame.assign(method="FA", split="")[["case", "method", "metric", "split", "mean"]]
 
 
-def by(frame, set_up="rates, case=a: no rate"):
-    return varied(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get)
+CASE_A = "rates, case=a: no rate"
 
 
-def test_settings_are_the_rows_that_are_named_if_there_are_two():
-    assert by(numbers(40.0, 94.0, 60.0)) == [40.0, 94.0, 60.0]
-    assert by(numbers(40.0, 94.0), "rates, case=*: no rate") == [40.0, 94.0]
-    assert by(numbers(40.0, 94.0), "rates, case=b: no rate") is None
-    assert by(numbers(40.0, 94.0), "rates, method=FA*: no rate") == [40.0, 94.0]
-    assert by(numbers(40.0, 94.0), "rates, method=RM: no rate") is None
-    assert by(numbers(40.0)) is None
-    assert by(None) is None
+@pytest.mark.parametrize(
+    ("frame", "set_up", "wanted"),
+    [
+        (numbers(40.0, 94.0, 60.0), CASE_A, [40.0, 94.0, 60.0]),
+        (numbers(40.0, 94.0), "rates, case=*: no rate", [40.0, 94.0]),
+        (numbers(40.0, 94.0), "rates, case=b: no rate", None),
+        (numbers(40.0, 94.0), "rates, method=FA*: no rate", [40.0, 94.0]),
+        (numbers(40.0, 94.0), "rates, method=RM: no rate", None),
+        (numbers(40.0), CASE_A, None),
+        (None, CASE_A, None),
+        # a target that was not reached counts as the rounds that were run
+        (numbers(40.0, math.inf, rounds=(41.0, 130.0)), CASE_A, [40.0, 130.0]),
+        (numbers(40.0, math.inf), CASE_A, None),
+    ],
+)
+def test_settings_are_the_rows_that_are_named_if_there_are_two(frame, set_up, wanted):
+    assert varied(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get) == wanted
 
 
-def test_what_was_not_reached_counts_as_the_rounds_that_were_run():
-    assert by(numbers(40.0, math.inf, rounds=(41.0, 130.0))) == [40.0, 130.0]
-    assert by(numbers(40.0, math.inf)) is None
-
-
-def test_a_move_begins_at_our_setting_and_goes_towards_print():
-    def most(numbers, ours, away):
-        return max(_moved(numbers, {"mean": f"{ours}", "difference": f"{away}"}))
-
-    assert most([60.0, 40.0, 94.0], 40.0, -50.0) == 54.0
-    assert most([60.0, 40.0, 94.0], 41.0, -50.0) == 34.0
-    assert most([60.0, 40.0, 94.0], 41.0, 20.0) == 20.0
-    assert most([60.0, 94.0], 58.0, 20.0) == 0.0
+@pytest.mark.parametrize(
+    ("means", "ours", "away", "wanted"),
+    [
+        ([60.0, 40.0, 94.0], 40.0, -50.0, 54.0),
+        ([60.0, 40.0, 94.0], 41.0, -50.0, 34.0),
+        ([60.0, 40.0, 94.0], 41.0, 20.0, 20.0),
+        ([60.0, 94.0], 58.0, 20.0, 0.0),
+    ],
+)
+def test_a_move_begins_at_our_setting_and_goes_towards_print(means, ours, away, wanted):
+    assert max(_moved(means, {"mean": f"{ours}", "difference": f"{away}"})) == wanted
 
 
 OPENED = {"set_up": "rates, case=a: no rate", "tolerance": "10", "noise": "1"}
@@ -202,17 +214,16 @@ def test_a_setting_that_excuses_one_method_has_to_suit_the_others():
 
 
 @pytest.mark.parametrize(
-    ("ours", "word"), [(40.0, "another set-up"), (30.0, "better"), (90.0, "another set-up")]
+    ("means", "ours", "away", "word"),
+    [
+        ((40.0, 90.0), 40, -47, "another set-up"),
+        ((40.0, 90.0), 30, -57, "better"),
+        ((40.0, 90.0), 90, 3, "another set-up"),
+        ((90.0, 140.0), 99, 12, "worse"),  # the setting moves it away from print
+    ],
 )
-def test_a_difference_is_another_set_ups_if_the_setting_moves_the_number_by_more(ours, word):
+def test_a_difference_is_another_set_ups_if_the_setting_moves_it_by_more(means, ours, away, word):
     row = printed("set-up open", method="FA", metric="rounds_to_target", split="")
-    row |= {**OPENED, "mean": f"{ours}", "difference": f"{ours - 87}"}
-    found = settled(row, {"rates": numbers(40.0, 90.0)}.get)
-    assert found["verdict"] == word
+    row |= {**OPENED, "mean": f"{ours}", "difference": f"{away}"}
+    assert settled(row, {"rates": numbers(*means)}.get)["verdict"] == word
     assert settled(row, {}.get) == row
-
-
-def test_a_setting_that_moves_the_number_away_from_print_is_not_the_cause():
-    row = printed("set-up open", method="FA", metric="rounds_to_target", split="")
-    row |= {**OPENED, "mean": "99", "difference": "12"}
-    assert settled(row, {"rates": numbers(90.0, 140.0)}.get)["verdict"] == "worse"

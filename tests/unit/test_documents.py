@@ -24,7 +24,7 @@ from fedrepro.core.artifacts import write_json, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings
 from fedrepro.record.sentences import in_words, without_links
-from fedrepro.verdicts.table import COLUMNS
+from fedrepro.verdicts.claims import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,7 +22,6 @@ from fedrepro.site.reading import read_reports
 from fedrepro.stages import exhibit as stage
 from fedrepro.verdicts.printed import (
     allowed,
-    bounded,
     difference,
     noise,
     printed_rows,
@@ -85,28 +84,40 @@ def test_a_paper_without_printed_values_has_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "sentence"),
+    ("rows", "sentence"),
     [
-        ("x,clients=5,A,acuracy,test,0.9,,,,", "line 2: did you mean 'accuracy'"),
-        ("x,clients=5,A,accuracy,test,high,,,,", "line 2: 'value' is 'high', which is no number"),
-        ("x,clients=5,A,accuracy,test,,,,,", "line 2: 'value' is empty"),
-        ("x,five clients,A,accuracy,test,0.9,,,,", "is not of the form key=value"),
-        ("x,clients=5,A,accuracy,test,0.9,,,,much", "'tolerance' is 'much'"),
-        ("x,clients=5,A,accuracy,test,0.9,,,,,fitted: by eye", "'apart' is 'fitted: by eye'; wri"),
-        ("x,clients=5,A,accuracy,test,0.9,,,,,calibrated", "one of calibrated, nearly fixed, re"),
-        ("x,clients=5,A,accuracy,test,0.9,,,,,,rates", "write an exhibit, a colon and the reason"),
-        ("x,clients=5,A,accuracy,test,0.9,,,,,,,a friend", "line 2"),
+        (["x,clients=5,A,acuracy,test,0.9,,,,"], "line 2: did you mean 'accuracy'"),
+        (["x,clients=5,A,accuracy,tset,0.9,,,,"], "line 2: did you mean 'test'"),
+        (["x,clients=5,A,accuracy,test,high,,,,"], "line 2: 'value' is 'high', not a number"),
+        (["x,clients=5,A,accuracy,test,80,,,,"], "line 2: accuracy cannot be 80; it is a share of"),
+        (["x,clients=5,A,accuracy,test,-0.1,,,,"], "line 2: accuracy cannot be -0.1"),
+        (["x,clients=5,A,accuracy,test,,,,,"], "line 2: 'value' is empty"),
+        (["x,five clients,A,accuracy,test,0.9,,,,"], "is not of the form key=value"),
+        (["x,clients=5,A,accuracy,test,0.9,,,,much"], "'tolerance' is 'much'"),
+        (["x,clients=5,A,accuracy,test,0.9,,,,,fitted: by eye"], "'apart' is 'fitted: by eye'"),
+        (["x,clients=5,A,accuracy,test,0.9,,,,,calibrated"], "one of calibrated, nearly fixed, re"),
+        (["x,clients=5,A,accuracy,test,0.9,,,,,claim: F1"], "write it as in 'claim: C1, check 2'"),
+        (["x,clients=5,A,accuracy,test,0.9,,,,,,rates"], "write an exhibit, a colon and the"),
+        (["x,clients=5,A,accuracy,test,0.9,,,,,,,a friend"], "line 2"),
+        (["x,clients=5,A,accuracy,test,0.8,,,,", "x,clients=5,A,accuracy,test,0.7,,,,"],
+         "line 3, is of the same number as line 2"),
     ],
-)
-def test_a_row_that_cannot_be_read_is_a_sentence(tmp_path, row, sentence):
+)  # fmt: skip
+def test_a_row_that_cannot_be_read_is_a_sentence(tmp_path, rows, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        read_published(written(tmp_path / "p.csv", row))
+        read_published(written(tmp_path / "p.csv", *rows))
 
 
 def test_a_file_with_other_columns_is_a_sentence(tmp_path):
     (tmp_path / "p.csv").write_text("exhibit,value\n")
     with pytest.raises(FedreproError, match="lacks cell, method"):
         read_published(tmp_path / "p.csv")
+
+
+def test_a_number_that_is_printed_again_is_taken(tmp_path):
+    row = "x,clients=5,A,accuracy,test,0.8,,,"
+    found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
+    assert [one.again for one in found] == [False, True]
 
 
 def test_an_empty_cell_is_the_one_point_of_an_exhibit():
@@ -116,71 +127,48 @@ def test_an_empty_cell_is_the_one_point_of_an_exhibit():
 # ------------------------------------------------------------------------------------ verdicts
 
 
-@pytest.mark.parametrize(
-    ("ours", "sd", "word"),
-    [
-        (0.91, 0.0, "reproduced"),  # one point is the tolerance of accuracies
-        (0.89, 0.0, "reproduced"),
-        (0.92, 0.0, "better"),
-        (0.88, 0.0, "worse"),
-        (0.92, 0.04, "few trials"),  # ours scatters too much for print to be met
-        (0.912, 0.007, "undecided"),  # it is as far away by chance
-        (0.95, 0.005, "better"),
-        (math.nan, 0.0, "failed"),
-    ],
-)
-def test_an_accuracy_is_judged_by_its_tolerance_where_no_spread_is_printed(ours, sd, word):
-    assert judged(value(), ours, sd) == word
-
-
 def judged(printed, ours, sd=0.0, trials=10) -> str:
-    most = allowed(printed, bounded(printed, sd), trials, usual_tolerance(printed))
+    most = allowed(printed, sd, trials, usual_tolerance(printed))
     away = difference(ours, printed.value)
     return verdict(printed.metric, ours, away, most, noise(printed, sd, trials), trials)
 
 
 @pytest.mark.parametrize(
-    ("printed_sd", "sd", "word"),
+    ("given", "ours", "word"),
     [
-        (0.015, 0.0853, "few trials"),  # ours scatters more than print, and counts as much
-        (0.0853, 0.015, "reproduced"),
-        (0.0853, 0.0853, "reproduced"),
-        (None, 0.0853, "few trials"),
+        # one point is the tolerance of accuracies
+        *(({}, [0.9 + away], "reproduced") for away in (0.01, -0.01)),
+        ({}, [0.92], "better"),
+        ({}, [0.88], "worse"),
+        ({}, [0.92, 0.04], "few trials"),  # ours scatters too much for print to be met
+        ({}, [0.912, 0.007], "undecided"),  # it is as far away by chance
+        ({}, [0.95, 0.005], "better"),
+        ({}, [math.nan], "failed"),
+        # our own scatter counts for no more than the printed one
+        ({"value": 0.78, "sd": 0.015, "trials": 5}, [0.717, 0.0853, 5], "few trials"),
+        ({"value": 0.78, "sd": 0.0853, "trials": 5}, [0.717, 0.015, 5], "reproduced"),
+        ({"value": 0.78, "sd": 0.0853, "trials": 5}, [0.717, 0.0853, 5], "reproduced"),
+        ({"value": 0.78, "trials": 5}, [0.717, 0.0853, 5], "few trials"),
+        # the paper's spread widens the interval, and counts as one trial where none are named
+        ({"sd": 0.05, "trials": 4}, [0.94], "reproduced"),
+        ({"sd": 0.05}, [0.94], "few trials"),
+        # fewer rounds are better, and those never reached are equal
+        *(({"metric": "rounds", "value": 100.0}, [ours], word)
+          for ours, word in ((85, "reproduced"), (120, "reproduced"), (121, "worse"),
+                             (70, "better"), (math.inf, "worse"))),
+        ({"metric": "rounds", "value": 100.0}, [math.inf, math.nan], "few trials"),
+        ({"metric": "rounds", "value": math.inf}, [math.inf], "reproduced"),
+        *(({"metric": "hidden_units", "value": 200.0}, [ours], word)
+          for ours, word in ((190, "reproduced"), (210, "reproduced"), (211, "worse"))),
+        ({"metric": "bytes_up", "value": 3.0}, [9.0], "shown"),
     ],
-)
-def test_our_own_scatter_counts_for_no_more_than_the_printed_one(printed_sd, sd, word):
-    printed = value(value=0.78, sd=printed_sd, trials=5)
-    assert judged(printed, 0.717, sd, 5) == word
+)  # fmt: skip
+def test_a_printed_value_has_its_verdict(given, ours, word):
+    assert judged(value(**given), *ours) == word
 
 
-def test_the_papers_own_spread_widens_the_interval():
-    assert judged(value(sd=0.05, trials=4), 0.94) == "reproduced"
-    assert (
-        judged(value(sd=0.05), 0.94) == "few trials"
-    )  # its trials are not known, and count as one
-
-
-def test_fewer_rounds_are_better_and_those_never_reached_are_equal():
-    printed = value(metric="rounds", value=100.0)
-    words = [judged(printed, ours) for ours in (85, 120, 121, 70)]
-    assert words == ["reproduced", "reproduced", "worse", "better"]
-    never = value(metric="rounds", value=math.inf)
-    assert judged(never, math.inf) == "reproduced"
+def test_a_target_that_print_never_reached_is_better_reached():
     assert verdict("rounds", 90.0, -math.inf, 1.0, 0.0, 2) == "better"
-    assert judged(printed, math.inf) == "worse"
-    assert judged(printed, math.inf, math.nan) == "few trials"
-
-
-def test_a_size_may_be_a_twentieth_larger():
-    """And no more: which is better, a smaller or a larger one, is not said."""
-    printed = value(metric="hidden_units", value=200.0)
-    words = [judged(printed, ours) for ours in (190, 210, 211)]
-    assert words[:2] == ["reproduced"] * 2
-    assert words[2] != "reproduced"
-
-
-def test_a_metric_without_a_tolerance_is_shown_and_not_judged():
-    assert judged(value(metric="bytes_up", value=3.0), 9.0) == "shown"
 
 
 # --------------------------------------------------------------------------------------- tables
@@ -236,66 +224,48 @@ def test_the_tolerance_that_was_used_stands_in_the_csv_with_the_noise():
     assert row["verdict"] == "few trials"
 
 
-def test_what_a_setting_of_the_paper_may_account_for_is_neither_better_nor_worse():
-    exhibit = small(methods=METHODS)
-    given = {"set_up": "rates, clients=2: no rate is given", "apart": "calibrated: by hand"}
-    found = beside(exhibit, value(**given), value(method="E", **given)).to_dict("records")
-    assert [row["verdict"] for row in found] == ["reproduced", "set-up open"]
-    assert {row["apart"] for row in found} == {"calibrated: by hand"}
-
-
-def test_a_case_is_named_by_its_key_or_by_its_label():
-    exhibit = small(methods=METHODS, cases=CASES)
-    cells = ({"case": "iid", "clients": "4"}, {"case": "iid, digits", "clients": "4.0"})
-    found = beside(exhibit, *(value(cell=cell) for cell in cells))
-    assert found["verdict"].tolist() == ["reproduced"] * 2
-    assert set(found["case"]) == {"iid, digits"}
+OPENED = {"set_up": "rates, clients=2: no rate is given", "apart": "calibrated: by hand"}
+IN_A_CASE = [{"case": "iid", "clients": "4"}, {"case": "iid, digits", "clients": "4.0"}]
+RATES = {"sweep": {"training.lr": [0.5, 1]}}
+PRIORS = {"model": {"name": "variational_mlp"}, "sweep": {"model.prior_sd": [None, 0.5, 1.0]}}
 
 
 @pytest.mark.parametrize(
-    ("settings", "cells"),
+    ("settings", "given", "stand_in", "words"),
     [
-        ({"sweep": {"training.lr": [0.5, 1]}}, [{"lr": "0.5"}, {"lr": "1"}, {"lr": "1.0"}]),
-        (
-            {
-                "model": {"name": "variational_mlp"},
-                "sweep": {"model.prior_sd": [None, 0.5, 1.0]},
-            },
-            [{"prior_sd": "none"}, {"prior_sd": "0.5"}, {"prior_sd": "1"}],
-        ),
-        ({"cases": {"a": {"label": "1.0"}, "b": {"label": "2"}}}, [{"case": "1.0"}]),
+        ({}, [OPENED, OPENED | {"method": "E"}], "", ["reproduced", "set-up open"]),
+        ({}, [{}], "Digits stand in for MNIST.", ["stand-in"]),
+        ({}, [{"cell": {"clients": "100"}, "note": "120 hours"}, {"method": "Z"}], "",
+         ["not run"] * 2),
+        # a case by its key or its label; numbers by value, as a csv gives 1.0 for 1 next to 0.5,
+        # and "1.0" next to none; a case's label stays a text
+        ({"cases": CASES}, [{"cell": cell} for cell in IN_A_CASE], "", ["reproduced"] * 2),
+        *((settings, [{"cell": {"clients": "2", key: text}} for text in texts], "",
+           ["reproduced"] * len(texts))
+          for settings, key, texts in (
+              (RATES, "lr", ["0.5", "1", "1.0"]),
+              (PRIORS, "prior_sd", ["none", "0.5", "1"]),
+              ({"cases": {"a": {"label": "1.0"}, "b": {"label": "2"}}}, "case", ["1.0"]))),
+    ],
+)  # fmt: skip
+def test_a_cell_finds_its_number_and_its_verdict(settings, given, stand_in, words):
+    exhibit = small(methods=METHODS, **settings)
+    found = beside(exhibit, *(value(**one) for one in given), stand_ins={"digits": stand_in})
+    assert found["verdict"].tolist() == words
+    assert (found["mean"].isna() == (found["verdict"] == "not run")).all()
+    assert found["apart"].tolist() == [one.get("apart", "") for one in given]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        *((1, 1.0, True), ("1.0", 1, True), ("1e-05", 0.00001, True), (None, "none", True)),
+        (0.12345678901, "0.123456789", True),  # ten digits, as a csv has
+        *(((50, 50), "50@50", True), ("50@50", 50, False), (True, 1, False), ("one", 1, False)),
     ],
 )
-def test_numbers_are_compared_by_value_however_their_column_was_read(settings, cells):
-    """A csv gives 1.0 for 1 beside 0.5, and "1.0" beside none; a case's label stays a text."""
-    exhibit = small(methods=METHODS, **settings)
-    found = beside(exhibit, *(value(cell={"clients": "2"} | cell) for cell in cells))
-    assert found["verdict"].tolist() == ["reproduced"] * len(cells)
-    numbers = numbers_of(exhibit, {"A": 0.9, "E": 0.9, "alone": 0.9})
-    for point in exhibit.points:
-        for key, swept in point.values.items():
-            assert sum(same(cell, swept) for cell in numbers[key]) >= 3  # one a method
-
-
-def test_values_are_one_by_their_number_or_else_by_their_text():
-    assert same(1, 1.0)
-    assert same("1.0", 1)
-    assert same("1e-05", 0.00001)
-    assert same(0.12345678901, "0.123456789")  # ten digits, as a csv has
-    assert same(None, "none")
-    assert same((50, 50), "50@50")
-    assert not same("50@50", 50)
-    assert not same(True, 1)
-    assert not same("one", 1)
-
-
-def test_other_data_are_a_stand_in_and_a_cell_that_is_not_there_is_not_run():
-    exhibit = small(methods=METHODS)
-    other = beside(exhibit, value(), stand_ins={"digits": "Digits stand in for MNIST."})
-    assert other["verdict"].tolist() == ["stand-in"]
-    absent = beside(exhibit, value(cell={"clients": "100"}, note="120 hours"), value(method="Z"))
-    assert absent["verdict"].tolist() == ["not run"] * 2
-    assert absent["mean"].isna().all()
+def test_values_are_one_by_their_number_or_else_by_their_text(one, other, wanted):
+    assert same(one, other) is wanted
 
 
 @pytest.mark.parametrize(
@@ -347,39 +317,12 @@ def test_a_cell_that_fits_several_points_is_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("rows", "sentence"),
-    [
-        (["t,a=1,m,accuracy,test,80,,,"], "line 2: accuracy cannot be 80; it is a share of exa"),
-        (["t,a=1,m,accuracy,test,-0.1,,,"], "line 2: accuracy cannot be -0.1"),
-        (["t,a=1,m,accuracy,tset,0.8,,,"], "line 2: did you mean 'test'"),
-        (["t,a=1,m,accuracy,test,0.8,,,", "t,a=1,m,accuracy,test,0.7,,,"],
-         "line 3, is of the same number as line 2"),
-    ],
-)  # fmt: skip
-def test_a_row_that_can_be_no_printed_number_is_a_sentence(tmp_path, rows, sentence):
-    path = tmp_path / "mine.csv"
-    path.write_text("\n".join(["exhibit,cell,method,metric,split,value,sd,trials,note", *rows]))
-    with pytest.raises(FedreproError, match=sentence):
-        read_published(path)
-
-
-def test_a_number_that_is_printed_again_is_taken(tmp_path):
-    path = tmp_path / "mine.csv"
-    rows = [
-        "t,a=1,m,accuracy,test,0.8,,,",
-        "t,a=1,m,accuracy,test,0.81,,,printed again in the text",
-    ]
-    path.write_text("\n".join(["exhibit,cell,method,metric,split,value,sd,trials,note", *rows]))
-    assert [row.again for row in read_published(path)] == [False, True]
-
-
-@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"exhibit": "y"}, "unknown table 'y'"),
         ({"cell": {"clients": "3"}}, "its cell fits no point"),
         ({"cell": {"client": "2"}}, "did you mean 'clients'"),
-        ({"method": "B"}, "'B' is no method of that cell, which has A, E, alone"),
+        ({"method": "B"}, "'B' is not a method of that cell, which has A, E, alone"),
     ],
 )
 def test_a_printed_value_that_belongs_nowhere_is_a_sentence(change, sentence):
@@ -398,28 +341,15 @@ def test_the_printed_values_of_the_repository_belong_to_its_tables():
 
 
 @pytest.mark.usefixtures("workplace")
-def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
-    row = 'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,,ratse: no rate'
-    path = written(tmp_path / "fedavg.csv", row)
-    monkeypatch.setattr("fedrepro.verdicts.printed.published_file", lambda paper: path)
-    files = {"fedavg": load_exhibits()["fedavg"]}
-    with pytest.raises(
-        FedreproError,
-        match="line 2: did you mean 'rates-cnn'",
-    ):
-        require_printed(Plan(Config(), files, "paper"))
-
-
-@pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("end", "told"),
     [
-        ("claim: F1", "line 2: 'apart' is 'claim: F1'; write it as in 'claim: C1, check 2'"),
-        ("claim: F1, check 99", "line 2: did you mean 'F1, check 1'?"),
+        (",ratse: no rate", "line 2: did you mean 'rates-cnn'"),
+        ('"claim: F1, check 99",', "line 2: did you mean 'F1, check 1'?"),
     ],
 )
-def test_a_check_that_no_claim_has_is_a_sentence(named, told, tmp_path, monkeypatch):
-    row = f'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,"{named}",'
+def test_an_exhibit_or_a_check_that_is_not_there_is_a_sentence(end, told, tmp_path, monkeypatch):
+    row = f'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,{end}'
     path = written(tmp_path / "fedavg.csv", row)
     monkeypatch.setattr("fedrepro.verdicts.printed.published_file", lambda paper: path)
     files = {"fedavg": load_exhibits()["fedavg"]}

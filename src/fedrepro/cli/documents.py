@@ -37,12 +37,12 @@ from fedrepro.verdicts.counted import (
     claim_counts,
     printed_counts,
     reasons,
+    settled,
     settled_counts,
     trials_to_decide,
     word_of,
 )
 from fedrepro.verdicts.published import PrintedValue, read_published
-from fedrepro.verdicts.set_up import settled
 
 if TYPE_CHECKING:
     import pandas as pd

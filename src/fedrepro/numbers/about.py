@@ -1,7 +1,7 @@
-"""What an exhibit is and where it comes from, as plain data: the json beside every figure.
+"""Descriptions of exhibits and of where they come from, as plain data: the json of every figure.
 
-Everything that the page, the record and a comparison need is in it, so that these need neither
-the config nor the plan that the figure was made with. Nothing in it depends on the time of day.
+The page, the record and a comparison need nothing else, so they run without the config and the plan
+that the figure was made with. Nothing in it depends on the time of day.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """The command that makes an exhibit: its path."""
+    """Return the command that makes an exhibit: its path."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
 def command_of(exhibit: Exhibit, scale: str) -> str:
-    """The same, naming what people look at: a figure or a table."""
+    """Return the command that makes the figure or the table of an exhibit."""
     return command(scale, exhibit.key, exhibit.suffix)
 
 
 def about(
     exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
-    """The description of an exhibit; `sources` are of the files of each of its runs."""
+    """Describe an exhibit; `sources` has the provenance of the files of each run."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **said(exhibit, plan, file),
@@ -54,8 +54,8 @@ def about(
 
 
 def said(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """What of a description follows from the config, and what draws the exhibit now."""
-    settings = exhibit.settings
+    """Return what a description takes from the config, and what draws the exhibit now."""
+    settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",
@@ -76,19 +76,13 @@ def said(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
         "seed": plan.config.seed,
         "methods": [_method(exhibit, measure) for measure in exhibit.measures],
         "settings": settings.model_dump(mode="json"),
-        "drawn": _drawn(),
+        # what drew the exhibit need not be what computed it
+        "drawn": {
+            "revision": sources.revision,
+            "digest": sources.digest,
+            "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
+        },
         **({"pairs": pairs} if pairs else {}),
-    }
-
-
-def _drawn() -> dict[str, Any]:
-    """Return what drew the exhibit, which need not be what computed it."""
-    sources = loaded()
-    libraries = {name: metadata.version(name) for name in DRAWN_WITH}
-    return {
-        "revision": sources.revision,
-        "digest": sources.digest,
-        "versions": versions() | libraries,
     }
 
 
@@ -101,7 +95,7 @@ def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
 def _data(
     exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> list[dict[str, Any]]:
-    """The data sets, with the checksum that all their runs agree on and any stand-in note."""
+    """List the data sets, with the checksum that all their runs agree on and any stand-in note."""
     entries: dict[Spec, dict[str, Any]] = {}
     trained = [(run.scenario, run_sources) for run, run_sources in sources.items() if run.scenario]
     for scenario, source in (
@@ -177,6 +171,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
 
 def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
     meta = measure.spec.component.meta
+    points = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
     return {
         "label": measure.label,
         "name": measure.spec.name,
@@ -195,21 +190,13 @@ def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
         "choice": measure.choose.name if measure.chosen and measure.choose else None,
         "criterion": measure.choose.words if measure.chosen and measure.choose else None,
         "shown": list(measure.show),
-        "values": {key: _shown(measure, key) for key in measure.show},
-        "cases": _in_cases(exhibit, measure),
+        "values": {
+            key: list(dict.fromkeys(setting[key] for setting in measure.settings))
+            for key in measure.show
+        },
+        "cases": list(dict.fromkeys(p.values[CASE] for p in points if CASE in p.values)),
         **({"tune": measure.tune.resolved} if measure.tune else {}),
     }
-
-
-def _shown(measure: Measure, key: str) -> list[Any]:
-    """The values of a shown parameter, in the order in which they are listed."""
-    return list(dict.fromkeys(setting[key] for setting in measure.settings))
-
-
-def _in_cases(exhibit: Exhibit, measure: Measure) -> list[Any]:
-    """The cases that have a method of this label."""
-    points = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
-    return list(dict.fromkeys(point.values[CASE] for point in points if CASE in point.values))
 
 
 def _of_cases(exhibit: Exhibit, measure: Measure) -> dict[str, str]:
@@ -224,7 +211,7 @@ def _of_cases(exhibit: Exhibit, measure: Measure) -> dict[str, str]:
 
 
 def _training(measure: Measure) -> dict[str, str]:
-    """What a method changes of the local training; the values of a sweep one after another."""
+    """Return what a method changes of the local training; values of a sweep stand in one text."""
     values: dict[str, dict[str, None]] = {}
     for setting in measure.settings:
         for key, value in setting.training:

@@ -1,4 +1,4 @@
-"""What the nodes of a graph believe, in numbers: of each node, and the mean and the worst."""
+"""Measures of what the nodes of a graph believe: of each node, and the mean and the worst."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over nodes of each number, and the worst of those that have a direction."""
+    """Return the mean over nodes of each number, and the worst of those that have a direction."""
     means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
     worst = {
         f"{name}_worst": take([node[name] for node in nodes])
@@ -100,7 +100,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """The first node with a mean or a spread that is not finite, and which of both."""
+    """Find the first node whose belief is not finite, and its part: mean, spread or weight."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

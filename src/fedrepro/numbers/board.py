@@ -67,9 +67,15 @@ class Scene:
 
 @dataclass(frozen=True)
 class Reached:
-    """A method in one scenario. accuracy: float64 (T,), on test examples, not a number where a run
-    failed. costs: of COSTS and SECONDS, means over trials. tried: settings. in_each_trial: accuracy
-    with the setting that is best in each trial. ends: of each choice, see `ends_of`."""
+    """A method in one scenario.
+
+    Attributes:
+        accuracy: float64 (T,), on test examples, not a number where a run failed.
+        costs: COSTS and SECONDS, means over trials.
+        tried: number of settings.
+        in_each_trial: accuracy with the best setting of each trial, (T,).
+        ends: of each choice, see `ends_of`.
+    """
 
     accuracy: np.ndarray
     setting: str
@@ -81,7 +87,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Method:
-    """What the exhibits say of a method. sees: in words; kind: its class; computed: by whom."""
+    """Description of a method: what it sees in words, its class (`kind`), and who computed it."""
 
     label: str
     kind: str
@@ -121,14 +127,14 @@ class Ground:
 
     @cached_property
     def scenes(self) -> list[Scene]:
-        """Those that have a score, in the order of the exhibits."""
+        """List the scenarios that have a score, in the order of the exhibits."""
         return [scene for scene, gap in self.gaps.items() if gap >= self.board.least_gap]
 
     def _base(self, reached: Mapping[str, Reached]) -> np.ndarray:
         return reached[self.board.baseline].accuracy
 
     def scores(self, scene: Scene, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """The score of a method in each trial, (T,). each_trial: with the best setting of each."""
+        """Return the scores (T,) of a method; `each_trial` takes the best setting of each trial."""
         entries = self.entries[scene]
         entry, ceiling = entries[label], entries[self.board.ceiling].accuracy
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
@@ -137,10 +143,14 @@ class Ground:
 
 @dataclass(frozen=True)
 class Row:
-    """A method of the board, of clients that start so, on one data set or on all. drawn: what other
-    experiments would change in its intervals. each_trial: its score with the best setting of each
-    trial. ahead: in how many scenarios it is above the method to beat. why: the reason if it has no
-    rank."""
+    """A method of the board among clients that start alike, on one data set or on all.
+
+    Attributes:
+        drawn: what other experiments would change in its intervals.
+        each_trial: score with the best setting of each trial.
+        ahead: number of scenarios in which it is above the method to beat.
+        why: the reason if it has no rank.
+    """
 
     method: Method
     starts: str
@@ -167,10 +177,11 @@ def ground(
     missing: Sequence[str] = (),
     entered: Sequence[Entered] = (),
 ) -> Ground:
-    """All numbers of the exhibits of a board, and of entries that others sent.
+    """Collect the numbers of the exhibits of a board, and of entries that others sent.
 
-    Errors: FedreproError for a scenario without baseline or ceiling, data that are not those of the
-    board, or an entry with the label of another method.
+    Raises:
+        FedreproError: for a scenario without baseline or ceiling, data that are not the board's, or
+            an entry with the label of another method.
     """
     entries: dict[Scene, dict[str, Reached]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -200,7 +211,6 @@ def ground(
 
 
 def _require_data(board: Board, part: ExhibitFiles) -> None:
-    """Errors: FedreproError for other data than those of the board."""
     for data in part.about["data"] if part.about["scale"] == "paper" else ():
         known = board.data.get(data["token"], data["sha256"])
         if known != data["sha256"]:
@@ -216,7 +226,6 @@ def _tell(
     part: ExhibitFiles,
     computed: str = HERE,
 ) -> None:
-    """Note what an exhibit says of its methods, where no other has said it."""
     for scene, by_label in scenes.items():
         for description in part.about["methods"]:
             key = scene.starts, description["label"]
@@ -225,7 +234,7 @@ def _tell(
 
 
 def _scenes(part: ExhibitFiles, each_trial: bool) -> Iterator[tuple[Scene, dict[str, Reached]]]:
-    """The scenarios of an exhibit with their entries; each_trial: see `Board`."""
+    """Return the scenarios of an exhibit with their entries; for `each_trial` see `Board`."""
     about, numbers, choice = part.about, part.numbers, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
@@ -244,13 +253,9 @@ def _scenes(part: ExhibitFiles, each_trial: bool) -> Iterator[tuple[Scene, dict[
             {
                 str(label): _entry(rows, tried[tried["method"] == label], accuracies, each_trial)
                 for label, rows in scene_rows.groupby("method", sort=False)
-                if _has_accuracy(rows)
+                if ((rows["metric"] == "accuracy") & (rows["split"] == "test")).any()
             },
         )
-
-
-def _has_accuracy(rows: pd.DataFrame) -> bool:
-    return bool(((rows["metric"] == "accuracy") & (rows["split"] == "test")).any())
 
 
 def _entry(
@@ -302,8 +307,10 @@ def _class(told: Mapping[str, Any], entry: Reached) -> str:
 
 
 def rows_of(ground: Ground) -> list[Row]:
-    """Every method, by how clients start, data set and class, the best first; those without rank
-    last. Behind single data sets stand all together, each of which counts alike."""
+    """List all methods by start, data set and class, the best first, unranked ones last.
+
+    Rows of all data sets together, which have equal weights, follow those of single data sets.
+    """
     rows: list[Row] = []
     for starts in STARTS:
         labels = [label for start, label in ground.methods if start == starts]
@@ -322,7 +329,7 @@ def rows_of(ground: Ground) -> list[Row]:
 def _class_rows(
     ground: Ground, blank: Row, there: Sequence[Scene], labels: Sequence[str]
 ) -> list[Row]:
-    """The rows of a class. there: the scenarios of its starts and data; blank: a row of these."""
+    """Return the rows of a class in the scenarios `there`, made from the row `blank`."""
     starts, ranked = blank.starts, blank.method.kind != "reference"
     scenes = _scenes_of(ground, there, labels)
     units = len({scene.data for scene in scenes}) if blank.data == ALL else len(scenes)
@@ -396,7 +403,7 @@ def _scenes_of(ground: Ground, there: Sequence[Scene], labels: Sequence[str]) ->
 def _standings(
     ground: Ground, blank: Row, scenes: Sequence[Scene], labels: Sequence[str], compared: bool
 ) -> list[Standing]:
-    """The methods of a class beside the method to beat, and their groups by other tests."""
+    """Compare the methods of a class with the method to beat, and group them by other tests."""
     if not labels:
         return []
     names, units = [*sorted(labels), ground.board.line], blank.drawn != "trials"
@@ -425,9 +432,10 @@ def _with(row: Row, **changes: Any) -> Row:
 def score_table(
     ground: Ground, row: Row, scenes: Sequence[Scene], label: str, *, each_trial: bool = False
 ) -> np.ndarray:
-    """Scores by scenario, or on all data sets together by data set, (U, T).
+    """Return scores by scenario, or on all data sets together by data set, (U, T).
 
-    Errors: FedreproError for scenarios with other numbers of trials.
+    Raises:
+        FedreproError: for scenarios with different numbers of trials.
     """
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:

@@ -1,8 +1,8 @@
-"""Settings of a leaderboard's methods: where in their grids they lie, and chosen in each trial.
+"""Settings of a leaderboard's methods: their places in the grids, and choices in each trial.
 
 The best client is taken in each trial, and so are settings where the leaderboard says `each_trial`;
-`arena/1` takes one for all trials of a scenario, by its mean on validation examples. What methods
-reach if both are taken in each trial follows from the metrics of all settings.
+`arena/1` takes one for all trials of a scenario, by its mean on validation examples. The metrics of
+all settings also give the accuracies of a choice of both in each trial.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Of each choice: parameter -> whether its number is the lowest that was tried, the highest.
+    """Say of each choice which parameters have the lowest, or the highest number that was tried.
 
-    tried: as in `chosen_of`, whose rows `chosen` names. Without parameters of words, and of one
-    number alone.
+    Parameters of words, and of one number alone, are left out. `tried` is as in `chosen_of`, and
+    `chosen` names its rows.
     """
     if not len(tried):
         return []
@@ -85,11 +85,12 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """The rows of the settings that are best on validation examples in each trial, and their test
-    accuracies, (T,).
+    """Take the best setting on validation examples in each trial: rows, and test accuracies (T,).
 
-    tried: as in `chosen_of`; scenarios: of the exhibit, one of which has the means of `tried`. Ties
-    go to the first setting. Errors: FedreproError if none has them.
+    Ties go to the first setting. `tried` is as in `chosen_of`.
+
+    Raises:
+        FedreproError: if none of the scenarios has the means of `tried`.
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:

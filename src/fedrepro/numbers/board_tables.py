@@ -27,17 +27,16 @@ COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 
 
 def leaderboard(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
-    """A row a method and data set, and of all together: class, score, its difference from the
-    method to beat, group and ranks, with intervals; costs, settings, single accuracies.
+    """Return a row a method and data set, and of all data sets together.
 
-    Where entries of others are among them, each says who computed it.
+    It has class, score, difference from the method to beat, group and ranks, with intervals; costs,
+    settings, single accuracies. With entries of others, each row says who computed it.
     """
     others = _others(rows)
     return pd.DataFrame([_row(ground, row, others) for row in rows])
 
 
 def _others(rows: Sequence[Row]) -> bool:
-    """Whether there are entries of others."""
     return any(row.method.computed != HERE for row in rows)
 
 
@@ -108,10 +107,10 @@ def _costs(ground: Ground, label: str, scenes: Sequence[Scene]) -> dict[str, flo
 
 
 def _costs_there(ground: Ground, scene: Scene, label: str) -> dict[str, float]:
-    """What a method costs in a scenario, by itself and with the choice of its setting.
+    """Return the costs of a method in a scenario, by itself and with the choice of its setting.
 
-    To choose, every candidate goes to all clients, and accuracies come back in an exchange more;
-    of several networks each goes once. A method that asks clients repeatedly asks for each setting.
+    To choose, every candidate goes to all clients, and accuracies come back in an exchange more; of
+    several networks each goes once. A method that asks clients repeatedly asks for each setting.
     The best client is a choice among all models, once these were sent.
     """
     entries = ground.entries[scene]
@@ -142,11 +141,11 @@ def _costs_there(ground: Ground, scene: Scene, label: str) -> dict[str, float]:
 
 
 def scenarios(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
-    """A row per scenario, method and number, in the form of an exhibit's csv; and of all scenarios.
+    """Return a row per scenario, method and number, in the form of an exhibit's csv.
 
-    Numbers: accuracy on test examples, score and what the method costs (COSTS_TOLD, which have no
-    trials), and score, rank_low, rank_high and group of all scenarios of a data set, and of all.
-    Of methods without a row nothing is told.
+    Numbers are accuracy on test examples, score and costs (COSTS_TOLD, which have no trials) of
+    each scenario; score, rank_low, rank_high and group of all scenarios of a data set, and of all.
+    Methods without a row are left out.
     """
     records = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}

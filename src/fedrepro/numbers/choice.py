@@ -63,7 +63,7 @@ class Candidate:
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: Measure, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """The settings of a group, in order; rows: of each, what it reached in these trials."""
+    """Return the settings of a group in order, each with its results (`rows`) in these trials."""
     race = measure.measured(list(rows)).race
     shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0
     by_setting = {}
@@ -82,7 +82,11 @@ def candidates(
 def criterion_of(
     rows: pd.DataFrame, series: Series, choice: Choice, setting: Setting, trials: int, where: str
 ) -> Sequence[float]:
-    """What a setting is chosen by, a value per trial. Errors: FedreproError if metrics lack it."""
+    """Return the number that a setting is chosen by, a value per trial.
+
+    Raises:
+        FedreproError: if the metrics lack it.
+    """
     key = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
         return [math.nan] * trials
@@ -103,7 +107,7 @@ def criterion_of(
 
 
 def _at_last_rung(rows: pd.DataFrame, race: int) -> pd.DataFrame:
-    """The rows of the last rung that a setting came to in all trials."""
+    """Keep the rows of the last rung that a setting came to in all trials."""
     due = rows[rows["round"].isin(rungs(race))]
     trials = due.groupby("round")["trial"].nunique()
     last_rung: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
@@ -111,7 +115,7 @@ def _at_last_rung(rows: pd.DataFrame, race: int) -> pd.DataFrame:
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: Choice) -> float:
-    """The last round that all settings ran in all trials, but for those that diverged."""
+    """Return the last round that all settings ran in all trials, except for those that diverged."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
@@ -136,7 +140,7 @@ def _over_rounds(rows: pd.DataFrame, choice: Choice, trials: int) -> Sequence[fl
 
 
 def best_of(curve: Curve, better: int) -> float:
-    """The best value of all measured rounds; not a number if one of them is none."""
+    """Return the best value of all measured rounds; NaN if one of them is."""
     values = [value for _, value in curve]
     if any(map(math.isnan, values)):
         return math.nan
@@ -144,7 +148,7 @@ def best_of(curve: Curve, better: int) -> float:
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
-    """The area under the curve by trapezoids, divided by its length; a lone value is itself."""
+    """Compute the mean height of a curve by trapezoids; a lone value is its own mean."""
     length = curve[-1][0] - curve[0][0]
     if length == 0:
         return curve[0][1]
@@ -168,11 +172,11 @@ CURVES: dict[Over, Callable[[Curve, int], float]] = {
 def choose(
     settings: Mapping[Setting, Candidate], measure: Measure, where: str, *, lost_stay: bool = False
 ) -> Setting:
-    """The setting with the best mean over trials of its criterion; ties go to the first.
+    """Choose the setting with the best mean of its criterion over trials; ties go to the first.
 
     A setting whose criterion is not a number in some trial has failed and is never chosen, and
-    neither is one that a race stopped. lost_stay: where all failed the first stands for them, a row
-    that says so.
+    neither is one that a race stopped. If all failed and `lost_stay` is true, the first stands for
+    them, in a row that says so.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -198,7 +202,7 @@ def _lost(value: float) -> bool:
 def choice_rows(
     settings: Mapping[Setting, Candidate], measure: Measure, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """A row per setting: what it was chosen by, and what it reached."""
+    """Return a row per setting: its criterion, and its results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
         series = candidate.series

@@ -1,4 +1,4 @@
-"""What methods cost, and what they see, in words short enough for a table."""
+"""Words for what methods cost and see, short enough for a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEEN = {
 
 
 def seen(needs: Collection[str], sends: str = "") -> str:
-    """What a method sees beyond weights. sends: what clients answer, see `api.method`."""
+    """Name what a method sees besides weights; `sends` is what clients answer, see `api.method`."""
     parts = dict.fromkeys(filter(None, (SEEN[need] for need in sorted(needs) if need in SEEN)))
     return "; ".join([*parts, *([sends] if sends else [])]) or "weights only"
 
@@ -41,7 +41,7 @@ def megabytes(size: float) -> str:
 
 
 def times(value: float, base: float) -> str:
-    """How many times `base` a value is: 2.0 ×; nothing where there is no base."""
+    """Write a value as a multiple of `base`, as 2.0 ×; return an empty text without a base."""
     if not (math.isfinite(value) and base > 0):
         return ""
     ratio = value / base

@@ -59,7 +59,11 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """The bytes of one of its files. Errors: FedreproError for a missing or a strange one."""
+        """Return the bytes of one of its files.
+
+        Raises:
+            FedreproError: for a file that is missing or has other bytes than its record.
+        """
         path = f"{self.base}{suffix}"
         if suffix in self.about.get("blank", {}):
             return str(self.about["blank"][suffix]).encode()
@@ -73,7 +77,6 @@ class ExhibitFiles:
             raise (self._unlike(path) or error) from error
 
     def _unlike(self, path: str) -> FedreproError | None:
-        """Return the error for a file of a record that is not as it was written."""
         return _altered(path, self.base) if self.run else None
 
     def table(self, suffix: str) -> pd.DataFrame:
@@ -102,10 +105,7 @@ class ExhibitFiles:
 
 
 def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
-    """Write the files of an exhibit beside its .metrics.parquet; the json comes last.
-
-    contents: suffix -> bytes.
-    """
+    """Write the files (suffix -> bytes) of an exhibit to its .metrics.parquet; json comes last."""
     checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
     checksums[".metrics.parquet"] = checksum_of_file(f"{base}.metrics.parquet")
     for suffix, data in contents.items():
@@ -114,10 +114,11 @@ def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, by
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """The exhibit `key` of a folder of reports, drawn or recorded.
+    """Open the exhibit `key` of a folder of reports, drawn or recorded.
 
-    Errors: FedreproError for a json that is missing, damaged, of an older version or of another
-    exhibit.
+    Raises:
+        FedreproError: for a json that is missing, damaged, of an older version or of another
+            exhibit.
     """
     path = f"{folder / _named(key)}.json"
     if not Path(path).exists():
@@ -147,7 +148,11 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open an exhibit of a record. Errors: FedreproError for one that is not whole."""
+    """Open an exhibit of a record.
+
+    Raises:
+        FedreproError: for one that is not whole.
+    """
     base = f"{folder / _named(key)}"
     try:
         files = open_exhibit(folder, key, scale)
@@ -159,9 +164,9 @@ def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def _named(key: str) -> str:
-    """The key, if it has the form of one: it becomes part of a path."""
+    """Return the key if it has the form of one, since it becomes part of a path."""
     if not KEY.fullmatch(key):
-        raise FedreproError(f"'{key}' is no exhibit; name one such as pfnm/figure-2a")
+        raise FedreproError(f"'{key}' is not an exhibit; name one such as pfnm/figure-2a")
     return key
 
 
@@ -169,7 +174,7 @@ def _require_own(path: str, about: Mapping[str, Any], key: str, scale: str) -> N
     if (about.get("scale"), about.get("key")) != (scale, key):
         raise FedreproError(
             f"{path} describes {about.get('key')} at scale {about.get('scale')}, "
-            f"not {key} at scale {scale}; make it anew with: {command(scale, key)}"
+            f"not {key} at scale {scale}; make it again with: {command(scale, key)}"
         )
 
 
@@ -189,7 +194,7 @@ def _altered(path: Path | str, base: str) -> FedreproError:
 
 
 def write_claims(path: Path, text: str) -> list[Path]:
-    """Write <paper>/claims.csv, and beside it the json that names its checksum."""
+    """Write <paper>/claims.csv and the json that names its checksum."""
     json_path = path.with_suffix(".json")
     about = {
         "kind": "claims",
@@ -203,7 +208,11 @@ def write_claims(path: Path, text: str) -> list[Path]:
 
 
 def read_claims(path: Path) -> str:
-    """The text of <paper>/claims.csv. Errors: FedreproError if it is not the one of its json."""
+    """Return the text of <paper>/claims.csv.
+
+    Raises:
+        FedreproError: if its checksum is not the one in its json.
+    """
     json_path = path.with_suffix(".json")
     about = read_json(json_path)
     files = about.get("files") if isinstance(about, dict) else None

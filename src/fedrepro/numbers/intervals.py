@@ -30,7 +30,7 @@ needs what Student's t needs, and nothing else.
 Alternatives were simulated. Choosing on each part and testing on the others in turn (cross-fitting)
 gives every trial a test, but the parts are not independent, since each had a hand in the other's
 choice: a t interval over all is wrong in 5 to 6 of 100 cases with halves and in up to 16 with
-single trials left out, where 2.5 are meant. Halves of which one must pass at half the level are
+single trials left out, where 2.5 are meant. Two halves, one of them to pass at half the level, are
 exact, and with ten trials find less than one quarter against three does. Permuting settings within
 trials tests that nothing differs at all, which is not the claim where a bound is not zero.
 """
@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-CHOOSING = 4  # one trial in so many chooses; more would leave too few to test with
+CHOOSING = 4  # one trial in four chooses; more would leave too few to test with
 # Correcting for all gains is preferred up to this many times the width that choosing one gives. By
 # simulation the two find equally much there: choosing loses what a bad choice costs.
 CORRECTING = 1.6
@@ -85,7 +85,7 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """As if each trial had been found so many times over, with means and sds as they are."""
+        """Return the contrast with each trial repeated `times` times, means and sds kept."""
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
         gains, rivals = (np.tile(side, (times, 1)) for side in sides)
@@ -93,7 +93,7 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """The mean of several statements, or one; over the trials that all of them have."""
+    """Return the interval of the mean of several statements over the trials they share."""
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
     value = float(
@@ -107,7 +107,7 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """The lower end of the mean of statements of the form above."""
+    """Return the lower end of the mean of statements of the form above."""
     trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
         return -math.inf
@@ -124,13 +124,13 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """What one gain has above each rival, (trials, rivals)."""
+    """Subtract each rival from one gain, (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
-    """Whether so many gains are all tested, and none is chosen: by numbers, not by measurements."""
+    """Say whether all gains are tested and none is chosen: by numbers, not by measurements."""
     tested = trials - max(1, trials // CHOOSING)
     corrected = _factor(trials, 1 - (1 - confidence) / ways)
     return corrected <= CORRECTING * _factor(tested, confidence)
@@ -165,7 +165,7 @@ def mean(series: Array) -> Array:
 
 
 def _sum(series: Array) -> Array:
-    """Over trials. That of NumPy's methods takes longer to call than to add some ten numbers."""
+    """Sum over trials; NumPy's method takes longer to call than to add some ten numbers."""
     total: Array = np.add.reduce(series, axis=0)
     return total
 
@@ -203,12 +203,13 @@ def pairs(series: Array) -> Array:
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
-    """The first measured round in which a gap is closed, (trials, rounds) of what it stays behind.
+    """Return the first measured round in which a gap is closed, with its interval.
 
-    From below: the first round that may have closed it; the true one would have to be found open to
-    be missed. From above, to look for any closed round is to pick the best of many. So rounds are
-    tested from the last one backwards while they are found closed, each at the full level; the true
-    one is passed only if itself is found closed wrongly (tests in a fixed order).
+    `behind`, (trials, rounds), is the gap. From below: the first round that may have closed it; the
+    true one would have to be found open to be missed. From above, to look for any closed round is
+    to pick the best of many. So rounds are tested from the last one backwards while they are found
+    closed, each at the full level; the true one is passed only if itself is found closed wrongly
+    (tests in a fixed order).
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)
@@ -227,10 +228,10 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
 
 def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
-    """Pearson's correlation of two rows of numbers, each (numbers,), with Fisher's interval.
+    """Correlate two rows of numbers, each (numbers,): Pearson's r with Fisher's interval.
 
-    means: how many means were taken from the numbers of either row; each beyond the one that
-    every correlation takes costs a number.
+    `means` counts the means that were subtracted from the numbers of either row; each beyond the
+    one that every correlation subtracts costs a number.
     """
     count = len(one) - (means - 1)
     if count < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:

@@ -25,7 +25,7 @@ SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at th
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network predicts: the mean over so many draws, which belong to a place."""
+    """Draws over which a variational network's predictions are averaged; they belong to a place."""
 
     place: Rng
     samples: int = SAMPLES
@@ -61,8 +61,9 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
 def scores_of(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Class scores (N·predictions, K) of a network or a mixture: its probabilities, or shares of
-    votes, or logits of a gate.
+    """Return class scores (N·predictions, K) of a network or a mixture.
+
+    They are probabilities, shares of votes, or logits of a gate.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -86,9 +87,9 @@ def scores_of(
 def measure(
     model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> list[Number]:
-    """Accuracy on each split, sizes, and what the method reports of itself.
+    """Measure accuracy on each split, sizes, and what the method reports of itself.
 
-    With draws the accuracy of a variational network's means is told beside that of its draws. On
+    With draws, a variational network has two accuracies: of its draws and of its means. Among
     validation examples at clients only those count that nothing was fitted to.
     """
     numbers: list[Number] = []
@@ -133,17 +134,14 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """The accuracy with means for weights, where accuracy is that of draws."""
+    """Measure the accuracy with means as weights, where accuracy is that of draws."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Parameters and forward passes of what predicts, and its hidden units if it has such.
-
-    samples: draws that a variational network predicts by.
-    """
+    """Count parameters, forward passes (`samples` draws each), and hidden units if any."""
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
     if model.widths is not None:
@@ -158,7 +156,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
 
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:
-    """The cost of a run: its exchanges with the server, and all messages of them."""
+    """Return the cost of a run: its exchanges with the server, and all messages of them."""
     return [
         Number("rounds", float(rounds)),
         Number("messages", float(sent.messages_up + sent.messages_down)),

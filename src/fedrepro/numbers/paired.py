@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import all_metrics
+from fedrepro.core.registry import components
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.intervals import half_width, mean
@@ -62,11 +63,14 @@ def paired(
     split: str = "test",
     exhibit: str = "",
 ) -> list[PairedDifference]:
-    """The difference wherever a drawn exhibit measures both methods, named by label or component.
+    """Compare two methods, named by label or component, wherever a drawn exhibit measures both.
 
     In a trial both have the same data, partition and, of one-shot methods, local models, so what
     these change cancels. Final values of the chosen settings are taken, of the trials that both
-    have. exhibit: one of them, or a paper. Errors: FedreproError where none has both.
+    have. `exhibit` narrows this to one exhibit, or a paper.
+
+    Raises:
+        FedreproError: if no exhibit has both.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
@@ -88,7 +92,7 @@ def paired(
             if known is not difference:
                 differences[runs] = replace(known, also=(*known.also, drawn.key))
     for method in (one, other):
-        if not differences and not _known(method, names):
+        if not differences and method not in names and method not in components("method"):
             raise unknown("method", method, names, "the drawn exhibits")
     if not differences and splits and split not in splits:
         raise unknown("split", split, splits, "the drawn exhibits")
@@ -98,12 +102,6 @@ def paired(
             "both into the methods of an exhibit, and draw it"
         )
     return list(differences.values())
-
-
-def _known(asked: str, names: set[str]) -> bool:
-    from fedrepro.core.registry import components
-
-    return asked in names or asked in components("method")
 
 
 def _of_exhibit(
@@ -162,7 +160,7 @@ def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tupl
 
 
 def verdict(differences: Sequence[PairedDifference], metric: str, names: tuple[str, str]) -> str:
-    """Say in a sentence what the differences come to. names: of `sides`."""
+    """Say in a sentence what the differences come to; `names` are those of `sides`."""
     one, other = names
     better = all_metrics()[metric].better or 1
     signs = [row.sign * better for row in differences]

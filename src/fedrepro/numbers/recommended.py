@@ -1,8 +1,8 @@
-"""Which method to take: those not told apart from the best where the leaderboard is nearest.
+"""Choice of a method: all that are as good as the best where the leaderboard is nearest.
 
 Read from the tables of a leaderboard that is drawn or recorded (`board.py`). Nearness counts
-doublings: of the number of clients, and of Dirichlet's alpha. What has no alpha of its own gets
-one: iid stands at 10, and a few labels a client lie as far from every Dirichlet share as UNLIKE.
+doublings: of the number of clients, and of Dirichlet's alpha. Other partitions have an alpha by
+convention: iid is 10, and a few labels a client lie as far from every Dirichlet share as UNLIKE.
 """
 
 from __future__ import annotations
@@ -39,10 +39,15 @@ WITH_MODELS |= {NOTHING_MORE}
 
 @dataclass(frozen=True)
 class Wanted:
-    """Somebody's setting. skew: an alpha of Dirichlet's, "iid" or "labels". exchanges: how often
-    clients may answer. public: the server has images of another data set. one_start: all clients
-    began from the same weights. only_models: clients send nothing but models, and how many examples
-    they have."""
+    """A setting to find a method for.
+
+    Attributes:
+        skew: an alpha of Dirichlet's, "iid" or "labels".
+        exchanges: how often clients may answer.
+        public: whether the server has images of another data set.
+        one_start: whether all clients began from the same weights.
+        only_models: whether clients send nothing but models, and their numbers of examples.
+    """
 
     clients: int
     skew: str
@@ -75,11 +80,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Taken:
-    """A method in the nearest scenarios, with its score and the ends of its 95 % interval over
-    trials.
+    """A method in the nearest scenarios, with its score and its 95 % interval over trials.
 
-    accuracy: on test examples, in each of the scenarios; not a number where it was not run.
-    costs: columns of the leaderboard by name; bytes, exchanges and networks are of these scenarios.
+    `accuracy` is on test examples, in each of the scenarios; not a number where it was not run.
+    `costs` has columns of the leaderboard by name; bytes, exchanges and networks are of these
+    scenarios.
     """
 
     kind: str
@@ -93,11 +98,17 @@ class Taken:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """scenarios: the nearest ones. doublings: how far away these are. choices: methods that are not
-    told apart from the best of their class there, were other trials drawn. lines: what these are
-    read against. more: methods with a higher score than every choice, which take too many
-    exchanges. partly: in how many of the scenarios the other methods were run, of those that could
-    be taken; they have no score."""
+    """Methods for a setting, read from the nearest scenarios of a leaderboard.
+
+    Attributes:
+        scenarios: the nearest ones.
+        doublings: how far away these are.
+        choices: methods that no test over trials separates from the best of their class there.
+        lines: what these are read against.
+        more: methods with a higher score than every choice, which take too many exchanges.
+        partly: number of the scenarios in which the other methods that could be taken were run;
+            they have no score.
+    """
 
     scenarios: Sequence[str]
     doublings: float
@@ -117,7 +128,8 @@ class Recommendation:
 def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommendation:
     """Recommend from a leaderboard of a folder of reports, such as reports/record/paper.
 
-    Errors: FedreproError where it is not there, or has no scenario of clients that start so.
+    Raises:
+        FedreproError: if it is not there, or has no scenario of clients that start alike.
     """
     files = (folder / f"{board}{end}" for end in (".csv", ".scenarios.csv"))
     table, scenarios = (_read(path, board) for path in files)
@@ -127,7 +139,11 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
 def recommend_from(
     wanted: Wanted, table: pd.DataFrame, scenarios: pd.DataFrame, board: str
 ) -> Recommendation:
-    """Recommend from the two tables of a leaderboard. Errors: FedreproError as `recommend` has."""
+    """Recommend from the two tables of a leaderboard.
+
+    Raises:
+        FedreproError: if it has no scenario of clients that start alike.
+    """
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
     table = table[table["data"] == table["data"].tail(1).squeeze()]  # all data sets together
@@ -187,8 +203,11 @@ def models_suffice(row: Mapping[Hashable, Any]) -> bool:
 
 @dataclass(frozen=True)
 class AfterRounds:
-    """title: of the exhibit, with its data where these are others at its scale. trials: the fewest
-    of a number in it. accuracy: mean on test examples, of each method after so many rounds."""
+    """Mean test accuracies after several rounds.
+
+    `title` names the exhibit, with its data where these are others at its scale; `trials` is the
+    fewest of a number in it; `accuracy` maps each method to its mean after each number of rounds.
+    """
 
     title: str
     trials: int
@@ -196,7 +215,7 @@ class AfterRounds:
 
 
 def in_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
-    """What methods in rounds reach, as many local epochs in each case; None where not drawn."""
+    """Return what methods in rounds reach with equal local epochs; None without the exhibit."""
     path = folder / f"{exhibit}.csv"
     if not path.is_file():
         return None
@@ -230,7 +249,7 @@ def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
 
 
 def skew_of(case: str) -> str:
-    """The skew of a scenario of the leaderboard, as `Wanted` has it."""
+    """Return the skew of a scenario of the leaderboard in the form of `Wanted`."""
     alpha = ALPHA.search(case)
     return LABELS if "label" in case else alpha[1] if alpha else IID
 

@@ -51,16 +51,22 @@ def results(
     reports: Path | str = "reports",
     folder: Path | str = ".",
 ) -> pd.DataFrame:
-    """Every method in every scenario that a drawn exhibit of a scale measures.
+    """Return every method in every scenario that a drawn exhibit of a scale measures.
 
-    A row per scenario, method, metric and split: tokens of data set, partition, model, training
-    and graph (empty where there is none), number of clients, the method's label and kind, the
-    setting that was chosen, mean and sample sd over trials of the final value, the value in each
-    trial, the exhibits that show it, and whether to compute the first of them again gives the same
-    bytes: "yes", or why not. wide: a row per scenario and method, a column per metric
-    and split, holding means. What a method reports of its rounds is that of the last. reports:
-    folder of reports, such as reports/record. folder: made by `start`, or the root of the
-    repository. Errors: FedreproError where nothing is drawn.
+    A row per scenario, method, metric and split: tokens of data set, partition, model, training and
+    graph (empty where there is none), number of clients, the method's label and kind, the setting
+    that was chosen, mean and sample sd over trials of the final value, the value in each trial, the
+    exhibits that show it, and whether to compute the first of them again gives the same bytes:
+    "yes", or why not. Reports of rounds are those of the last round.
+
+    Args:
+        scale: tiny, quick or paper.
+        wide: whether a row is a scenario and method, with a column of means per metric and split.
+        reports: folder of reports, such as reports/record.
+        folder: made by `start`, or the root of the repository.
+
+    Raises:
+        FedreproError: if nothing is drawn.
     """
     with contextlib.chdir(folder):
         return collect(scale, wide=wide, reports=Path(reports)).table
@@ -68,9 +74,13 @@ def results(
 
 @dataclass(frozen=True)
 class Only:
-    """What of the table is asked for; nothing asks for all. exhibit: paper/name, or a paper.
-    method: its label or its name. split: the examples, such as test; what a model costs is measured
-    on none and stays. sort: a column, texts in their order, numbers from the largest.
+    """A part of the table; an empty field asks for all.
+
+    Attributes:
+        exhibit: paper/name, or a paper.
+        method: label or name.
+        split: the examples, such as test; a model's cost, measured on none, stays.
+        sort: a column; texts in their order, numbers from the largest.
     """
 
     exhibit: str = ""
@@ -81,7 +91,11 @@ class Only:
 
 
 def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> Results:
-    """The same, with notes, or some of it. Errors: FedreproError also for what is not there."""
+    """Return what `results` does with notes on what it left out, or a part of it.
+
+    Raises:
+        FedreproError: if nothing is drawn, or nothing drawn matches `only`.
+    """
     only = only or Only()
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     notes: list[str] = []
@@ -114,12 +128,14 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """The exhibits of a scale that a folder of reports has. asked: one of them, or a paper.
+    """List the exhibits of a scale that a folder of reports has; `asked` is one, or a paper.
 
-    Errors: FedreproError where there is none.
+    Raises:
+        FedreproError: if there is none.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
-    drawn = [exhibit for exhibit in plan.exhibits.values() if _is_there(exhibit, reports / scale)]
+    folder = reports / scale
+    drawn = [e for e in plan.exhibits.values() if Path(f"{folder / e.key}.json").exists()]
     recorded = Path(f"reports/record/paper/{asked}.json").exists()
     if recorded and not any(exhibit.key == asked for exhibit in drawn):
         raise FedreproError(
@@ -139,18 +155,13 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     return exhibits
 
 
-def _is_there(exhibit: Exhibit, folder: Path) -> bool:
-    return Path(f"{folder / exhibit.key}.json").exists()
-
-
 def _add(
     rows: dict[tuple[str, ...], dict[str, Any]],
     shown_by: Mapping[str, str],
     added: Sequence[dict[str, Any]],
 ) -> None:
-    """Add rows. Numbers that are equal in every trial stand once, with all exhibits of theirs."""
     for row in added:
-        key = tuple(map(str, row.values()))  # a missing sd is no number, and equals none
+        key = tuple(map(str, row.values()))  # a missing sd is not equal to itself
         entry = rows.setdefault(key, {**row, **shown_by})
         shown = entry["exhibits"].split()
         if shown_by["exhibits"] not in shown:
@@ -158,7 +169,7 @@ def _add(
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, Any]]:
-    """The final values of one exhibit, each with its scenario."""
+    """Return the final values of one exhibit, each with its scenario."""
     text = files.read(".csv").decode()
     points = {tuple(map(written, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
@@ -185,9 +196,9 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, A
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[str, str], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """What methods declare and report of rounds alone, as it was in the last one.
+    """Return what methods declare and report of rounds alone, as it was in the last one.
 
-    shown: a row of a method at a point, and the metrics that its rows lack.
+    `shown` has a row of a method at a point, and the metrics that its rows lack.
     """
     if not shown:
         return
@@ -245,7 +256,7 @@ def _row(row: Mapping[str, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per scenario and method, a column per metric and split: `accuracy test`, `parameters`.
+    """Turn rows into one per scenario and method, a column per metric and split: `accuracy test`.
 
     Methods that were measured in several numbers of trials have a row for each.
     """
@@ -277,14 +288,14 @@ class ScenarioRows:
 
 
 def common(results: Results) -> list[str]:
-    """What is the same in every row, a line each: `dataset: digits`."""
+    """List what all rows have in common, a line each: `dataset: digits`."""
     table = results.table
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
 def blocks(results: Results) -> Iterator[ScenarioRows]:
-    """The table in pieces that a terminal is wide enough for, a scenario after another.
+    """Cut the table into pieces that a terminal is wide enough for, one scenario after another.
 
     Rows of a scenario keep the order of the table, and scenarios that of their first rows.
     """
@@ -321,7 +332,7 @@ def _down(heading: str, rows: Sequence[Mapping[Any, Any]]) -> ScenarioRows:
 
 
 def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[ScenarioRows]:
-    """Some metrics beside each other, of those that any of the rows has."""
+    """Lay some metrics out in columns, as far as any of the rows has them."""
     names = [name for name in rows[0] if name not in (*PLACE, "trials")]
     held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
     for start in range(0, len(held), ACROSS):
@@ -334,7 +345,7 @@ def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[Scenari
 
 
 def _parameters(setting: str) -> str:
-    """A setting's token without the name of its method, in words that lines can be cut at."""
+    """Write a setting's token without the name of its method, in words that lines can be cut at."""
     words = setting.removeprefix(method_of(setting)).lstrip("+;")
     return words.replace(";", ", ").replace("+", " ").replace("~", "=")
 

@@ -24,7 +24,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def all_rows(table: pa.Table) -> pd.DataFrame:
-    """What was measured, at the end (no round) and in single rounds, of all and of single nodes.
+    """Return all measurements: final (no round) and of single rounds, of all nodes and of each.
 
     Where models are tuned, a trial's value is the mean over the samples of a size.
     """
@@ -36,7 +36,7 @@ def all_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def over_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with one in the place of those that differ in the repetition: with their mean."""
+    """Replace rows that differ in the repetition alone by one row with their mean."""
     if REPETITION not in rows:
         return rows
     import pandas as pd
@@ -53,12 +53,12 @@ MEANS = ("accuracy_of_means",)
 
 
 def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """The rows that an entry of an exhibit shows.
+    """Keep the rows that an entry of an exhibit shows.
 
-    Without a node those of all together; else the node's own, counted from 1, and of what no node
-    has of its own those of all, but for means over nodes. belief: the split that stands as `test`,
-    since nodes are measured on test examples with what they believe before, and after, they heard
-    their neighbours.
+    Without a node these are rows of all nodes together. With one (counted from 1) they are the
+    node's own and, for what nodes do not have, those of all, except for means over nodes. `belief`
+    is the split that stands as `test`, since nodes are measured on test examples both before and
+    after they heard their neighbours.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -79,10 +79,7 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """The rows of one setting in the first trials, single rounds included.
-
-    token: what its run calls its rows, `Run.rows_of`.
-    """
+    """Keep the rows of one setting (`Run.rows_of`) in the first trials, single rounds included."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
@@ -144,8 +141,8 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
         values = rows.sort_values("round")["value"].tolist()[-rounds:]
         if len(values) < rounds:
             raise FedreproError(
-                f"{where}: a mean over the last {rounds} measured rounds needs so many, and trial "
-                f"{trial} has {len(values)}; measure more often, or lower `last_rounds`"
+                f"{where}: a mean over the last {rounds} measured rounds needs {rounds}, and "
+                f"trial {trial} has {len(values)}; measure more often, or lower `last_rounds`"
             )
         series.setdefault((metric, split), []).append(mean(values))
         if metric == "accuracy":
@@ -154,12 +151,12 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """The rows of one metric on one split."""
+    """Keep the rows of one metric on one split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, exact before it is rounded; not a number if one of them is none.
+    """Compute the mean, exact before it is rounded; NaN if one of the values is.
 
     Infinite, as rounds to a target that was not reached are, if one of them is.
     """

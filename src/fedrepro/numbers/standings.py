@@ -1,14 +1,13 @@
-"""How methods stand to each other: scores with intervals, ranks and groups, by one test.
+"""Comparison of methods by one test: scores with intervals, ranks and groups.
 
 A method has a score in each scenario and trial. A trial is one partition and one set of local
 models, the same for all methods, and it shares its random numbers with the trials of other
-scenarios. So a mean score has two parts that other experiments would change: the scenarios (or
-data sets, of which each row is then the mean), and the trials. `estimate` adds their squared
-errors.
+scenarios. So a mean score has two parts that other experiments would change: the scenarios (or data
+sets, where a row is the mean of each), and the trials. `estimate` adds their squared errors.
 
-Two methods are told apart by Student's t of their paired difference, after Holm's correction for
-all pairs of a class and the method to beat. Groups, ranks and what stands beside that method follow
-from these pairs and from nothing else.
+Two methods differ by Student's t of their paired difference, after Holm's correction for all pairs
+of a class and the method to beat. Groups, ranks and methods level with that one follow from these
+pairs and from nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LEVEL = 0.05  # of all pairs of a class together, and of what intervals leave ou
 DIGITS = 12  # to which scores are equal
 FEWEST = 3  # scenarios, or data sets, that say something of others
 NOT_SHOWN = "not shown"
-USUAL = ("Wilcoxon", "Nemenyi")  # other tests, of which groups are given
+USUAL = ("Wilcoxon", "Nemenyi")  # other tests that give groups
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Standing:
-    """A method's place. above: its score less that of the method to beat; above_trials: of this the
-    interval over trials alone; chance: of this after Holm's correction, and its verdict. group,
-    ranks: 1 the best, None where nothing is compared. beside: the methods of its class that it is
-    not told apart from. usual: its group by other tests.
+    """A method's standing in its class.
+
+    Attributes:
+        above: its score less that of the method to beat.
+        above_trials: the interval of `above` over trials alone.
+        chance: p value of `above` after Holm's correction, and its verdict.
+        group, ranks: 1 the best, None where nothing is compared.
+        usual: its group by other tests.
     """
 
     method: str
@@ -57,7 +60,7 @@ class Standing:
     group: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
-    beside: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()  # the methods of its class that do not differ from it
     usual: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -108,12 +111,17 @@ def standings(
     ranked: bool = True,
     usual: Mapping[str, np.ndarray] | None = None,
 ) -> list[Standing]:
-    """The methods of a class by group, and within a group the best first.
+    """Return the methods of a class by group, and within a group the best first.
 
-    scores: float64 (U, T) by method, and of the method to beat; a row a scenario or data set.
-    units: whether these are drawn again, or the trials alone. ranked: whether pairs are compared.
-    usual: other tests by name, of which pairs, in the order of the sorted names, they tell apart,
-    bool (M, M). Errors: FedreproError for a score that is not a number, or for unlike shapes.
+    Args:
+        scores: float64 (U, T) by method; a row a scenario or data set.
+        line: scores of the method to beat, float64 (U, T).
+        units: whether rows are drawn again, or the trials alone.
+        ranked: whether pairs are compared.
+        usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
+
+    Raises:
+        FedreproError: for a score that is not a number, or for unlike shapes.
     """
     names = sorted(scores)
     for name in names:
@@ -162,14 +170,14 @@ def standings(
 
 
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
-    """The chance of each pair by Student's t after Holm's correction, (M, M); tables: (U, T)."""
+    """Test each pair of tables (U, T) by Student's t: p values after Holm's correction, (M, M)."""
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
     return _matrix(len(tables), holm(chances))
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Which pairs two other usual tests tell apart, bool (M, M); means: (M, S) over trials.
+    """Say which pairs two other usual tests separate, bool (M, M), by means over trials (M, S).
 
     Wilcoxon's signed ranks with Holm's correction, and Nemenyi's after Friedman. Both take the
     scenarios for independent. Source: J. Demšar, Statistical comparisons of classifiers over
@@ -210,7 +218,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Method -> its group; best: methods in their order, apart: bool (M, M)."""
+    """Map each method, in the order `best`, to its group; `apart`, bool (M, M): pairs differ."""
     return {
         method: number for number, group in enumerate(_groups(best, apart), 1) for method in group
     }

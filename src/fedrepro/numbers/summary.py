@@ -20,7 +20,7 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.params import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
-from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs
+from fedrepro.numbers.pairing import BESIDE, CLIENTS_SD, COLUMNS, over_clients, with_pairs
 from fedrepro.numbers.series import (
     FAILED,
     Series,
@@ -33,11 +33,10 @@ from fedrepro.numbers.series import (
     sd,
     seen,
 )
-from fedrepro.numbers.spread import CLIENTS_SD, client_rows, over_clients
 from fedrepro.planning.drawing import CASE
 from fedrepro.planning.drawing import ROUND as ROUND
-from fedrepro.planning.exhibit import Measure, Setting
-from fedrepro.planning.plan import Exhibit, Point, Run
+from fedrepro.planning.exhibit import Setting
+from fedrepro.planning.plan import Exhibit, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,9 +62,9 @@ class Metrics:
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """The metrics of a run from the files of its blocks of trials.
+    """Read the metrics of a run from the files of its blocks of trials.
 
-    Files of before a parameter was there lack its column, and have null beside those that do not.
+    Files from before a parameter existed lack its column, and get null there.
     """
     import pyarrow as pa
 
@@ -82,17 +81,18 @@ def summarise(
     *,
     lost_stay: bool = False,
 ) -> Summary:
-    """Every number of the exhibit, and how the settings of swept methods were chosen.
+    """Return every number of the exhibit, and how the settings of swept methods were chosen.
 
-    tables, files: the rows of each run, and the files that they are from, beside which its drawing
-    may read more. lost_stay: see `choose`.
+    `tables` has the rows of each run, and `files` the files that they come from, since a drawing
+    may read more in their folders. For `lost_stay` see `choose`.
     """
     frames = {run: all_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
     for point in exhibit.points:
-        where = f"{exhibit.key}, {_at(point)}"
+        stands = (f"{key} {value}" for key, value in point.values.items())
+        where = ", ".join([exhibit.key, *stands])
         for measure in point.measures:
             trials = point.trials[measure.label]
             for values, group in measure.groups.items():
@@ -118,11 +118,13 @@ def summarise(
                 series |= further(
                     (files or {}).get(runs[chosen], ()), token, measure, trials, where
                 )
-                spread = _spread(measure, runs[chosen], chosen, tables, trials, where)
-                numbers += [
-                    {**place, **row, **spread.get((row["metric"], row["split"]), {})}
-                    for row in _number_rows(series, chosen)
-                ]
+                rows_of_numbers = [{**place, **row} for row in _number_rows(series, chosen)]
+                table = tables[runs[chosen]]
+                if measure.over_clients and FAILED not in set(table["metric"].to_pylist()):
+                    among = over_clients(table, token, trials, where)
+                    for row in rows_of_numbers:
+                        row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
+                numbers += rows_of_numbers
                 if exhibit.by_rounds:
                     left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
                     rows = _round_rows(by_setting[chosen], chosen, trials, where, left_out)
@@ -143,23 +145,8 @@ def summarise(
     )
 
 
-def _spread(
-    measure: Measure,
-    run: Run,
-    setting: Setting,
-    tables: Mapping[Run, pa.Table],
-    trials: int,
-    where: str,
-) -> Mapping[tuple[str, str], dict[str, Any]]:
-    """The column of the spread over clients, by metric and split, where it is asked for."""
-    if not measure.over_clients or FAILED in set(tables[run]["metric"].to_pylist()):
-        return {}
-    spreads = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
-    return {key: {CLIENTS_SD: value} for key, value in spreads.items()}
-
-
 def _cell(value: Value) -> Any:
-    """A shown value as it stands in a table: numbers as they are, anything else as text."""
+    """Return a shown value as it stands in a table: numbers as they are, anything else as text."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return value if plain else render(value)
 
@@ -167,7 +154,7 @@ def _cell(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """The numbers of single rounds; none for a method that has no rounds."""
+    """Return the numbers of single rounds; none for a method that has no rounds."""
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
@@ -194,17 +181,13 @@ def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
         }
 
 
-def _at(point: Point) -> str:
-    return ", ".join(f"{key} {value}" for key, value in point.values.items())
-
-
 def csv_text(frame: pd.DataFrame) -> str:
-    """The frame as csv, equal bytes for equal numbers."""
+    """Write the frame as csv, equal bytes for equal numbers."""
     return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
 
 
 def read_csv(text: str) -> pd.DataFrame:
-    """A frame back from `csv_text`; only an empty field is a missing number."""
+    """Read a frame back from `csv_text`; only an empty field is a missing number."""
     texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
@@ -215,7 +198,7 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns of either table that say where a number stands: what is swept or shown."""
+    """List the columns of either table that say where a number stands: swept or shown values."""
     names = list(frame.columns)
     return names[: names.index("method")]
 

@@ -24,12 +24,12 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """The tables of what the runs behind an exhibit took, as its json names them from `root`."""
+    """List the tables of times of the runs behind an exhibit, as its json names them."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Those of these tables that are not of local models, each once."""
+    """Keep the tables that are not of local models, each once."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
@@ -65,7 +65,7 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 
 def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """What whole jobs took by stage, local models' jobs included: measuring and reading too.
+    """Sum the cost of whole jobs by stage, local models' jobs, measuring and reading included.
 
     `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
     job that did not write down what it took is left out.
@@ -84,11 +84,11 @@ def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
 def times_of(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Measured times of methods in rounds, in the columns of the exhibit's numbers.
+    """Return measured times of methods in rounds, in the columns of the exhibit's numbers.
 
-    `seconds` of a round, its trials being the rounds of all trials but the FIRST of each;
-    `overhead`, how much longer they are on average than those of the exhibit's first method. files:
-    the metrics of each run, beside which the timings lie.
+    `seconds` of a round, its trials being the rounds of all trials except the FIRST of each;
+    `overhead`, how much longer they are on average than those of the exhibit's first method. The
+    timings lie in the folders of the metrics of each run, `files`.
     """
     import pandas as pd
 
@@ -112,10 +112,10 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Measured times of the settings that stand in an exhibit's numbers, in its columns.
+    """Return measured times of the settings that stand in an exhibit's numbers, in its columns.
 
-    `server_seconds` and `client_seconds` of each trial, of methods whose timings have them. files:
-    the metrics of each run, beside which the timings lie.
+    `server_seconds` and `client_seconds` of each trial, of methods whose timings have them. The
+    timings lie in the folders of the metrics of each run, `files`.
     """
     import pandas as pd
 
@@ -142,7 +142,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Setting -> its rows in the timings beside these metrics, by trial."""
+    """Return the rows of each setting in the timings of these metrics, by trial."""
     by_setting: dict[str, list[dict[str, Any]]] = {}
     for path in metrics:
         for row in read_table(Path(path).with_name(TIMINGS), "timings").to_pylist():
@@ -169,7 +169,6 @@ def round_seconds(metrics: Sequence[str], trials: int) -> list[float]:
 
 
 def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
-    """A metric and its numbers, as an exhibit has them."""
     return {
         "metric": metric,
         "mean": mean(values),
@@ -180,5 +179,4 @@ def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
 
 
 def _stage(path: Path) -> str:
-    """The stage that wrote a table, which its place says."""
     return path.parts[-3] if len(path.parts) > 2 else ""

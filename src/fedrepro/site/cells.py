@@ -8,9 +8,8 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.layout import form_of
 from fedrepro.drawings.tables import TextCell
 from fedrepro.site.verdicts import PRINTED, UNKNOWN, Word, verdict_of
-from fedrepro.verdicts.counted import reasons, word_of
+from fedrepro.verdicts.counted import NO_PLACE, reasons, word_of
 from fedrepro.verdicts.published import APART
-from fedrepro.verdicts.set_up import NO_PLACE
 
 Judged = tuple[str, Word, str]  # the name of a word, the word, and notes
 

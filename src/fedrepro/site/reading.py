@@ -33,6 +33,7 @@ from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import read_csv
 from fedrepro.numbers.times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
 from fedrepro.planning.drawing import final
+from fedrepro.verdicts.counted import judged, settled
 from fedrepro.verdicts.printed import (
     DIFFERENT,
     FEW,
@@ -43,7 +44,6 @@ from fedrepro.verdicts.printed import (
     difference,
 )
 from fedrepro.verdicts.published import PrintedValue, read_published
-from fedrepro.verdicts.set_up import judged, settled
 
 Row = Mapping[str, str]
 OF_CLAIMS = (

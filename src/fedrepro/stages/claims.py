@@ -8,7 +8,7 @@ from pathlib import Path
 from fedrepro.numbers.files import write_claims
 from fedrepro.numbers.summary import csv_text
 from fedrepro.stages.common import say
-from fedrepro.verdicts.table import verdicts
+from fedrepro.verdicts.claims import verdicts
 
 
 def run(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:

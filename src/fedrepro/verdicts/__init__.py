@@ -1,1 +1,1 @@
-"""What ours says of printed values and of claims, by the numbers of exhibits."""
+"""Verdicts on printed values and on claims, by the numbers of exhibits."""

@@ -1,8 +1,8 @@
-"""The numbers of an exhibit as claims read them: cells, the places they stand at, what is missing.
+"""Numbers of an exhibit in the form that claims read: cells, places, statements at a place.
 
 An exhibit is the product of its cases, its sweep and each method's shown parameters, so a place
-that a method lacks can be told from one that never was: `grids` reads from an exhibit's json which
-places there should be.
+that a method lacks is known from the exhibit's json (`grids`), which says which places there should
+be.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.params import render, written
-from fedrepro.numbers.choice import Curve
+from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
+from fedrepro.numbers.pairing import CLIENTS_SD
 from fedrepro.numbers.pairing import COLUMNS as PAIRING
 from fedrepro.numbers.series import LEFT_OUT
-from fedrepro.numbers.spread import CLIENTS_SD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +88,7 @@ class Numbers:
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
-        """A table with what the json beside it says."""
+        """Build from a table and the description in its json."""
         usual = about["settings"].get("measure_every", 1)
         intervals = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
         every = {label: interval or usual for label, interval in intervals.items()}
@@ -110,66 +111,49 @@ class Numbers:
 
     @cached_property
     def columns(self) -> list[str]:
-        """What tells points and settings apart: the columns that a claim may name."""
+        """List the columns that tell points and settings apart, which a claim may name."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def need(self, names: Iterable[str], exhibit: str) -> None:
-        """Errors: FedreproError for a column that the exhibit does not have."""
+        """Check that the exhibit has these columns.
+
+        Raises:
+            FedreproError: for a column that it does not have.
+        """
         for name in names:
             if name not in self.columns:
                 raise unknown("column", name, self.columns, exhibit)
 
-    def rows(self, method: str, metric: str, split: str) -> list[dict[Any, Any]]:
-        """What a method has of one number: where it ended, and single rounds if there are any."""
+    def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
+        """Yield each number of a method with its round, None for the final one."""
         rows = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
-        rows = rows[rows["split"] == split]
-        return rows.to_dict("records")
+        for row in rows[rows["split"] == split].to_dict("records"):
+            place = {key: row[key] for key in self.columns if _given(row[key])}
+            done = int(row[ROUND]) if _given(row.get(ROUND, "")) else None
+            yield done, Cell(place, tuple(float(value) for value in row["by_trial"].split()))
 
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, Wanted]
     ) -> list[Cell]:
-        """What a method ended with at every place that `where` lets through."""
-        ended = (row for row in self.rows(method, metric, split) if not _given(row.get(ROUND, "")))
-        cells = [Cell(self.place(row), _trials(row)) for row in ended]
+        """List the final cells of a method whose places satisfy `where`."""
+        cells = [cell for done, cell in self._measured(method, metric, split) if done is None]
         kept = {id(place) for place in through([cell.place for cell in cells], where)}
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[Spot, dict[int, Trials]]:
-        """What a method had after single rounds, by the items of its place; rounds in order."""
+        """Map the items of each place to the values after single rounds, rounds in order."""
         by_spot: dict[Spot, dict[int, Trials]] = {}
-        for row in self.rows(method, metric, split):
-            if _given(row.get(ROUND, "")):
-                spot = tuple(self.place(row).items())
-                by_spot.setdefault(spot, {})[int(row[ROUND])] = _trials(row)
+        for done, cell in self._measured(method, metric, split):
+            if done is not None:
+                by_spot.setdefault(tuple(cell.place.items()), {})[done] = cell.trials
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
-
-    def over_rounds(
-        self, method: str, metric: str, split: str, take: Callable[[Curve], float]
-    ) -> Numbers:
-        """The table with one number of each trial's curve as what the method ended with.
-
-        For what is known of single rounds only.
-        """
-        import pandas as pd
-
-        measured = self.rounds(method, metric, split)
-        head = {"method": method, "metric": metric, "split": split, ROUND: None}
-        rows = []
-        for spot, by_round in measured.items():
-            curves = zip(
-                *([(done, value) for value in by_round[done]] for done in by_round), strict=True
-            )
-            values = [f"{take(curve):.10g}" for curve in curves]
-            rows.append({**dict(spot), **head, "by_trial": " ".join(values)})
-        frame = pd.DataFrame(rows, columns=list(self.frame.columns))
-        return Numbers(frame, self.grid, self.every)
 
     def left_out(self, method: str) -> list[Place]:
         """Where the method gave no model, as the exhibit says."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Rounds up to the last one found that should have been measured, and were not."""
+        """List rounds before the last one found that should have been measured, and were not."""
         every = self.every.get(method)
         if every is None or not measured:
             return []
@@ -177,12 +161,13 @@ class Numbers:
         due = {done for done in range(1, last + 1) if measuring.is_due(done, last)}
         return sorted(due - set(measured))
 
-    def place(self, row: Mapping[Any, Any]) -> Place:
-        return {key: row[key] for key in self.columns if _given(row[key])}
-
     def expected(self, method: str, places: Sequence[Place]) -> list[Place]:
         """Every place that a method should have; from its own places where no grid is known."""
-        grid = self.grid.get(method) or _values(places)
+        grid = self.grid.get(method)
+        if not grid:
+            first: Place = dict(*places[:1])
+            common = [key for key in first if all(key in place for place in places)]
+            grid = {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
         return [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
         ]
@@ -208,7 +193,7 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
 
 
 def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the config says of a method: among the exhibit's, or among those of its cases."""
+    """Find the entry of a method in the config: of the exhibit, or of one of its cases."""
     settings = about["settings"]
     cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
     entries = [*settings["methods"], *cases]
@@ -224,14 +209,8 @@ def _cells(values: Sequence[Any]) -> list[Any]:
     return [v if _number(v) else render(v) for v in listed]
 
 
-def _values(places: Sequence[Place]) -> dict[str, list[Any]]:
-    """The values of each column that all places have."""
-    common = [key for key in places[0] if all(key in place for place in places)] if places else []
-    return {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
-
-
 def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]:
-    """The places that `where` lets through; one without a column is not held to it."""
+    """Keep the places that satisfy `where`; one without a column passes."""
     kept = list(places)
     for key, wanted in where.items():
         values = {place[key] for place in kept if key in place}
@@ -252,31 +231,18 @@ def _allowed(values: set[Any], wanted: Wanted) -> set[Any]:
 
 def beside(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
     """Each cell with the others at its place; a method may lack a parameter that another shows."""
-    indexes: dict[tuple[str, ...], Index] = {}
+    # columns of a cell -> those of them that others have -> their values there -> these others
+    indexes: dict[tuple[str, ...], dict[tuple[str, ...], dict[tuple[str, ...], list[Cell]]]] = {}
     for cell in cells:
-        keys = tuple(cell.place)
-        if keys not in indexes:
-            indexes[keys] = _index(others, keys)
-        yield (
-            cell,
-            [
-                other
-                for common, by_values in indexes[keys].items()
-                for other in by_values.get(_key(cell.place, common), [])
-            ],
-        )
-
-
-Index = dict[tuple[str, ...], dict[tuple[str, ...], list[Cell]]]  # columns -> values -> cells
-
-
-def _index(cells: Sequence[Cell], keys: Sequence[str]) -> Index:
-    """Cells by the columns that they have of `keys`, and by their values there."""
-    index: Index = {}
-    for cell in cells:
-        common = tuple(key for key in keys if key in cell.place)
-        index.setdefault(common, {}).setdefault(_key(cell.place, common), []).append(cell)
-    return index
+        index = indexes.get(tuple(cell.place))
+        if index is None:
+            index = indexes[tuple(cell.place)] = {}
+            for other in others:
+                common = tuple(key for key in cell.place if key in other.place)
+                known = index.setdefault(common, {})
+                known.setdefault(_key(other.place, common), []).append(other)
+        found = (known.get(_key(cell.place, common), []) for common, known in index.items())
+        yield cell, list(itertools.chain.from_iterable(found))
 
 
 def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
@@ -284,7 +250,7 @@ def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, list[Cell]]]:
-    """Cells that differ in the columns `over` only, all of which they have."""
+    """Group cells that have all columns `over` and differ in these only."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
@@ -296,7 +262,7 @@ def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, lis
 def absent(
     expected: Sequence[Place], present_places: Sequence[Place], where: Mapping[str, Wanted]
 ) -> list[Place]:
-    """The expected places that `where` lets through and that are not among those found."""
+    """List the expected places that satisfy `where` and were not found."""
     present = {_key(place, sorted(place)) for place in present_places}
     return [p for p in through(expected, where) if _key(p, sorted(p)) not in present]
 
@@ -316,7 +282,7 @@ def _number(value: Any) -> bool:
 
 
 def at(exhibit: str, place: Place) -> str:
-    """An exhibit and a place in words."""
+    """Write an exhibit and a place in words."""
     parts = [
         str(value) if key == CASE else f"{WORDS.get(key, key)} = {written(value)}"
         for key, value in place.items()
@@ -329,5 +295,41 @@ def _given(value: Any) -> bool:
     return value != "" and not missing
 
 
-def _trials(row: Mapping[Any, Any]) -> Trials:
-    return tuple(float(value) for value in row["by_trial"].split())
+@dataclass(frozen=True)
+class Statement:
+    """A number that a form computes at one point, from this many `trials`.
+
+    `interval` is for any confidence. `parts` are the contrasts whose mean the number is, if it is.
+    """
+
+    at: str
+    trials: int
+    interval: Callable[[float], Interval]
+    parts: Sequence[Contrast] = ()
+
+
+def contrasts(at: str, *parts: Contrast) -> Statement:
+    """State the mean of differences of two extremes."""
+    trials = min(part.trials for part in parts)
+    return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
+
+
+def statement(
+    exhibit: str, place: Place, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
+) -> Statement:
+    """Subtract from the best of some numbers the best of others if there are any.
+
+    Numbers on both sides limit the result: a best is not below any that it is best of.
+    """
+    both = by_trial([*gains, *rivals])
+    values, others = both[:, : len(gains)], both[:, len(gains) :]
+    least = 0.0 if rivals and all(rival in gains for rival in rivals) else -math.inf
+    most = 0.0 if rivals and all(gain in rivals for gain in gains) else math.inf
+    others = others if rivals else np.zeros((len(both), 1))
+    return contrasts(at(exhibit, place), Contrast(values, others, least, most))
+
+
+def by_trial(numbers: Sequence[Trials]) -> Array:
+    """(trials, numbers) in the trials that all have: the first ones, as trials count from 0."""
+    count = min(map(len, numbers))
+    return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

@@ -1,21 +1,44 @@
-"""The claims.yaml of a paper: the claims of a paper, and the rules they are decided by.
+"""The claims.yaml of a paper, and the table of their verdicts: claims.csv.
 
 A claim has its number, our own sentence for it, where it stands, and what it comes to in numbers.
+Its table has a row for each check, always with the same columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedrepro.core.artifacts import damaged
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.yaml_text import parse_yaml
+from fedrepro.verdicts.cells import Exhibits, Numbers
 from fedrepro.verdicts.forms import Check
-from fedrepro.verdicts.judging import Rules
+from fedrepro.verdicts.judging import (
+    STAND_IN,
+    Judged,
+    Rules,
+    judge_all,
+    verdict,
+    verdict_of_readings,
+)
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedrepro.numbers.files import ExhibitFiles
+
+COLUMNS = (
+    *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),
+    *("check_verdict", "at", "value", "low", "high", "confidence", "bound", "points", "trials"),
+    *("trials_needed", "missing", "reason", "data"),
+)
+NUMERIC = ("value", "low", "high", "confidence", "points", "trials", "trials_needed")
+MOST_NAMED = 4  # of what is missing
 SHOWS = "shows"
 
 
@@ -74,7 +97,11 @@ class ClaimFile(BaseModel):
 
 
 def load_claims(path: Path) -> ClaimFile:
-    """The claims of a paper. Errors: FedreproError with a sentence for a mistake in the file."""
+    """Read the claims of a paper.
+
+    Raises:
+        FedreproError: with a sentence for a mistake in the file.
+    """
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -93,55 +120,155 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def in_full(content: Any, where: str) -> Any:
-    """A claim file as read, with the bounds that its head has for a word in every check of it.
+    """Replace named bounds in every check of a claim file by the numbers that its head gives them.
 
-    What is not of the form of a claim file stays as it is, for the types to refuse.
+    Content without the form of a claim file stays as it is, for the types to refuse.
     """
+    rules = content.get("rules") if isinstance(content, dict) else None
+    words = rules.get("words") if isinstance(rules, dict) else None
+    bounds = words if isinstance(words, dict) else {}
+
+    def full(node: Any, place: str) -> Any:
+        if isinstance(node, list):
+            return [full(one, place) for one in node]
+        if not isinstance(node, dict):
+            return node
+        place = f"{where}, {node['id']}" if "id" in node else place
+        node = {key: full(value, place) for key, value in node.items()}
+        if SHOWS not in node:
+            return node
+        word = node[SHOWS]
+        if word not in bounds:
+            told = f"{place}; the head of the file has them in `words`"
+            raise unknown("word", str(word), bounds, told)
+        if not isinstance(bounds[word], dict):
+            return node
+        if doubled := set(bounds[word]) & set(node):
+            raise FedreproError(
+                f"{place}: a check shows '{word}' and has a bound of its own "
+                f"({', '.join(doubled)}); leave out one of them"
+            )
+        return node | bounds[word]
+
     if not isinstance(content, dict) or not isinstance(content.get("claims"), list):
         return content
-    rules = content.get("rules")
-    words = rules.get("words") if isinstance(rules, dict) else None
-    known = words if isinstance(words, dict) else {}
-    claims = [_claim_in_full(claim, known, where) for claim in content["claims"]]
-    return content | {"claims": claims}
+    return content | {"claims": full(content["claims"], where)}
 
 
-def _claim_in_full(claim: Any, bounds_of_words: Mapping[str, Any], where: str) -> Any:
-    if not isinstance(claim, dict):
-        return claim
-    full = dict(claim)
-    if isinstance(claim.get("checks"), list):
-        full["checks"] = _checks_in_full(
-            claim["checks"], bounds_of_words, f"{where}, {claim.get('id')}"
-        )
-    if isinstance(claim.get("readings"), dict):
-        full["readings"] = {
-            name: _checks_in_full(checks, bounds_of_words, f"{where}, {claim.get('id')}")
-            for name, checks in claim["readings"].items()
-        }
-    return full
+def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
+    """Return the verdicts of a paper's claims (COLUMNS) from exhibits paper/name in `reports`."""
+    import pandas as pd
+
+    from fedrepro.numbers.files import open_exhibit
+
+    file = load_claims(published)
+    opened = {Path(key).name: open_exhibit(reports, key, reports.name) for key in exhibits}
+    numbers = {name: _numbers(files) for name, files in opened.items()}
+    other = {
+        name: "" if numbers[name].stand_ins else _other_than_printed(files.about)
+        for name, files in opened.items()
+    }
+    records = list(rows(file.claims, numbers, other, file.rules))
+    # numbers as numbers in every file, also where a column is empty
+    return pd.DataFrame(records, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
 
 
-def _checks_in_full(checks: Any, bounds_of_words: Mapping[str, Any], where: str) -> Any:
-    if not isinstance(checks, Sequence) or isinstance(checks, str):
-        return checks
-    return [_check_in_full(check, bounds_of_words, where) for check in checks]
+def _other_than_printed(about: Mapping[str, Any]) -> str:
+    """Say where an exhibit differs from the paper's: data that stand in, or a smaller size."""
+    reduced = about["settings"].get("reduced")
+    notes = [*(data["stand_in"] for data in about["data"]), reduced and f"Reduced: {reduced}."]
+    return " ".join(filter(None, dict.fromkeys(notes)))
 
 
-def _check_in_full(check: Any, bounds_of_words: Mapping[str, Any], where: str) -> Any:
-    if not isinstance(check, dict) or SHOWS not in check:
-        return check
-    word = check[SHOWS]
-    if word not in bounds_of_words:
-        raise unknown(
-            "word", str(word), bounds_of_words, f"{where}; the head of the file has them in `words`"
-        )
-    if not isinstance(bounds_of_words[word], dict):
-        return check
-    doubled = set(bounds_of_words[word]) & set(check)
-    if doubled:
-        raise FedreproError(
-            f"{where}: a check shows '{word}' and has a bound of its own ({', '.join(doubled)}); "
-            "leave out one of them"
-        )
-    return check | bounds_of_words[word]
+def _numbers(files: ExhibitFiles) -> Numbers:
+    path = f"{files.base}.csv"
+    frame = files.numbers
+    try:
+        if "by_trial" not in frame:
+            raise FedreproError(
+                f"{path} has no column by_trial, so it is of an older version; delete it, and make "
+                "the figure again from the results that are there"
+            )
+        for index, (values, trials) in enumerate(
+            zip(frame["by_trial"], frame["trials"], strict=True)
+        ):
+            if len([float(value) for value in values.split()]) != trials:
+                raise ValueError(f"row {index + 1} has not a value for each of its trials")
+        return Numbers.described(frame, files.about)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error) from error
+
+
+def rows(
+    claims: Sequence[Claim], numbers: Exhibits, stand_ins: Mapping[str, str], rules: Rules
+) -> Iterator[dict[str, Any]]:
+    """Return a row per check, or one for a claim without, each with all COLUMNS.
+
+    `stand_ins` maps an exhibit to what its data stand in for, or to an empty text.
+
+    Raises:
+        FedreproError: for a column that an exhibit does not have.
+    """
+    other = [name for name, note in stand_ins.items() if note]
+    for claim in claims:
+        head: dict[str, Any] = dict.fromkeys(COLUMNS, "") | dict.fromkeys(NUMERIC)
+        head |= {key: getattr(claim, key) for key in ("place", "says", "label")}
+        head["claim"] = claim.id
+        if claim.untested:
+            yield head | {"verdict": "no verdict", "reason": claim.untested}
+            continue
+        try:
+            judged = {
+                reading: judge_all(checks, numbers, rules, other)
+                for reading, checks in claim.groups.items()
+            }
+        except FedreproError as error:
+            raise FedreproError(f"claim {claim.id}: {error}") from None
+        head["verdict"] = verdict_of_readings([verdict(group) for group in judged.values()])
+        head |= {"fixed": claim.fixed, "reason": claim.reason}
+        head["note"] = _note(claim, [one for group in judged.values() for one in group], rules)
+        for reading, group in judged.items():
+            for one in group:
+                yield head | {"reading": reading, **_cells(one, stand_ins)}
+
+
+def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
+    """Say what a reader needs to know of the verdict of a claim, if anything."""
+    notes = []
+    absent = sum(result.verdict == STAND_IN for result in results)
+    named = sum(len(check.exhibits) for check in claim.all_checks)
+    judged = sum(len(result.check.exhibits) for result in results)
+    if absent != len(results) and (absent or named != judged):
+        none = f"; {absent} of {len(results)} checks have none" if absent else ""
+        notes.append(f"judged on the paper's data alone{none}")
+    decided = {name for result in results if result.deciding for name in result.check.named}
+    if not decided.isdisjoint(rules.raised):
+        notes.append("trials were raised after an undecided verdict")
+    return "; ".join(notes)
+
+
+def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
+    """Return the cells of a check; an end of an interval that is not known stays empty."""
+    check, missing = judged.check, list(judged.missing[:MOST_NAMED])
+    if len(judged.missing) > MOST_NAMED:
+        missing.append(f"{len(judged.missing) - MOST_NAMED} more")
+    cells = {
+        "check": check.sentence,
+        "check_verdict": judged.verdict,
+        "bound": check.bound,
+        "points": judged.points or None,
+        "missing": "; ".join(missing),
+        "trials_needed": judged.trials_needed,
+    }
+    if judged.deciding is None:
+        return cells
+    statement, interval = judged.deciding.statement, judged.deciding.interval
+    ends = {"value": interval.value, "low": interval.low, "high": interval.high}
+    notes = dict.fromkeys(stand_ins.get(name, "") for name in check.exhibits)
+    return cells | {
+        "at": statement.at,
+        **{key: end if math.isfinite(end) else None for key, end in ends.items()},
+        "confidence": judged.deciding.confidence,
+        "trials": statement.trials,
+        "data": " ".join(filter(None, notes)),
+    }

@@ -4,21 +4,52 @@ Rows are those of a printed.csv or a claims.csv as text. Counts come before the 
 of, on the page and in findings, so that no word is read for more than it says: verdicts of one
 trial, values that could hardly come out otherwise, and claims whose bounds came after their numbers
 are counted apart.
+
+A printed value may name an exhibit in which a setting varies that the paper does not give (`set_up`
+in its published.csv). If one setting moves the number towards print by more than ours is away from
+it, and suits the other methods of its table as well, ours is of another set-up; if none does, it is
+judged; until the exhibit is there, that is open. A number that is printed in a sentence, such as a
+mean over tables, has a check of a claim; ours is the value of that check.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
-from fedrepro.verdicts.judging import CONFIDENCE, LOWER, WHOLE, Verdict, verdict_of_readings
-from fedrepro.verdicts.printed import DIFFERENT, OPEN
-from fedrepro.verdicts.published import AGAIN, ELSEWHERE, check_of
-from fedrepro.verdicts.set_up import ANOTHER
+from fedrepro.numbers.series import select
+from fedrepro.planning.drawing import final
+from fedrepro.verdicts.judging import (
+    CONFIDENCE,
+    LOWER,
+    STAND_IN,
+    WHOLE,
+    Verdict,
+    verdict_of_readings,
+)
+from fedrepro.verdicts.printed import (
+    DIFFERENT,
+    OPEN,
+    PRINTED,
+    ROUNDING,
+    difference,
+    direction,
+    fits,
+    verdict,
+)
+from fedrepro.verdicts.published import AGAIN, ELSEWHERE, SETTING, cell_of, check_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = Mapping[str, str]
+Exhibits = Callable[[str], "pd.DataFrame | None"]
+Claims = Sequence[Sequence[Row]]
+ANOTHER = "another set-up"
+NO_PLACE = ("exhibit", *PRINTED)  # the columns of a row that do not tell its place
 JUDGED = ("reproduced", *DIFFERENT)
 SHOWN_APART = ("calibrated", "nearly fixed")  # what could hardly have come out otherwise
 FOUR = ("judged", "shown beside", OPEN, "not run")
@@ -40,23 +71,33 @@ LABELS = {
 
 
 def word_of(row: Row) -> str:
-    """A verdict on a printed value, with what is to be known of it."""
+    """Write the verdict on a printed value, with its restriction."""
     word = row["verdict"]
     return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Which of the four counts a printed value belongs to, and why one is shown beside."""
+    """Say which of the four counts a printed value belongs to, and its word there."""
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
         return word, ""
     if word in JUDGED and apart not in SHOWN_APART:
-        return FOUR[0], ""
+        return FOUR[0], word
     return FOUR[1], apart if word in JUDGED else word
 
 
+def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
+    """Count printed values by the four counts and their words; each where it is judged."""
+    found = {count: Counter[str]() for count in FOUR}
+    for row in rows:
+        if not row["note"].startswith(ELSEWHERE):
+            count, word = standing(row)
+            found[count][word] += 1
+    return found
+
+
 def reasons(row: Row) -> str:
-    """The note on a printed value, why it is counted apart, and which setting is open."""
+    """Join the note on a printed value, why it is counted separately, and which setting is open."""
     apart = row.get("apart", "")
     check = check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -73,9 +114,9 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Sentences on how many printed values there are, what became of them, where they were read.
+    """Say in sentences how many printed values there are, what became of them, where they stood.
 
-    What is judged in another exhibit is counted there alone.
+    A value that is judged in another exhibit is counted there alone.
     """
     rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
     distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
@@ -83,15 +124,10 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         return []
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
     kind = "rerun value" if any(_apart(row) == "rerun" for row in rows) else "printed value"
-    stand = [standing(row) for row in distinct]
-    counts, why = Counter(count for count, _ in stand), Counter(word for _, word in stand if word)
     parts = []
-    for count in FOUR:
-        words = why if count == FOUR[1] else Counter[str]()
-        if count == FOUR[0]:
-            words = Counter(row["verdict"] for row in distinct if standing(row)[0] == FOUR[0])
-        told = ", ".join(f"{number} {word}" for word, number in words.most_common())
-        parts.append(f"{counts[count]} {count}{f' ({told})' if told else ''}")
+    for count, words in counts(distinct).items():
+        why = ", ".join(f"{number} {word}" for word, number in words.most_common() if word)
+        parts.append(f"{words.total()} {count}{f' ({why})' if why else ''}")
     sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
     read = ", ".join(f"{source} ({number})" for source, number in sources.most_common())
     return [
@@ -101,23 +137,22 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
 
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """How many values a paper printed, in four counts, and how many claims are decided.
+    """Count the values that a paper printed, and its claims that are decided.
 
     A value that is printed twice counts twice, and one that is judged in another exhibit there.
     """
-    rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
-    counts = Counter(standing(row)[0] for row in rows)
+    four = {count: words.total() for count, words in counts(rows).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
     return {
-        "printed values": len(rows),
-        **{count: counts[count] for count in FOUR},
+        "printed values": sum(four.values()),
+        **four,
         "claims that a run can test": sum(word != "no verdict" for word in verdicts),
         "decided": sum(word in DECIDED for word in verdicts),
     }
 
 
 def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
-    """The checks of a claim, of each reading of it by themselves."""
+    """Group the checks of a claim by its readings."""
     readings: dict[str, list[Row]] = {}
     for row in checks:
         readings.setdefault(row["reading"], []).append(row)
@@ -185,7 +220,7 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 
 
 def by_chance(tested: int) -> str:
-    """How many of so many claims may hold, and be refuted, by chance at the most.
+    """Bound the numbers of claims that chance alone makes hold, or be refuted.
 
     A claim whose truth lies on its bound holds in at most half of the error of an interval, and is
     refuted in the other half; the further inside or outside it lies the more seldom is a wrong
@@ -197,3 +232,115 @@ def by_chance(tested: int) -> str:
         f"at most {most:.1f} hold and {most:.1f} be refuted: as many as if the truth of each lay "
         "just on its bound."
     )
+
+
+def settled(
+    row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
+) -> dict[str, str]:
+    """Return a row of a printed.csv as text, its open verdict closed where that is possible.
+
+    Args:
+        row: the printed value.
+        exhibits: name -> its numbers, None if they are not there.
+        claims: of the paper, each as the rows of its checks in a claims.csv.
+        rows: all rows of its table.
+    """
+    fields = dict(row)
+    if check_of(row.get("apart", "")):
+        return fields | _of_a_sentence(row, claims)
+    if not row.get("set_up") or row["verdict"] != OPEN:
+        return fields
+    numbers = varied(row["set_up"], row["method"], row["metric"], row["split"], exhibits)
+    if not numbers:
+        return fields
+    others = [other for other in rows if other is not row and _stands_beside(other, row)]
+    nearer = any(
+        moved > abs(float(row["difference"]))
+        and all(_suits(setting, row["set_up"], other, exhibits) for other in others)
+        for setting, moved in enumerate(_moved(numbers, row))
+    )
+    return fields | {"verdict": ANOTHER if nearer else judged(row)}
+
+
+def judged(row: Row) -> str:
+    """Judge a row by its own numbers, whatever settings are open."""
+    mean, away, tolerance, noise = (
+        float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
+    )
+    return verdict(row["metric"], mean, away, tolerance, noise, int(float(row["trials"])))
+
+
+def _stands_beside(other: Row, row: Row) -> bool:
+    """Whether two printed values are of one place, by different methods."""
+    places = [
+        {key: text for key, text in one.items() if key not in NO_PLACE} for one in (other, row)
+    ]
+    measured = other["mean"] and other["metric"] == row["metric"] != SETTING
+    return bool(measured) and other["split"] == row["split"] and places[0] == places[1]
+
+
+def _moved(numbers: Sequence[float], row: Row) -> list[float]:
+    """How far each setting moves a number towards print, from our own setting on.
+
+    That with our own number is ours, or else the first, which may have other trials or examples
+    than the table.
+    """
+    ours = float(row["mean"])
+    here = next((number for number in numbers if math.isclose(number, ours)), numbers[0])
+    sign = 1 if float(row["difference"]) > 0 else -1
+    return [sign * (here - number) for number in numbers]
+
+
+def _suits(setting: int, set_up: str, other: Row, exhibits: Exhibits) -> bool:
+    """Whether a setting moves the number of a neighbour no further from print than it may be."""
+    numbers = varied(set_up, other["method"], other["metric"], other["split"], exhibits)
+    if not numbers or len(numbers) <= setting:
+        return True
+    away = float(other["difference"])
+    after = abs(away) - _moved(numbers, other)[setting]
+    return abs(after) <= max(abs(away), float(other["tolerance"] or "inf"))
+
+
+def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
+    """Return a row with the verdict of the check of its number; nothing if that was not run."""
+    claim, number = check_of(row["apart"]) or ("", 0)
+    claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
+    if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
+        return {}
+    check = claim_checks[number - 1]
+    away = difference(float(check["value"]), float(row["printed"]))
+    if check["check_verdict"] == STAND_IN:
+        word = "stand-in"
+    elif abs(away) <= float(row["tolerance"]) + ROUNDING:
+        word = "reproduced"
+    else:
+        word = direction(row["metric"], away)
+    measured = {"mean": check["value"], "trials": check["trials"], "difference": f"{away:.10g}"}
+    return measured | {"verdict": word}
+
+
+def varied(
+    set_up: str, method: str, metric: str, split: str, exhibits: Exhibits
+) -> list[float] | None:
+    """Return the number of each setting; None if there are not two of them.
+
+    A target that was not reached counts as the rounds that were run, which it takes at least.
+    """
+    named = set_up.partition(": ")[0]
+    exhibit, _, cell = named.partition(", ")
+    numbers = exhibits(exhibit)
+    if numbers is None:
+        return None
+    numbers = final(numbers)
+    for key, text in ({"method": method} | cell_of(cell, f"set_up '{named}'")).items():
+        numbers = numbers.loc[[fits(value, text) for value in numbers[key]]]
+    known = select(numbers, metric, split)["mean"].to_numpy(float)
+    run = select(numbers, "rounds", "")["mean"].to_numpy(float)
+    least = run if len(run) == len(known) else known
+    values = [
+        at_least if math.isinf(value) else value
+        for value, at_least in zip(known, least, strict=True)
+    ]
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    return values

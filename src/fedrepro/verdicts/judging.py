@@ -20,26 +20,28 @@ second look has a quarter of the error: two looks at 5 % each are wrong in 9 of 
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedrepro.numbers.intervals import Interval
-from fedrepro.verdicts.cells import Exhibits
-from fedrepro.verdicts.form import Bounds
-from fedrepro.verdicts.forms import Check
-from fedrepro.verdicts.statements import (
-    Contrasts,
-    Statement,
-    mean_over_points,
-)
+from fedrepro.verdicts.cells import Exhibits, Statement, contrasts
+from fedrepro.verdicts.forms import Bounds, Check
 
 CONFIDENCE = 0.95
-MOST_TIMES = 64  # more trials than that are not worth naming
+TIMES = (2, 4, 8, 16, 32, 64)  # as many trials as there are; more are not worth naming
 AGAIN = 0.25  # the share of the error that a second look has, with more trials
+LOWER = ("above", "at_least")
+KEEPS = {
+    "above": operator.gt,
+    "at_least": operator.ge,
+    "below": operator.lt,
+    "at_most": operator.le,
+}
 
 Verdict = Literal[
     "holds", "refuted", "undecided", "depends", "stand-in only", "incomplete", "not run"
@@ -65,7 +67,7 @@ class Rules(BaseModel):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found at a point, and the confidences at which it is kept and broken."""
+    """A number of a check at one point, and the confidences at which it is kept and broken."""
 
     statement: Statement
     interval: Interval
@@ -74,16 +76,8 @@ class Finding:
     broken: float
 
     @property
-    def at(self) -> str:
-        return self.statement.at
-
-    @property
-    def trials(self) -> int:
-        return self.statement.trials
-
-    @property
     def confidence(self) -> float:
-        """That of the interval."""
+        """Return the confidence of the interval."""
         return self.kept if self.verdict == "holds" else self.broken
 
 
@@ -98,27 +92,41 @@ class Judged:
     missing: Sequence[str] = field(default_factory=list)
 
     @property
-    def exhibits(self) -> Sequence[str]:
-        """The exhibits that it was judged by."""
-        return self.check.exhibits if self.deciding else []
-
-    @property
     def trials_needed(self) -> int | None:
-        """About how many trials would decide the point that leaves it undecided."""
-        if self.deciding is None or self.verdict != "undecided":
+        """Estimate how many trials decide the open point if its values and scatter stay.
+
+        It repeats the trials there are. None for what is decided or not a mean over trials, and
+        beyond TIMES as many.
+        """
+        if (
+            self.deciding is None
+            or self.verdict != "undecided"
+            or not self.deciding.statement.parts
+        ):
             return None
-        return _needed(self.check, self.deciding)
+        check, deciding = self.check, self.deciding
+
+        def decides(times: int) -> bool:
+            more = contrasts("", *(part.repeated(times) for part in deciding.statement.parts))
+            inside, outside = more.interval(deciding.kept), more.interval(deciding.broken)
+            return keeps(check, inside) or breaks(check, outside)
+
+        enough = next(filter(decides, TIMES), None)
+        if enough is None:
+            return None
+        times = range(enough // 2 + 1, enough + 1)
+        return deciding.statement.trials * times[bisect_left(times, True, key=decides)]
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a check has to say, or what it lacks; `run` is whether any of its exhibits is there."""
+    """Statements of a check, or what it lacks; `run` is whether any of its exhibits is there."""
 
     check: Check
     statements: Sequence[Statement]
     missing: Sequence[str]
     run: bool
-    stand_in: bool = False
+    stand_in: bool
 
     @property
     def ways_to_break(self) -> int:
@@ -126,18 +134,15 @@ class _Found:
         return 1 if self.check.points == "some" else len(self.statements)
 
 
-def judge(check: Check, numbers: Exhibits, rules: Rules | None = None) -> Judged:
-    """One check by itself."""
-    return judge_all([check], numbers, rules or Rules())[0]
-
-
 def judge_all(
     checks: Sequence[Check], numbers: Exhibits, rules: Rules, stand_ins: Collection[str] = ()
 ) -> list[Judged]:
-    """The checks of one claim, or of one reading of it.
+    """Judge the checks of one claim, or of one reading of it.
 
-    stand_ins: the exhibits that are of other data or of less than the paper's size. Errors:
-    FedreproError for a column that an exhibit does not have.
+    `stand_ins` names exhibits on other data or of less than the paper's size.
+
+    Raises:
+        FedreproError: for a column that an exhibit does not have.
     """
     evidence = [_look(check, numbers, rules, stand_ins) for check in checks]
     ways = sum(item.ways_to_break for item in evidence if not item.stand_in)
@@ -154,8 +159,8 @@ def _look(check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[s
         if name not in stand_ins
         and not (check.points == "mean" and name in numbers and numbers[name].stand_ins)
     ]
-    beside = set(check.named) - set(check.exhibits)
-    stand_in = not real or not beside.isdisjoint(stand_ins)
+    compared = set(check.named) - set(check.exhibits)
+    stand_in = not real or not compared.isdisjoint(stand_ins)
     if not stand_in:
         check = check.model_copy(update={"exhibits": real})
         numbers = {name: table.real for name, table in numbers.items()}
@@ -174,30 +179,32 @@ def _look(check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[s
         )
     if not statements and not missing:
         missing = [f"a point to judge by in {name}" for name in check.exhibits]
-    few = [statement for statement in statements if statement.trials < rules.trials]
-    missing += [f"{_more(rules.trials - statement.trials)} at {statement.at}" for statement in few]
+    for few in (one for one in statements if one.trials < rules.trials):
+        count = rules.trials - few.trials
+        missing.append(f"{count} more trial{'s' if count > 1 else ''} at {few.at}")
     return _Found(check, [] if missing else statements, missing, True, stand_in)
 
 
-def _more(count: int) -> str:
-    return f"{count} more trial{'s' if count > 1 else ''}"
+def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Statement:
+    """Average the points of one exhibit, in each trial that all of them have."""
+    parts = [part for point in statements for part in point.parts]
+    return contrasts(f"{exhibit}, mean of {len(parts)} points", *parts)
 
 
-def _judge(outcome: _Found, ways: int, rules: Rules) -> Judged:
-    if outcome.missing:
-        verdict: Verdict = "incomplete" if outcome.run else "not run"
-        return Judged(outcome.check, verdict, missing=outcome.missing)
-    judged = decide(outcome.check, outcome.statements, ways, rules)
-    return replace(judged, verdict=STAND_IN) if outcome.stand_in else judged
+def _judge(found: _Found, ways: int, rules: Rules) -> Judged:
+    if found.missing:
+        word: Verdict = "incomplete" if found.run else "not run"
+        return Judged(found.check, word, missing=found.missing)
+    judged = decide(found.check, found.statements, ways, rules)
+    return replace(judged, verdict=STAND_IN) if found.stand_in else judged
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """A check by what it has to say; `ways` is in how many its claim could be refuted."""
+    """Decide a check by its statements; in `ways` ways its claim could be refuted."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
-    error = (
-        1 - CONFIDENCE if set(rules.raised).isdisjoint(check.named) else AGAIN * (1 - CONFIDENCE)
-    )
+    share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
+    error = share * (1 - CONFIDENCE)
     kept, broken = (1 - error / (count if rules.holm else 1) for count in (keeping, ways))
     points = [_point(check, statement, kept, broken) for statement in statements]
     whole = WHOLE[check.points]([p.verdict for p in points])
@@ -209,13 +216,13 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """A point, with the interval that its verdict rests on."""
+    """Measure a point, with the interval that its verdict rests on."""
     inside = statement.interval(kept)
     if keeps(check, inside):
         return Finding(statement, inside, "holds", kept, broken)
     outside = inside if broken == kept else statement.interval(broken)
-    verdict: Verdict = "refuted" if breaks(check, outside) else "undecided"
-    return Finding(statement, outside, verdict, kept, broken)
+    word: Verdict = "refuted" if breaks(check, outside) else "undecided"
+    return Finding(statement, outside, word, kept, broken)
 
 
 def keeps(check: Bounds, interval: Interval) -> bool:
@@ -229,53 +236,12 @@ def breaks(check: Bounds, interval: Interval) -> bool:
 
 
 def _within(check: Bounds, least: float, most: float) -> bool:
-    """Whether one number keeps the lower bounds, and another the upper ones."""
-    return all(
-        _KEEPS[key](least if key in LOWER else most, bound) for key, bound in check.bounds.items()
-    )
-
-
-LOWER = ("above", "at_least")
-_KEEPS = {
-    "above": lambda end, bound: end > bound,
-    "at_least": lambda end, bound: end >= bound,
-    "below": lambda end, bound: end < bound,
-    "at_most": lambda end, bound: end <= bound,
-}
+    return all(KEEPS[key](least if key in LOWER else most, b) for key, b in check.bounds.items())
 
 
 def margin(check: Bounds, value: float) -> float:
     """How far inside its nearest bound a value lies; negative outside."""
     return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
-
-
-def _needed(check: Bounds, finding: Finding) -> int | None:
-    """About how many trials would decide a point, if its values and scatter stayed as they are.
-
-    Found by repeating the trials there are. None for what is no mean over trials, and beyond
-    MOST_TIMES as many.
-    """
-    statement = finding.statement
-    if not isinstance(statement, Contrasts):
-        return None
-
-    def decides(times: int) -> bool:
-        more = statement.repeated(times)
-        inside, outside = more.interval(finding.kept), more.interval(finding.broken)
-        return keeps(check, inside) or breaks(check, outside)
-
-    enough = next((times for times in _doubled() if decides(times)), None)
-    if enough is None:
-        return None
-    times = range(enough // 2 + 1, enough + 1)
-    return statement.trials * times[bisect_left(times, True, key=decides)]
-
-
-def _doubled() -> Iterator[int]:
-    times = 2
-    while times <= MOST_TIMES:
-        yield times
-        times *= 2
 
 
 def _some_of(verdicts: Sequence[Verdict]) -> Verdict:
@@ -315,12 +281,12 @@ WHOLE: dict[str, Callable[[Sequence[Verdict]], Verdict]] = {
 
 
 def verdict(judged: Sequence[Judged]) -> Verdict:
-    """A claim holds if all its checks do, and is refuted if one is."""
+    """Combine checks: a claim holds if all its checks do, and is refuted if one is."""
     return _all_of([result.verdict for result in judged])
 
 
 def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
-    """What can be said if the paper may be read in several ways: what all readings say.
+    """Combine the readings of a claim: the verdict that all share.
 
     It depends as soon as one reading holds and another is refuted, which no other reading could
     change, and is open where none is refuted or none holds, but not all agree.

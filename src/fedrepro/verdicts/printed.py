@@ -1,4 +1,4 @@
-"""What a paper printed, beside ours: the verdict on each value of its published.csv.
+"""Verdicts on printed values: each row of a paper's published.csv against our number.
 
 A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
 `reproduced` if the difference is within the larger of two combined standard errors and the
@@ -8,17 +8,17 @@ printed not at all: else a method that scatters more would be reproduced more ea
 A verdict is passed only where a right implementation would be reproduced with probability 0.8, its
 trials and the printed ones scattering as ours do: else the value is shown, as of `one trial` or of
 `few trials`. `better` and `worse` also ask that such an implementation be as far away in less than
-5 of 100 cases; what lies between is `undecided`. Shown are also a `stand-in` (ours was computed on
+5 of 100 cases; between both lies `undecided`. Shown are also a `stand-in` (ours was computed on
 other data than the paper's), what is `reduced` (of less than its size) and times.
 
-A row may say that it is to be counted apart, and with which exhibit a setting is varied that the
-paper does not give: such a number is neither better nor worse before that is known.
+A row may say that it is to be counted separately, and with which exhibit a setting is varied that
+the paper does not give: such a number is neither better nor worse before that is known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,9 @@ from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.packs import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import written
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
+from fedrepro.numbers.pairing import CLIENTS_SD
 from fedrepro.numbers.series import select
-from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
 from fedrepro.planning.boards import require_frozen
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
@@ -60,21 +59,22 @@ ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 
 
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
-    """The points that a cell fits: a case by its key or its label, numbers by their value."""
+    """List the points that a cell fits: a case by its key or its label, numbers by their value."""
     known = [*exhibit.swept, *exhibit.shown]
     for key in printed.cell:
         if key not in known:
             raise unknown("key of a cell", key, known, printed.where)
-    return [point for point in exhibit.points if _fits(point, printed.cell)]
-
-
-def _fits(point: Point, cell: Mapping[str, str]) -> bool:
-    """Whether a point has the values of a cell; shown parameters are no part of a point."""
-    return all(
-        text in (point.case, point.values[key]) if key == CASE else same(point.values[key], text)
-        for key, text in cell.items()
-        if key in point.values
-    )
+    return [
+        point
+        for point in exhibit.points
+        if all(
+            text in (point.case, point.values[key])
+            if key == CASE
+            else same(point.values[key], text)
+            for key, text in printed.cell.items()
+            if key in point.values
+        )
+    ]
 
 
 def same(value: Any, other: Any) -> bool:
@@ -93,12 +93,11 @@ def printed_rows(
     numbers: pd.DataFrame,
     stand_ins: Mapping[str, str],
 ) -> pd.DataFrame:
-    """A row per printed value of the exhibit: ours beside it, the difference and the verdict.
+    """Compare each printed value of the exhibit with ours: a row with difference and verdict.
 
     A setting that the paper names is `taken over` if all points of its cell have it, its number of
-    trials if they have as many or more.
-
-    stand_ins: token of a data set -> a sentence if it stands in for the paper's, else empty.
+    trials if they have as many or more. `stand_ins` maps the token of a data set to a sentence if
+    it stands in for the paper's, else to an empty text.
     """
     import pandas as pd
 
@@ -144,7 +143,7 @@ def _row(
     if not points or matches.empty:
         return row
     (ours, *_) = matches.to_dict("records")
-    # a spread over clients is shown beside its like, and says nothing of the error of a mean
+    # a printed spread over clients is compared with ours, and says nothing of the error of a mean
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
     shown = ours | ({"sd": ours[CLIENTS_SD]} if over_clients else {})
     row |= {key: shown[key] for key in ("mean", "sd", "trials")}
@@ -158,7 +157,7 @@ def _row(
     else:
         theirs = replace(printed, sd=None) if over_clients else printed
         mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
-        row["tolerance"] = allowed(theirs, bounded(theirs, spread), trials, tolerance)
+        row["tolerance"] = allowed(theirs, spread, trials, tolerance)
         row["noise"] = noise(theirs, spread, trials)
         row["verdict"] = verdict(
             printed.metric, mean, row["difference"], row["tolerance"], row["noise"], trials
@@ -172,7 +171,7 @@ def _row(
 def _setting_row(
     exhibit: Exhibit, printed: PrintedValue, points: Sequence[Point]
 ) -> dict[str, Any]:
-    """A setting of the paper beside ours: the value that all methods and points have."""
+    """Compare a setting of the paper with the value that all methods and points have."""
     values = {value for point in points for value in _set(exhibit, point, printed)}
     ours = next(iter(values)) if len(values) == 1 else math.nan
     # more trials than the paper's are its trials and others like them
@@ -189,77 +188,52 @@ def _setting_row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """What a point has for a setting."""
+    """Return the values of a setting at a point; NaN for one that is not a number."""
+    kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
     if printed.split == "trials":
         return {float(count) for count in point.trials.values()}
-    kind, _, key = printed.split.partition(".")
-    specs = _specs(point, kind, printed.method)
-    if not specs or key not in _parameters(kind):
+    # the scenario's component, the method, or how its model is tuned
+    specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
+    if kind in ("method", TUNE.kind):
+        specs = [getattr(run, kind) for label, run in point.runs if label == printed.method]
+    specs = [spec for spec in specs if spec is not None]
+    # another scale may have another component of the kind, with other parameters
+    known = [TUNE] if kind == TUNE.kind else components(kind).values() if specs else []
+    if not any(key in item.params for item in known):
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
             "parameter such as partition.clients, or one of its method, such as method.sigma2 "
             "or tune.examples"
         )
-    return {_lone(spec.values.get(key)) for spec in specs}
-
-
-def _parameters(kind: str) -> set[str]:
-    """Those that any component of a kind has: at another scale it may be another component."""
-    known = [TUNE] if kind == TUNE.kind else components(kind).values()
-    return {key for item in known for key in item.params}
-
-
-def _specs(point: Point, kind: str, label: str) -> list[Spec]:
-    """What a setting is of: a component of the scenario, a method, or how its model is tuned."""
-    if kind in ("method", TUNE.kind):
-        specs = [getattr(setting, kind) for named, setting in point.runs if named == label]
-    else:
-        specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
-    return [spec for spec in specs if spec is not None]
-
-
-def _lone(value: Any) -> float:
-    """A number, also where it is the only one of a list."""
-    if isinstance(value, tuple):
-        return float(value[0]) if len(value) == 1 else math.nan
-    return math.nan if value is None else float(value)
+    values = [spec.values.get(key) for spec in specs]
+    lone = [v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values]
+    return {math.nan if v is None or isinstance(v, tuple) else float(v) for v in lone}
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
-    """What a metric of this unit may differ by; None if it is not judged."""
+    """Return the difference that a metric of this unit may have; None if it is not judged."""
     unit = all_metrics()[printed.metric].unit
     if unit in ABSOLUTE:
         return ABSOLUTE[unit]
     return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
 
 
-def bounded(printed: PrintedValue, spread: float) -> float:
-    """Our standard deviation as far as it counts: no more than is printed, without that nothing."""
-    if printed.sd is None or math.isnan(spread):
-        return 0.0
-    return min(spread, printed.sd)
-
-
 def allowed(
     printed: PrintedValue, spread: float, trials: int, tolerance: float | None
 ) -> float | None:
-    """What the difference may be: the tolerance, or two combined standard errors if that is more.
+    """Return the larger of the tolerance and two combined standard errors; None if not judged.
 
-    spread: our standard deviation over so many trials. None if the metric is not judged.
+    `spread`, our standard deviation over `trials`, counts for no more than the printed one.
     """
     if tolerance is None:
         return None
-    error = _error(spread, trials)
-    if printed.sd is not None and printed.trials:
-        error += _error(printed.sd, printed.trials)
-    return max(tolerance, ERRORS * math.sqrt(error))
-
-
-def _error(spread: float, trials: int) -> float:
-    """Squared standard error of a mean; 0 where its spread is not known."""
-    return 0.0 if math.isnan(spread) else spread**2 / trials
+    errors = 0.0
+    if printed.sd is not None:
+        errors += 0.0 if math.isnan(spread) else min(spread, printed.sd) ** 2 / trials
+        errors += printed.sd**2 / printed.trials if printed.trials else 0.0
+    return max(tolerance, ERRORS * math.sqrt(errors))
 
 
 def difference(ours: float, printed: float) -> float:
@@ -268,10 +242,10 @@ def difference(ours: float, printed: float) -> float:
 
 
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
-    """The deviation of the difference of two right implementations, both scattering as ours does.
+    """Return the sd of the difference of two right implementations, both scattering as ours does.
 
-    What is printed counts as one trial where it does not say of how many it is. Not a number where
-    ours has no spread.
+    A printed value counts as one trial where it does not say of how many it is. NaN where ours has
+    no spread.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
@@ -280,9 +254,9 @@ def noise(printed: PrintedValue, spread: float, trials: int) -> float:
 def verdict(
     metric: str, ours: float, away: float, tolerance: float | None, scatter: float, trials: int
 ) -> str:
-    """The word on ours against a printed value from which it is so far away.
+    """Compare ours with a printed value from which it is `away`.
 
-    tolerance: what the difference may be; scatter: its `noise`, known from so many trials.
+    `tolerance` is the difference that is allowed; `scatter` is its `noise`, known from `trials`.
     """
     from scipy.stats import norm, t
 
@@ -301,7 +275,7 @@ def verdict(
 
 
 def direction(metric: str, away: float) -> str:
-    """The word for a difference from what is printed."""
+    """Return the word for a difference from a printed value."""
     better = all_metrics()[metric].better
     if not better:
         return "differs"
@@ -312,8 +286,11 @@ ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Leave out of a plan each paper that has a mistake in its printed values, in claims of one's
-    own, or in the ground of its leaderboards. It says so itself (`Plan.mistakes`)."""
+    """Leave out of a plan each paper that has a mistake in its own files.
+
+    These are printed values, claims of one's own, and the ground of its leaderboards. The paper
+    says so itself (`Plan.mistakes`).
+    """
     for paper in plan.files:
         claims = claims_file(paper)
         try:
@@ -326,65 +303,55 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Errors: FedreproError for a row that cannot be read, and, at the paper's own scale, for a
-    printed value that belongs nowhere.
+    """Check the printed values of `papers`, or of all.
 
-    papers: whose values are checked, if not those of all.
+    Raises:
+        FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
+            value that belongs nowhere, or a check of a claim that the paper does not have.
     """
     for paper in plan.files if papers is None else papers:
         exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
         rows = read_published(published_file(paper))
         if plan.scale != "paper" or not exhibits:
             continue
-        tables = [exhibit for exhibit in exhibits if exhibit.is_table]
         lost = {key.partition("/")[2] for key in plan.broken if key.startswith(f"{paper}/")}
         values = [printed for printed in rows if printed.exhibit not in lost]
-        require_cells(tables, values)
+        require_cells([exhibit for exhibit in exhibits if exhibit.is_table], values)
         names = [*(exhibit.name for exhibit in exhibits), *lost]
-        for value in (printed for printed in values if printed.set_up):
+        checked = any(value.check for value in values)
+        checks = [
+            f"{claim.id}, check {index + 1}"
+            for claim in (load_claims(claims_file(paper)).claims if checked else ())
+            for index in range(len(claim.all_checks))
+        ]
+        for value in values:
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
-            if shown not in names:
+            check = value.apart.partition(": ")[2]
+            if value.set_up and shown not in names:
                 raise unknown("exhibit in set_up", shown, names, value.where)
-        _require_checks(paper, [printed for printed in values if printed.check])
-
-
-def _require_checks(paper: str, values: Sequence[PrintedValue]) -> None:
-    """Errors: FedreproError for a value that names a check which no claim of the paper has."""
-    claims = load_claims(claims_file(paper)).claims if values else []
-    known = [
-        f"{claim.id}, check {index + 1}"
-        for claim in claims
-        for index in range(len(claim.all_checks))
-    ]
-    for value in values:
-        named = value.apart.partition(": ")[2]
-        if named not in known:
-            raise unknown("check of a claim", named, known, value.where)
+            if value.check and check not in checks:
+                raise unknown("check of a claim", check, checks, value.where)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """At the paper's own scale a printed value belongs to a point and a method, or says why not.
+    """Check that each value at the paper's own scale has a point and a method, or says why not.
 
-    Errors: FedreproError that names the row.
+    Raises:
+        FedreproError: that names the row.
     """
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
-        for problem in (
-            ()
-            if value.note or value.check or value.metric == SETTING
-            else _strange(by_name[value.exhibit], value)
-        ):
+        if value.note or value.check or value.metric == SETTING:
+            continue
+        points = points_of(by_name[value.exhibit], value)
+        labels = sorted({measure.label for point in points for measure in point.measures})
+        if value.method not in labels:
+            problem = f"its cell fits no point of {by_name[value.exhibit].key}"
+            if points:
+                known = ", ".join(labels)
+                problem = f"'{value.method}' is not a method of that cell, which has {known}"
             raise FedreproError(
                 f"{value.where}: {problem}; correct it, or say in its note why it is not run"
             )
-
-
-def _strange(exhibit: Exhibit, value: PrintedValue) -> Iterator[str]:
-    points = points_of(exhibit, value)
-    labels = {measure.label for point in points for measure in point.measures}
-    if not points:
-        yield f"its cell fits no point of {exhibit.key}"
-    elif value.method not in labels:
-        yield f"'{value.method}' is no method of that cell, which has {', '.join(sorted(labels))}"

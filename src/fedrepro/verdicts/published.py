@@ -18,15 +18,15 @@ ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
 MEASURED_ON = ("", "test", *SPLITS)
 NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
 COLUMNS = (*NEEDED, "tolerance", "apart", "set_up", "source")
-# a row of this metric is no result but what the paper set; its split says what: trials, or a
+# a row of this metric is a setting of the paper, not a result; its split says which: trials, or a
 # parameter as in a sweep
 SETTING = "setting"
 # how the note of a number begins that the paper has printed before: quantities are counted once
 AGAIN = "printed again"
-# how the note of a number begins that stands beside ours here and is judged in another exhibit
+# how the note of a number begins that this exhibit shows and another one judges
 ELSEWHERE = "judged in"
-# what is counted apart from what can fail, each with its reason after a colon; what others got from
-# an author's code is no printed value, and a number of a sentence is what its claim looks at
+# counted apart from what can fail, each with its reason after a colon: results of others with an
+# author's code are not printed values, and a claim judges the number of a sentence
 CLAIM = "claim"
 APART = ("calibrated", "nearly fixed", "rerun", CLAIM)
 # where a number was read
@@ -70,9 +70,10 @@ class PrintedValue:
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """The printed values of a paper; none if it has no file.
+    """Read the printed values of a paper; none if it has no file.
 
-    Errors: FedreproError for a row that cannot be read.
+    Raises:
+        FedreproError: for a row that cannot be read.
     """
     if not path.exists():
         return []
@@ -97,35 +98,32 @@ def read_published(path: Path) -> list[PrintedValue]:
 
 def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
     fields = {key: (text or "").strip() for key, text in row.items() if key is not None}
-    known = all_metrics()
-    if fields["metric"] not in (SETTING, *known):
-        raise unknown("metric", fields["metric"], known, where)
-    if fields["metric"] != SETTING and fields["split"] not in MEASURED_ON:
-        raise unknown("split", fields["split"], MEASURED_ON, where)
+    metric, split, known = fields["metric"], fields["split"], all_metrics()
+    if metric not in (SETTING, *known):
+        raise unknown("metric", metric, known, where)
+    if metric != SETTING and split not in MEASURED_ON:
+        raise unknown("split", split, MEASURED_ON, where)
     value = _number(fields, "value", where)
     trials = _number(fields, "trials", where)
     if value is None:
         raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
     if (source := fields.get("source", "")) not in ("", *SOURCES):
         raise unknown("source", source, SOURCES, where)
-    if fields["metric"] in known and not known[fields["metric"]].holds(value):
+    if metric in known and not known[metric].holds(value):
+        share = f"; it is a {known[metric].unit}, so write 0.8 for 80 %"
         raise FedreproError(
-            f"{where}: {fields['metric']} cannot be {value:g}; it is a "
-            f"{known[fields['metric']].unit}, so write 0.8 for 80 %"
-            if known[fields["metric"]].most == 1
-            else f"{where}: {fields['metric']} cannot be {value:g}"
+            f"{where}: {metric} cannot be {value:g}{share if known[metric].most == 1 else ''}"
         )
+    text = fields.get("tolerance", "")
+    number = _number({"tolerance": text.removesuffix("%")}, "tolerance", where)
+    relative = number is not None and text.endswith("%")
     return PrintedValue(
-        exhibit=fields["exhibit"],
+        **{key: fields[key] for key in ("exhibit", "method", "metric", "split", "note")},
         cell=cell_of(fields["cell"], where),
-        method=fields["method"],
-        metric=fields["metric"],
-        split=fields["split"],
         value=value,
         sd=_number(fields, "sd", where),
         trials=None if trials is None else int(trials),
-        note=fields["note"],
-        tolerance=_tolerance(fields.get("tolerance", ""), value, where),
+        tolerance=abs(value) * (number or 0) / 100 if relative else number,
         where=where,
         apart=_reasoned(fields, "apart", APART, where),
         set_up=_reasoned(fields, "set_up", (), where),
@@ -134,14 +132,15 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
 
 
 def _reasoned(row: Mapping[str, str], key: str, known_words: Sequence[str], where: str) -> str:
-    """A word, one of these if there are any, and after a colon the reason."""
+    """Read a word, one of these if there are any, and after a colon the reason."""
     text = row.get(key, "")
     word, _, reason = text.partition(": ")
+    told = f"one of {', '.join(known_words)}" if known_words else "an exhibit"
+    told += ", a colon and the reason"
+    if word == CLAIM and reason and check_of(text) is None:
+        reason, told = "", f"it as in '{CLAIM}: C1, check 2'"
     if text and (not reason or (known_words and word not in known_words)):
-        known = f"one of {', '.join(known_words)}" if known_words else "an exhibit"
-        raise FedreproError(f"{where}: '{key}' is '{text}'; write {known}, a colon and the reason")
-    if word == CLAIM and check_of(text) is None:
-        raise FedreproError(f"{where}: '{key}' is '{text}'; write it as in '{CLAIM}: C1, check 2'")
+        raise FedreproError(f"{where}: '{key}' is '{text}'; write {told}")
     return text
 
 
@@ -157,16 +156,7 @@ def _number(row: Mapping[str, str], key: str, where: str) -> float | None:
     try:
         return float(row[key])
     except ValueError:
-        raise FedreproError(f"{where}: '{key}' is '{row[key]}', which is no number") from None
-
-
-def _tolerance(text: str, value: float, where: str) -> float | None:
-    """A number in the metric's unit, or a share of the printed value such as 20%."""
-    if not text:
-        return None
-    number = _number({"tolerance": text.removesuffix("%")}, "tolerance", where)
-    assert number is not None
-    return abs(value) * number / 100 if text.endswith("%") else number
+        raise FedreproError(f"{where}: '{key}' is '{row[key]}', not a number") from None
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fedrepro.papers.gems.spaces import fisher, linear, units
+from fedrepro.papers.gems.spaces import linear, units
 from fedrepro.papers.gems.spaces.certificate import certified
 from fedrepro.papers.gems.spaces.meeting import (
     Spaces,
@@ -107,8 +107,8 @@ def test_predictions_are_right_between_the_distances_found(seed, distance):
 def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least, bar):
     model = softmax()
     drawn = np.random.default_rng(1)
-    found = fisher.information(model.inputs, model.centre, drawn)
-    shape = fisher.relative_radii(found, least) if least < 1 else ONE
+    found = linear.information(model.inputs, model.centre, drawn)
+    shape = linear.relative_radii(found, least) if least < 1 else ONE
     model = softmax(shape=shape)
     kept = linear.right_within(model, np.random.default_rng(2), SEARCH.points)
     radius = linear.ball(kept, model, bar, SEARCH)
@@ -156,7 +156,7 @@ def test_shared_and_fresh_directions_give_the_same_radii_on_average():
 
 def test_fisher_information_is_the_mean_square_of_the_scores():
     model = softmax(examples=7)
-    found = fisher.information(model.inputs, model.centre, np.random.default_rng(3))
+    found = linear.information(model.inputs, model.centre, np.random.default_rng(3))
     places = np.random.default_rng(3).random((7, 1))[:, 0]
     plain = np.zeros_like(found)
     for x, place in zip(model.inputs.astype(float), places, strict=True):
@@ -170,7 +170,7 @@ def test_fisher_information_is_the_mean_square_of_the_scores():
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=8), st.floats(0.01, 0.99))
 def test_relative_radii_run_from_the_least_to_one(information, least):
-    found = fisher.relative_radii(np.array(information), least)
+    found = linear.relative_radii(np.array(information), least)
     assert found.max() == 1
     assert found.min() >= np.float32(least)
     order = np.argsort(information)

@@ -94,7 +94,7 @@ def test_what_counts_all_rounds_has_no_mean_over_some():
 
 
 def test_fewer_measured_rounds_than_are_compared_are_a_sentence():
-    with pytest.raises(FedreproError, match="a mean over the last 5 measured rounds needs so many"):
+    with pytest.raises(FedreproError, match="a mean over the last 5 measured rounds needs 5"):
         last_series(curve(0.5, 0.6), 5, 1, "here")
 
 

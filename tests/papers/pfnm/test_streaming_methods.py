@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.federation.clients import own_starts
 from fedrepro.numbers.measure import correct
-from fedrepro.papers.pfnm.methods._streams import arriving
+from fedrepro.papers.pfnm.streaming import arriving
 
 NOTHING = ClientInfo(training=None)
 

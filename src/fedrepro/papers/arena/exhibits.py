@@ -2,7 +2,7 @@
 
 docs/leaderboard.md says what is measured and how it is read. Exhibits whose names begin with "1-"
 are the parts of arena/1, the most decisive first; each is recorded by itself. `rounds` is of the
-same ground. Those of arena/2 are made from them (`second`).
+same ground. Exhibits of arena/2 are made from them (`second`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def partition(name: str, **parameters: Any) -> Entry:
-    """A partition of which the clients set validation examples aside."""
+    """Return a partition whose clients set validation examples aside."""
     return entry(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -39,8 +39,10 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """A method of which the setting is taken that is most accurate on the clients' validation
-    examples; settings="grid" tries those that the method declares."""
+    """Return a method with the setting that is most accurate on the clients' validation examples.
+
+    settings="grid" tries the settings that the method declares.
+    """
     best = {"metric": "accuracy", "split": "client_validation"}
     return entry(name, label, **settings, choose=best)
 
@@ -68,7 +70,7 @@ def merges(
     fedlpa: Entry = FEDLPA,
     regmean_plus: Entry = REGMEAN_PLUS,
 ) -> list[Entry]:
-    """What makes one network of the clients' networks, with no images at the server."""
+    """List the methods that merge the clients' networks into one, with no images at the server."""
     return [
         FEDAVG,
         chosen("task_arithmetic", "task arithmetic", settings="grid"),
@@ -141,7 +143,7 @@ AUGMENTING = text("""
 
 
 def quick() -> ExhibitData:
-    """What small scales have in the place of the defaults: digits and tiny networks."""
+    """Return the defaults of small scales: digits and tiny networks."""
     few_steps = like(DIAGONAL, settings=[], steps=[20, 200])
     return exhibit(
         dataset=entry("digits"),
@@ -164,7 +166,7 @@ def tiny() -> ExhibitData:
 
 
 def defaults() -> ExhibitData:
-    """What every exhibit has where it does not say otherwise."""
+    """Return the defaults of all exhibits."""
     return exhibit(
         drawing=entry("table", rows=["method"], columns=["case"], sizes=False, best="column"),
         place="arena/1",
@@ -197,7 +199,7 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """kind: skewed or even, as its title says."""
+    """Return an exhibit with ten clients; `kind` is skewed or even, as its title says."""
     return exhibit(
         *on,
         scales=["paper"],
@@ -208,7 +210,7 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fashion_mnist_skewed() -> ExhibitData:
-    """The first part, which there is at every scale."""
+    """Return the first part, which there is at every scale."""
     fewer = {"partition": FEWER_VALIDATE}
     small = exhibit(cases={"dirichlet-01": fewer, "two-labels": fewer})
     return exhibit(
@@ -288,7 +290,7 @@ def five_and_twenty_clients() -> ExhibitData:
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """A point of FedFisher's grid: five clients, each of which draws its own shares of classes."""
+    """Return a point of FedFisher's grid: five clients with Dirichlet shares of classes."""
     own_shares = partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         *on,
@@ -355,9 +357,9 @@ def in_rounds(proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any
 
 
 def rounds() -> ExhibitData:
-    """The same local epochs cut into more rounds.
+    """Cut the same local epochs into more rounds.
 
-    No part of arena/1, whose methods have one exchange, but on its ground. About 5 core-hours at
+    Not a part of arena/1, whose methods have one exchange, but on its ground. About 5 core-hours at
     the paper's size by `fedrepro plan`.
     """
     small = exhibit(

@@ -94,9 +94,9 @@ def _product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """A part of arena/2 from that of arena/1.
+    """Make a part of arena/2 from that of arena/1.
 
-    defaults: of all exhibits. of_both: notes of arena/1 that say what arena/2 has as well.
+    `defaults` are those of all exhibits; `of_both` has the notes of arena/1 that hold for arena/2.
     """
     methods = first.get("methods", defaults["methods"])
     notes = [note for note in first.get("notes", defaults["notes"]) if note in of_both]
@@ -127,7 +127,7 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """What more exchanges are worth, with the ten epochs of arena/2 and four settings a method."""
+    """Compare several exchanges with one: ten epochs as in arena/2, four settings a method."""
     return exhibit(
         first,
         scales=["paper"],

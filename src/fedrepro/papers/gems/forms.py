@@ -7,14 +7,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrepro.verdicts.cells import Cell, Exhibits, beside
-from fedrepro.verdicts.form import Form, best_of
-from fedrepro.verdicts.forms import apart
-from fedrepro.verdicts.statements import Statement, statement
+from fedrepro.verdicts.cells import Cell, Exhibits, Statement, beside, statement
+from fedrepro.verdicts.forms import Form, apart, best_of
 
 
 class Gain(Form):
-    """What a method adds to another, less the most that others add to theirs."""
+    """Gain of a method over another, less the largest gain of other methods over theirs."""
 
     form: Literal["gain"]
     over: str

@@ -1,5 +1,6 @@
-"""Peer-to-peer federated learning on graphs: Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173,
-2019. Nodes that learn beliefs of their models, and hear those of their neighbours.
+"""Peer-to-peer federated learning on graphs: nodes learn beliefs, and hear their neighbours'.
+
+Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173, 2019.
 """
 
 NAME = "P2P"

@@ -1,5 +1,7 @@
-"""Probabilistic federated neural matching: Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni;
-submitted to ICLR 2019. Its method is a general one: the leaderboard has it too.
+"""Probabilistic federated neural matching, submitted to ICLR 2019.
+
+Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni. Its method is a general one: the leaderboard
+has it too.
 """
 
 NAME = "PFNM"

@@ -101,7 +101,6 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
 def _matching_findings(
     case: RecordedCase, matchings: tuple[Matching, ...]
 ) -> Iterator[CaseFinding]:
-    """Layer 0 of a recorded case is the top hidden layer."""
     for layer, matching in enumerate(matchings):
         ours = np.full_like(case.assignments[layer], -1)  # the padding of narrow clients
         for client, atoms in enumerate(matching.assignments):
@@ -133,7 +132,7 @@ class _Arrays:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_file():
-            raise FedreproError(f"{path}: there is no such file")
+            raise FedreproError(f"{path} does not exist; name a file that is there")
         try:
             loaded = np.load(path, allow_pickle=False)
             self.arrays = {name: loaded[name] for name in loaded.files}
@@ -229,7 +228,7 @@ def _assignments(arrays: _Arrays, layer: int, widths: np.ndarray) -> np.ndarray:
 
 
 def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
-    """The clients' networks without the padding up to the widest client."""
+    """Cut the padding up to the widest client off the clients' networks."""
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)
     room = [inputs, *((None,) * len(hidden) if padded else hidden), classes]

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from fedrepro.core.params import written
-from fedrepro.numbers.intervals import Array, Contrast, Interval, correlation, mean, pairs
-from fedrepro.verdicts.cells import Cell, Exhibits, absent, at, beside, grouped
-from fedrepro.verdicts.form import Form, best_of, too_few
-from fedrepro.verdicts.forms import ratio_of
-from fedrepro.verdicts.statements import Contrasts, Statement, by_trial
+from fedrepro.numbers.intervals import Array, Contrast, correlation, mean, pairs
+from fedrepro.verdicts.cells import (
+    Cell,
+    Exhibits,
+    Statement,
+    absent,
+    at,
+    beside,
+    by_trial,
+    contrasts,
+    grouped,
+)
+from fedrepro.verdicts.forms import Form, best_of, ratio_of
 
 
 class Smallest(Form):
@@ -24,6 +31,7 @@ class Smallest(Form):
     setting it is stands as measured, and the interval is that of its size.
     """
 
+    over_columns, other_exhibit = ("over",), ("to_exhibit",)
     form: Literal["smallest"]
     metric: str = "hidden_units"
     split: str = ""
@@ -35,16 +43,8 @@ class Smallest(Form):
     to_exhibit: str | None = None
 
     @property
-    def named(self) -> list[str]:
-        return [*self.exhibits, *([self.to_exhibit] if self.to_exhibit else [])]
-
-    @property
     def alike(self) -> list[str]:
         return list(self.exhibits)
-
-    @property
-    def columns(self) -> list[str]:
-        return [*self.where, self.over]
 
     @property
     def words(self) -> str:
@@ -74,7 +74,6 @@ class Smallest(Form):
         whole = self.to_exhibit or exhibit
         yield from self.missing_of(self.to, whole, numbers[whole])
         cells = self.cells(numbers[exhibit], self.of)
-        yield from too_few(cells, self.over, exhibit)
         good = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
         for place in absent([cell.place for cell in cells], [cell.place for cell in good], {}):
             yield f"{self.by} ({self.by_split}) of {self.of} at {at(exhibit, place)}"
@@ -86,13 +85,10 @@ class Smallest(Form):
 class Effect(Form):
     """How far the means over all else lie apart for one column, less the most for any other."""
 
+    over_columns = ("over", "than")
     form: Literal["effect"]
     over: str
     than: list[str] = Field(min_length=1)
-
-    @property
-    def columns(self) -> list[str]:
-        return [*self.where, self.over, *self.than]
 
     @property
     def words(self) -> str:
@@ -104,12 +100,7 @@ class Effect(Form):
             series = by_trial([cell.trials for cell in group])
             spread = pairs(_means(self.over, group, series))
             rivals = [pairs(_means(key, group, series)) for key in self.than]
-            yield Contrasts(at(exhibit, place), [Contrast(spread, np.column_stack(rivals))])
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        for key in (self.over, *self.than):
-            yield from too_few(self.cells(numbers[exhibit], self.of), key, exhibit)
+            yield contrasts(at(exhibit, place), Contrast(spread, np.column_stack(rivals)))
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
@@ -119,20 +110,6 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
     return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
 
 
-@dataclass(frozen=True)
-class Together:
-    """Two rows of numbers, (numbers,), from which so many means were taken."""
-
-    at: str
-    trials: int
-    one: Array
-    other: Array
-    means: int = 1
-
-    def interval(self, confidence: float) -> Interval:
-        return correlation(self.one, self.other, confidence, self.means)
-
-
 class Correlation(Form):
     """Pearson's correlation of two methods (Fisher's interval).
 
@@ -140,14 +117,11 @@ class Correlation(Form):
     every one taken from the mean of its point.
     """
 
+    compared = ("with_method",)
     form: Literal["correlation"]
     points: Literal["every", "some"] = "every"
     with_method: str
     across: Literal["points", "trials"] = "points"
-
-    @property
-    def others(self) -> list[str]:
-        return [self.with_method]
 
     @property
     def words(self) -> str:
@@ -162,16 +136,14 @@ class Correlation(Form):
         ]
         trials = min(len(values) for pair in paired for values in pair)
         if self.across == "points":
-            means = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
-            yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
-            return
-        deviations = [
-            series - series.mean(axis=0) for series in (by_trial(pair) for pair in paired)
-        ]
-        first, second = np.concatenate(deviations).T
-        yield Together(
-            f"{exhibit}, {len(paired)} points together", trials, first, second, len(paired)
-        )
+            where, means = f"{exhibit}, all points", 1
+            both = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
+        else:
+            where, means = f"{exhibit}, {len(paired)} points together", len(paired)
+            series = [by_trial(pair) for pair in paired]
+            both = np.concatenate([values - values.mean(axis=0) for values in series])
+        one, other = both.T
+        yield Statement(where, trials, lambda level: correlation(one, other, level, means))
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
 from fedrepro.matching.assign import Matching, Rule, match, match_step
 from fedrepro.matching.networks import (
     UnitArrays,
@@ -23,13 +26,19 @@ from fedrepro.matching.networks import (
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
 from fedrepro.matching.sums import Atoms, MatchedLayer, Past, no_past
 
+if TYPE_CHECKING:
+    from fedrepro.federation.clients import Clients
+
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is believed after `step` steps.
+    """Posterior after `step` steps.
 
-    layers: atoms and memberships of each hidden layer, the lowest first; bias, bias_precision:
-    float64 (K,), the output bias in natural parameters; inputs: of the networks.
+    Attributes:
+        step: number of steps.
+        layers: atoms and memberships of each hidden layer, the lowest first.
+        bias, bias_precision: float64 (K,), the output bias in natural parameters.
+        inputs: of the networks.
     """
 
     step: int
@@ -46,7 +55,7 @@ class Posterior:
 
 
 def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
-    """The prior: no atoms in any layer, and the prior mean as output bias."""
+    """Return the prior: no atoms in any layer, and the prior mean as output bias."""
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
     nothing = Past(
@@ -67,12 +76,13 @@ def update(
     *,
     crowd_first: bool = True,
 ) -> tuple[Posterior, tuple[Matching, ...]]:
-    """The posterior after one more step, and the matchings, top hidden layer first.
+    """Return the posterior after one more step, and the matchings, top hidden layer first.
 
-    networks: of the J clients after this step's training; shares: (J, K) of this step's examples;
-    variances and inputs must be those of the earlier steps. orders: as in `match_networks`.
-    At the first step equation (11) rewards no atom above another, so with crowd_first equation
-    (9) is used there; without it, (11) from the start. Atoms keep their places, new ones follow.
+    `networks` are those of the J clients after this step's training, `shares`, (J, K), are of this
+    step's examples; variances and inputs must be those of the earlier steps; for `orders` see
+    `match_networks`. At the first step equation (11) rewards no atom above another, so with
+    crowd_first equation (9) is used there; without it, (11) from the start. Atoms keep their
+    places, new ones follow.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
@@ -100,7 +110,7 @@ def update(
 
 
 def _widened(past: Past, units: MatchedLayer) -> Past:
-    """The atoms of the past over as many global units above as there are now.
+    """Spread the atoms of the past over as many global units above as there are now.
 
     Earlier members lack the units that are new above, which counts as weights of 0.
     """
@@ -112,7 +122,7 @@ def _widened(past: Past, units: MatchedLayer) -> Past:
 
 
 def _remembered(past: Past, matching: Matching) -> Past:
-    """The atoms after a step, and who has held them how often by then."""
+    """Return the atoms after a step, and how often each client has held them by then."""
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))
     for client, atoms in enumerate(matching.assignments):
@@ -121,11 +131,11 @@ def _remembered(past: Past, matching: Matching) -> Past:
 
 
 def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:
-    """Which atoms of a layer a client starts its next step from: int64, at most width - fresh.
+    """Draw the atoms of a layer from which a client starts its next step.
 
-    members: (atoms,), how often the client held each. Drawn without replacement with
-    probabilities in proportion to these counts, in the order of the atoms; where fewer have ever
-    been held, all that have. Source: supplement 4.2, streaming experiment.
+    Without replacement, with probabilities in proportion to `members`, how often the client held
+    each (atoms,), in the order of the atoms; where fewer have ever been held, all that have.
+    Returns int64, at most width - fresh. Source: supplement 4.2, streaming experiment.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)
@@ -144,12 +154,12 @@ def start_of(
     noise_sd: float,
     stream: np.random.Generator,
 ) -> UnitArrays:
-    """A client's weights before its next step: units of the global network by popularity.
+    """Return a client's weights before its next step: units of the global network by popularity.
 
-    widths: of the client's hidden layers. In each layer the subsampled global units, connected as
-    in the global network, come first; units at the prior mean fill up to the width, at least
-    `fresh` of them. Gaussian noise of standard deviation noise_sd is added to all but the output
-    bias, which is the global one. Source: supplement 4.2, streaming experiment.
+    `widths` are those of the client's hidden layers. In each layer the subsampled global units,
+    connected as in the global network, come first; units at the prior mean fill up to the width, at
+    least `fresh` of them. Gaussian noise of standard deviation noise_sd is added to all but the
+    output bias, which is the global one. Source: supplement 4.2, streaming experiment.
     """
     network = posterior.network
     chosen = [
@@ -168,3 +178,25 @@ def start_of(
         blocks += [weight, bias]
     noisy = [block + stream.normal(0.0, noise_sd, block.shape) for block in blocks[:-1]]
     return (*noisy, blocks[-1])
+
+
+def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:
+    """Return the clients with what arrives at one step, 0 being the first.
+
+    Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
+    on seed, trial and client only. Source: PFNM, supplement 4.2.
+
+    Raises:
+        FedreproError: if a client has fewer examples than there are steps.
+    """
+
+    def part(client: int, held: int) -> np.ndarray:
+        if held < steps:
+            raise FedreproError(
+                f"client {client} has {held} examples, too few for a stream of {steps} steps; "
+                "take fewer steps, or a partition with more min_examples"
+            )
+        stream = rng.at(client=client, round=-1).stream("stream-parts")
+        return np.sort(np.array_split(stream.permutation(held), steps)[step])
+
+    return clients.holding(part)

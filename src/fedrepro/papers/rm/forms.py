@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fedrepro.numbers.choice import area_of, end_of
-from fedrepro.verdicts.cells import Exhibits, Numbers
-from fedrepro.verdicts.form import Form
-from fedrepro.verdicts.statements import Statement, statement
+from fedrepro.verdicts.cells import Exhibits, Numbers, Statement, statement
+from fedrepro.verdicts.forms import Form
 
 
 class OverRounds(Form):
@@ -23,14 +22,25 @@ class OverRounds(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell in self.cells(self._taken(numbers[exhibit]), self.of):
-            yield statement(exhibit, cell.place, [cell.trials], [])
+            yield statement(exhibit, cell.place, [cell.trials])
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, {exhibit: self._taken(numbers[exhibit])})
 
     def _taken(self, numbers: Numbers) -> Numbers:
+        """Replace final values by one number of each trial's curve over single rounds."""
+        import pandas as pd
+
         take = end_of if self.take == "end" else area_of
-        return numbers.over_rounds(self.of, self.metric, self.split, take)
+        rows = []
+        for spot, by_round in numbers.rounds(self.of, self.metric, self.split).items():
+            series = zip(*by_round.values(), strict=True)
+            values = [take(list(zip(by_round, one, strict=True))) for one in series]
+            row = {"method": self.of, "metric": self.metric, "split": self.split, "round": None}
+            by_trial = " ".join(f"{value:.10g}" for value in values)
+            rows.append({**dict(spot), **row, "by_trial": by_trial})
+        frame = pd.DataFrame(rows, columns=list(numbers.frame.columns))
+        return Numbers(frame, numbers.grid, numbers.every)
 
 
 FORMS = {"over_rounds": OverRounds}

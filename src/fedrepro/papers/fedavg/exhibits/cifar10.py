@@ -22,7 +22,7 @@ SGD = fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=minibatches(100))
 
 
 def federated(percent: int, *methods: Entry) -> dict[str, Any]:
-    """Runs of their own, which end at this target."""
+    """Return separate runs of methods that end at this target."""
     return case(f"{percent} %", methods=[like(one, until=percent / 100) for one in methods])
 
 

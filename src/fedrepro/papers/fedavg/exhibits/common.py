@@ -1,4 +1,4 @@
-"""What exhibits of several models share: data, clients, and FedAvg until it reaches a target."""
+"""Shared parts of exhibits: data, clients, and FedAvg until it reaches a target."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WEIGHTS = "Weights start uniform within one over the root of a layer's inputs."
 
 
 def case(label: str, **changes: Any) -> dict[str, Any]:
-    """A scenario that an exhibit sets beside others, and what differs in it."""
+    """Return a case of an exhibit with its label and changes."""
     return {"label": label, **changes}
 
 
@@ -55,7 +55,7 @@ def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
 def fedavg_by_fraction(
     target: float, rounds: dict[float, int], lr: list[float] = RATES, **parameters: Any
 ) -> Entry:
-    """The same for each share C of clients; rounds: C -> when a run ends at the latest."""
+    """Return FedAvg for each share C of clients, each run with the most rounds of its C."""
     settings = [{"fraction": share, "rounds": last} for share, last in rounds.items()]
     return fedavg_until(
         target, "FedAvg", settings=settings, training={"lr": lr}, show=["fraction"], **parameters
@@ -63,7 +63,7 @@ def fedavg_by_fraction(
 
 
 def rounds_table(rows: str, columns: str) -> Entry:
-    """A table of the rounds until the target is reached."""
+    """Return a table of the rounds until the target is reached."""
     return entry(
         "table",
         rows=[rows],

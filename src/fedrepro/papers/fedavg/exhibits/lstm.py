@@ -22,7 +22,7 @@ E5_B10 = fedavg_until(0.54, "E = 5, B = 10", rounds=288, epochs=5, training=B_10
 
 
 def small_work(target: float, rounds: int, fraction: float) -> list[Entry]:
-    """The first and the last of them, at small scales."""
+    """Return the first and the last of the methods, for small scales."""
     fedsgd = fedavg_until(
         target, "FedSGD", rounds=rounds, fraction=fraction, training=minibatches(None, SMALL_RATES)
     )

@@ -1,5 +1,6 @@
-"""Table 1 with the perceptron of two hidden layers of 200 units, and FedSGD beside FedAvg with it,
-by which the claims of the paper are judged. The perceptron is the model of the file's defaults.
+"""Table 1 with the perceptron of two hidden layers of 200 units, and FedSGD and FedAvg with it.
+
+The claims of the paper are judged by these. The perceptron is the model of the file's defaults.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def table_1() -> ExhibitData:
 def small_table_1(
     target: float, rounds: dict[float, int], shards: Entry, whole_rates: list[float]
 ) -> ExhibitData:
-    """Lower targets, on other data; whole_rates: learning rates where B = ∞."""
+    """Return table 1 with lower targets on other data; `whole_rates` are step sizes if B = ∞."""
     minibatch = fedavg_by_fraction(target, rounds, SMALL_RATES)
     whole = fedavg_by_fraction(target, rounds, whole_rates)
     return exhibit(

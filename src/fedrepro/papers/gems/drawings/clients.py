@@ -1,4 +1,4 @@
-"""Drawing accuracy-of-clients: what a common point is worth at each client, beside what it should.
+"""Drawing accuracy-of-clients: what a common point is worth at each client, and what it should be.
 
 A panel for each method, a column for each accuracy ε that its spaces ask for, and in it a mark for
 each client and trial; a line across the column is ε.
@@ -40,8 +40,10 @@ BAR = "#000000"
 
 @drawing("accuracy-of-clients")
 class AccuracyOfClients(Figured):
-    """What a common point is worth at each client, beside what it should: a panel for each method,
-    a column for each value that it shows, and a mark for each client and trial.
+    """Accuracies of a common point at each client, and the accuracy that was asked for.
+
+    A panel for each method, a column for each value that it shows, and a mark for each client and
+    trial.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:
@@ -94,7 +96,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
 
 
 def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """The accuracies at each client in turn, one for each trial."""
+    """Return the accuracies at each client in turn, one for each trial."""
     for name in OF_CLIENTS:
         client_rows = select(rows, name, "")
         if client_rows.empty:

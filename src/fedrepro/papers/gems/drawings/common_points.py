@@ -86,7 +86,7 @@ class CommonPoints(Figured):
 
 
 def _coloured(accuracy: Cells, met: pd.DataFrame) -> np.ndarray:
-    """The accuracies, NaN where there is a common point in no trial."""
+    """Return the accuracies, NaN where there is a common point in no trial."""
     values: np.ndarray = np.full(met.shape, np.nan)
     for cell, value in accuracy.items():
         if any(trials_of(str(met.iat[cell]))):
@@ -100,7 +100,7 @@ def trials_of(by_trial: str) -> list[bool]:
 
 
 def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: bool) -> None:
-    """The accuracy of a cell; below it in how many trials there is a common point, if in some."""
+    """Write the accuracy of a cell and, if any, the number of trials with a common point."""
     middle, low = at[1] + 0.5, at[0]
     style: dict[str, Any] = {"ha": "center", "va": "center"}
     text = ACCURACY.form.format(ACCURACY.scale * value)

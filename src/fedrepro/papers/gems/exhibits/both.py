@@ -1,5 +1,7 @@
-"""Logistic models and networks in one exhibit: the six cases of tables 1 and 2, from the same runs,
-and what early stopping does to either."""
+"""Logistic models and networks in one exhibit, from the runs of tables 1 and 2.
+
+These are their six cases, and the effect of early stopping on either.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the exhibits share: data sets, notes, what differs at small scales, and methods."""
+"""Shared parts of exhibits: data sets, notes, methods, and what differs at small scales."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ NEURAL_GEMS = entry("gems_neural", "GEMS")
 
 
 def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
-    """A method after 5 epochs on 1,000 public images."""
+    """Tune a method's model for 5 epochs on 1,000 public images."""
     return like(method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers})
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """The same where the last layer alone moves, as the text has it for networks."""
+    """Tune the last layer of a method's model only, as the text says of networks."""
     return tuned(method, label, layers="last")

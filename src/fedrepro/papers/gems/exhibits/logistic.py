@@ -1,5 +1,7 @@
-"""Logistic models: tables 1 and 5, figure 6, and what goes beyond the paper.
-Tables of five clients on MNIST unless an exhibit says otherwise."""
+"""Logistic models: tables 1 and 5, figure 6, and exhibits beyond the paper.
+
+Tables have five clients on MNIST unless an exhibit says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ BALLS_HIGH = like(BALLS, "GEMS, balls, ε = 0.9", epsilon=0.9)
 def table_1(
     logistic: ExhibitData, data: str = "", classes: str = "two classes each"
 ) -> ExhibitData:
-    """data: the end of the title, for data sets other than MNIST."""
+    """Return table 1; `data` is the end of its title, for data sets other than MNIST."""
     return exhibit(
         logistic,
         title=f"Logistic models of five clients with {classes}{data}",

@@ -1,5 +1,7 @@
-"""Networks with one hidden layer: tables 2, 3, 6 to 9 and 11, and what goes beyond the paper.
-Tables of five clients on MNIST unless an exhibit says otherwise."""
+"""Networks with one hidden layer: tables 2, 3, 6 to 9 and 11, and exhibits beyond the paper.
+
+Tables have five clients on MNIST unless an exhibit says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def in_tuples(epsilon_hidden: float) -> Entry:
 def table_2(
     networks: ExhibitData, data: str = "", classes: str = "two classes each"
 ) -> ExhibitData:
-    """data: the end of the title, for data sets other than MNIST."""
+    """Return table 2; `data` is the end of its title, for data sets other than MNIST."""
     return exhibit(
         networks,
         drawing=entry("table", sizes=True),
@@ -83,7 +85,7 @@ def table_2(
 def other_numbers_of_clients(
     networks: ExhibitData, table: int, data: str, epsilon_of_two: float, three: Entry = THREE
 ) -> ExhibitData:
-    """Table 2 with two, three and five clients. epsilon_of_two: ε_hidden of two clients."""
+    """Return table 2 with two, three and five clients; `epsilon_of_two` is ε_hidden of two."""
     return exhibit(
         table_2(networks),
         title=f"Networks of two, three and five clients{data}",

@@ -1,5 +1,7 @@
-"""What tuning on public images is worth: figures 3 and 4, a data set each and the three side by
-side, from the same runs, and beyond the paper the step sizes and layers of tuning."""
+"""Tuning on public images: figures 3 and 4, and beyond the paper its step sizes and layers.
+
+Figures are of one data set each and of all three, from the same runs.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
 
 
 def figure_3(logistic: ExhibitData, data: str = "") -> ExhibitData:
-    """data: the end of the title, for data sets other than MNIST."""
+    """Return figure 3; `data` is the end of its title, for data sets other than MNIST."""
     return exhibit(
         logistic,
         BY_IMAGES,
@@ -110,7 +112,7 @@ def figure_4_panels() -> ExhibitData:
 
 
 def panels(of_mnist: ExhibitData, cases: dict[str, dict[str, Any]]) -> ExhibitData:
-    """The three data sets side by side; at small scales digits stand in for each."""
+    """Join the three data sets in one figure; at small scales digits stand in for each."""
     digits: dict[str, dict[str, Any]] = {
         "mnist": {"label": "as MNIST"},
         "cifar10": {"label": "as CIFAR-10", "dataset": DIGITS},
@@ -164,7 +166,7 @@ BY_EXAMPLES = exhibit(
 
 
 def at_both_rates(method: Entry, label: str, layers: str = "all", **changes: Any) -> Entry:
-    """A method tuned on five samples at either step size; changes: of its tuning."""
+    """Tune a method on five samples with either step size; `changes` are those of its tuning."""
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return like(method, label, tune=tune, show=["lr"])
 

@@ -96,9 +96,10 @@ class LayerSpaces:
         return place.stream(f"gems-unit-directions-{self.layer}")
 
     def clusters(self, count: int, rng: Rng) -> list[Ints]:
-        """Units that may be merged with each other: k-means of weights and bias.
+        """Cluster the units that may be merged by k-means of weights and bias.
 
-        Errors: FedreproError for more clusters than units.
+        Raises:
+            FedreproError: for more clusters than units.
         """
         units = len(self.units.centres)
         if count > units:
@@ -113,7 +114,7 @@ class LayerSpaces:
         return self.grouped[count]
 
     def following(self, units: Sequence[HiddenUnits]) -> LayerSpaces:
-        """Those of the layer above, with these units."""
+        """Return the spaces of the layer above, with these units."""
         return replace(self, own=units, layer=self.layer + 1, known={}, grouped={})
 
 
@@ -134,7 +135,11 @@ class Merging:
         return proven(self.search.descend) if self.search.point == "descent" else deepest
 
     def of(self, spaces: LayerSpaces, rng: Rng) -> Merged:
-        """The common layer. Errors: FedreproError for too many clusters, or too few."""
+        """Merge the units of a layer.
+
+        Raises:
+            FedreproError: for too many clusters, or too few.
+        """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
             clusters = clusters[1:]  # the authors' code passes over the first, whose units are lost
@@ -149,11 +154,13 @@ class Merging:
 
 @dataclass(frozen=True)
 class CommonLayers:
-    """What the clients have in common once all hidden layers are merged.
+    """The common model once all hidden layers are merged, and numbers by the names of UNIT_METRICS.
 
-    tensors: of the hidden layers of one network, (1, *shape). inputs: what they give on each
-    client's validation examples, (n, A). heads: each client's output layer, (A + 1, K), trained on
-    what they give. told: numbers by the names of UNIT_METRICS. sent: so far.
+    Attributes:
+        tensors: the hidden layers of one network, (1, *shape).
+        inputs: their outputs on each client's validation examples, (n, A).
+        heads: each client's output layer, (A + 1, K), trained on these.
+        sent: traffic so far.
     """
 
     tensors: dict[str, np.ndarray]
@@ -176,10 +183,10 @@ def common_layers(
     rng: Rng,
     instead: Instead | None = None,
 ) -> CommonLayers:
-    """Merge layer after layer from the lowest, and train what is above each anew.
+    """Merge layer after layer from the lowest, and train the layers above each again.
 
-    trained(tensors, layer): every client's layers above those of the tensors, (J, *shape), named
-    from weight0 on. Source: GEMS, section 3.2, steps 2 to 4.
+    trained(tensors, layer) returns every client's layers above those of the tensors, (J, *shape),
+    named from weight0 on. Source: GEMS, section 3.2, steps 2 to 4.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.own]
@@ -200,7 +207,6 @@ def common_layers(
 
 
 def _told(layers: Sequence[Merged], radii: Sequence[Radius]) -> dict[str, float]:
-    """Of all hidden layers together."""
     return {
         "merged_units": float(sum(layer.merged for layer in layers)),
         "leftover_units": float(sum(layer.leftover for layer in layers)),

@@ -1,4 +1,4 @@
-"""What the methods of GEMS share: options, spaces that are computed once, their common point."""
+"""Shared parts of the methods of GEMS: options, spaces that are computed once, common points."""
 
 from __future__ import annotations
 
@@ -120,15 +120,15 @@ class Intersecting:
         return descended(hinges, spaces.mean, *DESCENTS[self.kind])
 
     def plain(self, spaces: Spaces) -> Hinges:
-        """The printed objective."""
+        """Return the printed objective."""
         if self.kind == "ball":
             return of_balls(spaces)
         return of_ellipsoids(spaces, self.delta)
 
     def point_of(self, spaces: Spaces) -> tuple[Array, dict[str, float]]:
-        """The point that is taken, (d,), and what is told of it, by the names of METRICS.
+        """Return the common point, (d,), and its numbers by the names of METRICS.
 
-        If there is no common point, it is the last of the descent all the same.
+        If there is none, it is the last point of the descent.
         """
         descent, proof = self.descend(spaces), certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
@@ -191,10 +191,7 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[Array, dict[str, float]]:
-        """A model that lies in all spaces, (D + 1, K), and what is told of it.
-
-        accuracies: of each client.
-        """
+        """Find a model (D + 1, K) in all spaces, with its numbers; one accuracy a client."""
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),
@@ -218,9 +215,10 @@ def _directions(place: Rng) -> np.random.Generator:
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
-    """Each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each.
+    """Return each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each.
 
-    Errors: FedreproError for networks without biases.
+    Raises:
+        FedreproError: for networks without biases.
     """
     if "bias0" not in tensors:
         raise FedreproError(
@@ -232,6 +230,6 @@ def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
 
 
 def tensors_of_layer(values: Array, layer: int) -> dict[str, np.ndarray]:
-    """A layer (D + 1, K) as tensors of one network: weight (1, D, K), bias (1, K), float32."""
+    """Split a layer (D + 1, K) into tensors of one network: weight (1, D, K), bias (1, K)."""
     whole = values.astype(np.float32)
     return {f"weight{layer}": whole[None, :-1], f"bias{layer}": whole[None, -1]}

@@ -1,7 +1,8 @@
 """Good-enough model spaces of softmax regressions, and a model that lies in all of them.
 
-Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3.1 and appendix A. What
-the text leaves open is as in the authors' code, but for the radius, which is the tested side.
+Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3.1 and appendix A. Options
+that the text leaves open are as in the authors' code, except for the radius, which is the tested
+side.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ from fedrepro.papers.gems.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.papers.gems.spaces.fisher import information, relative_radii
-from fedrepro.papers.gems.spaces.linear import Softmax
+from fedrepro.papers.gems.spaces.linear import Softmax, information, relative_radii
 from fedrepro.papers.gems.spaces.search import Bisection, Floats
 
 
@@ -46,7 +46,7 @@ def good_enough(
     c_min: float,
     fisher_examples: int,
 ) -> GoodEnough:
-    """What each client has of its model and its validation examples; spaces come when asked for."""
+    """Prepare each client's model and validation examples; spaces are computed when asked for."""
     assert info.clients is not None
     models, places = [], [rng.at(client=j) for j in range(clients.clients)]
     for j, centre in enumerate(lowest_layers(clients.tensors)):
@@ -106,7 +106,7 @@ def gems_convex(
     delta: Delta = 0.01,
     as_published: AsPublished = False,
 ) -> GlobalModel:
-    """A point in all spaces {w: |c_k - w| <= r_k}, each with accuracy epsilon at its client.
+    """Find a point in all spaces {w: |c_k - w| <= r_k}, each with accuracy epsilon at its client.
 
     Spaces are searched on the clients' validation examples. Where they have no common point, the
     last one of the descent is measured, and the metrics say so. Source: GEMS, Algorithms 1 and 2,

@@ -1,8 +1,8 @@
 """Good-enough model spaces of perceptrons: hidden units merged layer by layer, then the outputs.
 
-Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3.2. What the text leaves
-open is as in the authors' code, but for the radius, which is the tested side, and for units whose
-balls meet in pairs only, which stay.
+Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3.2. Options that the text
+leaves open are as in the authors' code, except for the radius, which is the tested side, and for
+units whose balls meet in pairs only, which stay.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def lowest_spaces(
     r_max: float,
     delta: float,
 ) -> LayerSpaces:
-    """Those of the lowest hidden layer, which do not depend on what is merged."""
+    """Prepare the spaces of the lowest hidden layer, which do not depend on what is merged."""
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
     places = [rng.at(client=j) for j in range(clients.clients)]
@@ -106,7 +106,7 @@ def lowest_spaces(
 
 @dataclass(frozen=True)
 class Retraining:
-    """How the clients train anew what is above the common layers. widths: of all hidden layers."""
+    """Options of training above the common layers; `widths` are of all hidden layers."""
 
     clients: Clients
     rng: Rng
@@ -141,14 +141,14 @@ class Retraining:
 
 @dataclass(frozen=True)
 class AtRandom:
-    """As many units as merging gave, drawn from the clients' own or started anew."""
+    """Controls for merging: as many units as it gave, drawn from the clients' or initialised."""
 
     info: ClientInfo
     rng: Rng
     trained: bool
 
     def __call__(self, spaces: LayerSpaces, merged: Merged) -> Merged:
-        """What stands in the place of `merged`. Controls, so that what merging adds can be seen."""
+        """Return the layer that replaces `merged`."""
         count, inputs = merged.units.shape[0], merged.units.shape[1] - 1
         if self.trained:
             generator = self.rng.stream(f"gems-random-units-{spaces.layer}")
@@ -196,10 +196,10 @@ def gems_neural(
     delta: Delta = 0.01,
     as_published: AsPublished = False,
 ) -> GlobalModel:
-    """Hidden units whose balls have a common point become one, all others stay.
+    """Merge hidden units whose balls have a common point; all others stay.
 
-    Layer after layer from the lowest; clients then train anew what is above, and the output layers
-    are combined as softmax models are. Source: GEMS, section 3.2, equation (3).
+    Layer after layer from the lowest; clients then train the layers above again, and the output
+    layers are combined as softmax models are. Source: GEMS, section 3.2, equation (3).
     """
     assert info.clients is not None
     search = Intersecting("ball", point, as_published, delta)
@@ -223,5 +223,4 @@ def gems_neural(
 
 
 def _heads_sent(clients: int, weights: int) -> Traffic:
-    """Every client sends its output layer and the radius of its space."""
     return Traffic(messages_up=clients, bytes_up=clients * (weights + 1) * FLOAT_BYTES)

@@ -30,11 +30,15 @@ SHRINK = 0.1
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was found of a common point.
+    """Result of the search for a common point, with its proof.
 
-    meet: True if `point` lies in all spaces, False if none does, None if the bounds did not come
-    together. point: (d,), the deepest: largest is the least t that is known to be enough, smallest
-    a t below which the spaces do not meet. weights: (K,), which prove that.
+    Attributes:
+        meet: True if `point` lies in all spaces, False if none does, None if the bounds did not
+            come together.
+        point: (d,), the deepest.
+        largest: the least t that is known to be enough.
+        smallest: a t below which the spaces do not meet.
+        weights: (K,), which prove that.
     """
 
     meet: bool | None
@@ -78,10 +82,10 @@ def _one_of(count: int, at: np.intp | int) -> Array:
 
 
 def least(centres: Array, scales: Array) -> tuple[Array, Array, float, float]:
-    """min_w max_k |scale_k (w - c_k)|^2: the point, the weights x, and bounds from above and below.
+    """Compute min_w max_k |scale_k (w - c_k)|^2: point, weights x, upper and lower bound.
 
-    centres: (K, d); scales: (K, d), or (K, 1) for balls. Maximises g(x) + tau sum_k log x_k on the
-    simplex by Newton's method, for ever smaller tau, until the bounds are within GAP.
+    `centres` is (K, d); `scales` (K, d), or (K, 1) for balls. Maximises g(x) + tau sum_k log x_k on
+    the simplex by Newton's method, for ever smaller tau, until the bounds are within GAP.
     """
     x = np.full(len(centres), 1 / len(centres))
     squares = scales**2
@@ -128,10 +132,10 @@ def _at(x: Array, centres: Array, squares: Array) -> _At:
 
 
 def _newton(at: _At, squares: Array, tau: float) -> tuple[Array, float]:
-    """The Newton step (K,) within the simplex, and its decrement.
+    """Return the Newton step (K,) within the simplex, and its decrement.
 
-    d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi,
-    with e_k = w - c_k.
+    d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, with
+    e_k = w - c_k.
     """
     count = len(at.weights)
     total = (at.weights[:, None] * squares).sum(axis=0)
@@ -145,7 +149,7 @@ def _newton(at: _At, squares: Array, tau: float) -> tuple[Array, float]:
 
 
 def _stepped(at: _At, ahead: Array, gain: float, tau: float, centres: Array, squares: Array) -> _At:
-    """The longest of ever halved steps that gains what a Newton step should."""
+    """Take the longest of ever halved steps that gains what a Newton step should."""
     inward = float((-ahead / at.weights).max())
     step = min(1.0, 0.99 / inward) if inward > 0 else 1.0
     before = at.low + tau * np.log(at.weights).sum()

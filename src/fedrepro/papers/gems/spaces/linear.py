@@ -1,8 +1,9 @@
-"""Spaces around a softmax model: all models in them predict so many examples right.
+"""Spaces around a softmax model in which every model predicts a number of examples right.
 
 A model is moved from its centre along a direction; its logits are linear in how far. So an example
 is predicted right between two distances, which are found once and serve every radius and every
-accuracy that is asked for. A model is (D + 1, K), weights and, in the last row, biases.
+accuracy that is asked for. A model is (D + 1, K), weights and, in the last row, biases. Ellipsoids
+have relative radii from Fisher information (GEMS, appendix A).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from fedrepro.papers.gems.spaces.search import EMPTY, Bisection, Floats, Radius, bisected
 
 BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
+FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none
 FIRST = 50  # directions of a fresh draw before the next: most surfaces that fail, fail by these
 
 
@@ -50,7 +52,7 @@ class Softmax:
         return float((self.logits.argmax(axis=1) == self.labels).mean())
 
     def accuracy_at(self, point: np.ndarray) -> float:
-        """Of another model on these examples; point: (D + 1, K)."""
+        """Return the accuracy of another model, (D + 1, K), on these examples."""
         logits = self.with_ones @ point.astype(np.float32)
         return float((logits.argmax(axis=1) == self.labels).mean())
 
@@ -80,18 +82,18 @@ def right_within(model: Softmax, rng: np.random.Generator, points: int) -> Right
 
 
 def ball(kept: RightWithin, model: Softmax, accuracy: float, search: Bisection) -> Radius:
-    """The space of this accuracy, every radius along the same directions."""
+    """Search the space of this accuracy, every radius along the same directions."""
     if model.accuracy < accuracy:
         return EMPTY
     return bisected(lambda r: bool((kept.accuracies(r) >= accuracy).all()), search)
 
 
 def proven_ball(model: Softmax, accuracy: float) -> Radius:
-    """A radius within which every model has this accuracy: nothing is drawn.
+    """Compute a radius within which every model has this accuracy, without draws.
 
-    By Cauchy and Schwarz a model at distance R moves no logit further from another than R times
-    |x| over both classes' radii, so an example stays right up to a distance of its own; the radius
-    is that of the last example that has to. It is no more than the true one, which may be larger
+    By Cauchy and Schwarz a model at distance R moves no logit further from another than R times |x|
+    over both classes' radii, so an example stays right up to a distance of its own; the radius is
+    that of the last example that has to. It is at most the true one, which may be larger
     because one model does not move all examples at once.
     """
     if model.accuracy < accuracy:
@@ -112,7 +114,7 @@ def proven_ball(model: Softmax, accuracy: float) -> Radius:
 def ball_of_fresh_draws(
     model: Softmax, rng: np.random.Generator, accuracy: float, search: Bisection
 ) -> Radius:
-    """The same with directions drawn anew for each radius, up to the first that fails."""
+    """Search the space of this accuracy, each radius along new directions until one fails."""
     if model.accuracy < accuracy:
         return EMPTY
 
@@ -126,7 +128,7 @@ def ball_of_fresh_draws(
 def _blocks(
     model: Softmax, rng: np.random.Generator, points: int, most: int
 ) -> Iterator[RightWithin]:
-    """Some directions after another, at most so many at a time."""
+    """Draw directions in blocks of at most `most`."""
     widest = max(model.centre.size, model.logits.size)
     block = max(1, min(most, BLOCK_FLOATS // widest))
     for start in range(0, points, block):
@@ -134,7 +136,7 @@ def _blocks(
 
 
 def _moved(model: Softmax, rng: np.random.Generator, points: int) -> Floats:
-    """What a step of length 1 along new directions adds to the logits: (K, n, points)."""
+    """Return what a step of length 1 along new directions adds to the logits: (K, n, points)."""
     rows, classes = model.centre.shape
     normals = rng.standard_normal((classes, rows, points), np.float32)
     lengths = np.sqrt(np.einsum("krp,krp->p", normals, normals))
@@ -158,3 +160,34 @@ def _right_within(model: Softmax, moved: Floats) -> RightWithin:
         np.fmin(most, np.where(slope >= 0, ends, np.inf), out=most)
         np.fmax(least, np.where(slope < 0, ends, -np.inf), out=least)
     return RightWithin(least, most)
+
+
+def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
+    """Compute F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model.
+
+    Source: GEMS, appendix A; that y is the model's own, drawn once for each example, is the
+    authors' code.
+
+    Args:
+        inputs: float32 (n, D).
+        centre: float32 (D + 1, K), biases last.
+        rng: draws y.
+
+    Returns:
+        float64 (D + 1, K).
+    """
+    x = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
+    logits = x @ centre
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    labels = (probabilities.cumsum(axis=1) < rng.random((len(x), 1))).sum(axis=1)
+    errors = np.eye(centre.shape[1])[np.minimum(labels, centre.shape[1] - 1)] - probabilities
+    fisher: np.ndarray = (x**2).T @ errors**2 / len(x)
+    return fisher
+
+
+def relative_radii(fisher: np.ndarray, least: float) -> Floats:
+    """max(min_j F_j / F_i, least): 1 for the weight that matters least. Source: GEMS, eq. (5)."""
+    raised = fisher + FLOOR
+    radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
+    return radii

@@ -64,9 +64,10 @@ def of_balls(spaces: Spaces) -> Hinges:
 
 
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
-    """max(0, |(w - c_k) / r_k| - 1). Source: GEMS, eq. (2) with (4); the authors' code.
+    """Return the terms max(0, |(w - c_k) / r_k| - 1).
 
-    thinnest: what a radius counts as at least, because one of 0 has no such term.
+    Source: GEMS, eq. (2) with (4); the authors' code. A radius counts as at least `thinnest`,
+    because one of 0 has no such term.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
@@ -87,7 +88,7 @@ class Descent:
 
 
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Plain gradient descent until the objective is 0, or for so many steps.
+    """Descend by plain gradients until the objective is 0, or for `steps` steps.
 
     Where a term is 0, or its length, its gradient counts as 0. Source: GEMS, section 3.1; learning
     rate and steps are the authors' code's.

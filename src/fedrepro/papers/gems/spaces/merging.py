@@ -33,7 +33,7 @@ class Units:
 
 
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """The first unit, and each next one whose ball meets those of all before; all others alone.
+    """Merge the first unit with each next one whose ball meets those of all before.
 
     Source: the authors' code, which so makes at most one unit of a cluster, and may merge units of
     one client.
@@ -49,10 +49,10 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
 
 
 def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Sets of units of different clients whose balls meet in pairs, one set after another.
+    """Merge units of different clients whose balls meet in pairs, one set after another.
 
-    Each starts from the first unit that is left and takes the first of each other client that meets
-    all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
+    Each set starts from the first unit that is left and takes the first of each other client that
+    meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
     sets: Sets = []
@@ -92,7 +92,7 @@ Joined = Callable[[Spaces], Array | None]
 
 
 def proven(descend: Callable[[Spaces], Descent]) -> Joined:
-    """A point that lies in all balls: where the descent ends, else the deepest, if there is one."""
+    """Find a point in all balls: the end of the descent, else the deepest, if there is one."""
 
     def joined(spaces: Spaces) -> Array | None:
         reached = descend(spaces)
@@ -102,7 +102,7 @@ def proven(descend: Callable[[Spaces], Descent]) -> Joined:
 
 
 def deepest(spaces: Spaces) -> Array | None:
-    """The deepest point of all balls, if they have one in common."""
+    """Find the deepest point of all balls, if they have one in common."""
     proof = certified(spaces)
     return proof.point if proof.meet else None
 
@@ -110,10 +110,10 @@ def deepest(spaces: Spaces) -> Array | None:
 def merged(
     units: Units, radii: Array, clusters: Sequence[Ints], grouping: str, joined: Joined
 ) -> Merged:
-    """One unit for each set of units whose balls have a common point; all others as they are.
+    """Replace each set of units whose balls have a common point by one unit; others stay.
 
-    clusters: the units that may be merged with each other, in order. joined: the unit that stands
-    for a set of balls, or None if they have no common point.
+    `clusters` are the units that may be merged with each other, in order. `joined` returns the unit
+    that stands for a set of balls, or None if they have no common point.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []

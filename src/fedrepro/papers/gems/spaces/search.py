@@ -1,4 +1,4 @@
-"""Radii by bisection: how far one may go from a model before it is no longer good enough.
+"""Radii by bisection: the largest distance from a model at which all models are good enough.
 
 Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), Algorithm 2.
 """
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Bisection:
-    """How a radius is searched: up to r_max, to within delta, by so many points on each surface."""
+    """Options of a search: radii up to r_max, to within delta, by `points` on each surface."""
 
     r_max: float = 4000.0
     delta: float = 0.01
@@ -25,10 +25,10 @@ class Bisection:
 
 @dataclass(frozen=True)
 class Radius:
-    """What a search gave: the tested side of the last interval.
+    """Result of a search: the tested side of the last interval.
 
-    empty: the centre itself is not good enough, so there is no space. capped: every surface up to
-    r_max was good enough, so the radius says nothing but that it is no less.
+    `empty`: the centre itself is not good enough, so no space exists. `capped`: every surface up to
+    r_max was good enough, so the true radius is not smaller.
     """
 
     value: float
@@ -40,10 +40,10 @@ EMPTY = Radius(0.0, empty=True)
 
 
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
-    """The largest radius that was tested and found good enough. Source: GEMS, Algorithm 2.
+    """Find the largest radius that was tested and found good enough. Source: GEMS, Algorithm 2.
 
-    good_enough(R): whether all points drawn from the surface of radius R pass Q. The text does not
-    say which end of the last interval it returns; this is the lower one, which passed.
+    good_enough(R) says whether all points drawn from the surface of radius R pass Q. The text does
+    not say which end of the last interval it returns; this is the lower one, which passed.
     """
     low, high = 0.0, search.r_max
     while high - low > search.delta:

@@ -37,7 +37,7 @@ class HiddenUnits:
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
-    """What a step of length 1 along new directions adds to pre-activations: float32 (p, n)."""
+    """Return what a step of length 1 along new directions adds to pre-activations, (p, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     moved: Floats = normals @ layer.with_ones.T
@@ -54,9 +54,9 @@ def allowed(epsilon: float, examples: int, deviation: Deviation) -> float:
 
 
 def balls(layer: HiddenUnits, moved: Floats, most: float, search: Bisection) -> list[Radius]:
-    """A ball around each unit, every radius along the same directions `moved`, (p, n).
+    """Search a ball around each unit, every radius along the same directions `moved`, (p, n).
 
-    most: as `allowed` gives it.
+    `most` is the deviation that `allowed` returns.
     """
     starts = (layer.with_ones @ layer.units).T
     return [bisected(_Pruned(start, moved, most), search) for start in starts]
@@ -65,7 +65,7 @@ def balls(layer: HiddenUnits, moved: Floats, most: float, search: Bisection) -> 
 def balls_of_fresh_draws(
     layer: HiddenUnits, rng: np.random.Generator, most: float, search: Bisection
 ) -> list[Radius]:
-    """The same with directions drawn anew for each unit and radius."""
+    """Search a ball around each unit, every radius along new directions."""
     starts = (layer.with_ones @ layer.units).T
 
     def good_enough(start: Floats, radius: float) -> bool:
@@ -76,9 +76,9 @@ def balls_of_fresh_draws(
 
 
 def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
-    """|relu(a + R t) - relu(a)| along each direction: float32 (p,).
+    """Compute |relu(a + R t) - relu(a)| along each direction: float32 (p,).
 
-    start: a, (n,), the unit's pre-activations; moved: t, (p, n).
+    `start` is a, (n,), the unit's pre-activations; `moved` is t, (p, n).
     """
     apart = np.maximum(start + np.float32(radius) * moved, 0)
     apart -= np.maximum(start, 0)
@@ -100,5 +100,5 @@ class _Pruned:
 
 
 def values(radii: Sequence[Radius]) -> np.ndarray:
-    """The radii as numbers: float64 (n,)."""
+    """Return the radii as numbers: float64 (n,)."""
     return np.array([radius.value for radius in radii])

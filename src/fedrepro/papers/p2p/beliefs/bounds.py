@@ -1,4 +1,4 @@
-"""How many samples theorem 1 of P2P asks for: as it is printed, and as its proof gives it.
+"""Samples that theorem 1 of P2P asks for: as it is printed, and as its proof gives it.
 
 The printed bound is 16 C log(NM/delta) / (K^2 (1 - lambda)) with C = |log(L/alpha)|, the most that
 the log-likelihoods of two parameters differ, and lambda the second largest eigenvalue of W. Four
@@ -7,7 +7,7 @@ steps of its proof do not hold:
 - A log-likelihood ratio within [-C, C] has a range of 2C, so that McDiarmid's inequality gives
   exp(-eps^2 n / (8 C^2)): C has to be squared.
 - The rate at which W converges is given by the second largest modulus. An eigenvalue of -0.5 makes
-  1 - lambda 1.5. Even by the modulus, 4 log N / (1 - lambda) is no bound for every W; the sum that
+  1 - lambda 1.5. Even by the modulus, 4 log N / (1 - lambda) does not bound every W; the sum that
   it stands for, S_W = max_i sum_k sum_j |(W^k)_ij - v_j|, can be computed.
 - Merging the two conditions on n needs K <= 1.
 - That no wrong parameter is believed by 1/(2M) takes n >= 2 log(2M) / K as well.
@@ -26,11 +26,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Problem:
-    """What the bounds depend on beside the graph.
+    """Quantities other than the graph on which the bounds depend.
 
-    nodes: N. parameters: M. range: C, at most what log-likelihoods of two parameters differ by.
-    rate: K, the least mean evidence against a wrong parameter in a sample, in nats. delta: the
-    probability of an error at any node that is allowed.
+    Attributes:
+        nodes: N.
+        parameters: M.
+        range: C, at most what log-likelihoods of two parameters differ by.
+        rate: K, the least mean evidence against a wrong parameter in a sample, in nats.
+        delta: the probability of an error at any node that is allowed.
     """
 
     nodes: int
@@ -51,7 +54,7 @@ def printed_bound(problem: Problem, eigenvalue: float) -> float:
 
 
 def corrected_bound(problem: Problem, mixing: float) -> float:
-    """What the proof gives when it is mended; mixing: S_W. For uniform priors."""
+    """Compute the bound of the corrected proof, for uniform priors; `mixing` is S_W."""
     c, k = problem.range, problem.rate
     return max(
         4 * c * mixing / k,
@@ -61,9 +64,10 @@ def corrected_bound(problem: Problem, mixing: float) -> float:
 
 
 def least_rate(stationary: Array, evidence: Array) -> float:
-    """K = min over wrong parameters of sum_j v_j I_j.
+    """Compute K = min over wrong parameters of sum_j v_j I_j.
 
-    stationary: v, (N,). evidence: I_j of each node against each wrong parameter, (N, wrong).
+    `stationary` is v, (N,); `evidence` has I_j of each node against each wrong parameter, (N,
+    wrong).
     """
     return float((stationary @ evidence).min())
 
@@ -79,6 +83,5 @@ def corrected_excess_risk(loss: float, radius: float) -> float:
 
 
 def second_eigenvalue(weights: Array) -> float:
-    """The largest eigenvalue of W but the one that is 1, by its value (of complex ones the real
-    part): what equation (4) is printed with."""
+    """Return the second largest eigenvalue of W (of complex ones the real part), as in eq. (4)."""
     return float(np.sort(np.linalg.eigvals(weights).real)[-2])

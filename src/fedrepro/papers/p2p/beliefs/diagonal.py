@@ -17,9 +17,10 @@ Array = NDArray[Any]
 
 
 def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """What each node believes after it has heard its neighbours: means and deviations.
+    """Return each node's belief after it has heard its neighbours: means and deviations.
 
-    weights: (N, N), rows sum to one. Source: P2P, section 5.2; with full covariances (6) and (7).
+    Rows of `weights`, (N, N), sum to one. Source: P2P, section 5.2; with full covariances (6) and
+    (7).
     """
     precision = 1 / (deviation * deviation)
     heard = weights @ precision
@@ -27,7 +28,7 @@ def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Arr
 
 
 def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """The same deviations with plain averages of the means: a control."""
+    """Return the deviations of `consensus` with plain averages of the means: a control."""
     return weights @ mean, 1 / np.sqrt(weights @ (1 / (deviation * deviation)))
 
 
@@ -37,5 +38,5 @@ def deviation_of(spread: Array) -> Array:
 
 
 def spread_of(deviation: Array) -> Array:
-    """The inverse: log(exp(σ) - 1)."""
+    """Invert softplus: log(exp(σ) - 1)."""
     return np.log(np.expm1(deviation))

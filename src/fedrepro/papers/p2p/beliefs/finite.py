@@ -17,7 +17,7 @@ TIE = 1e-9  # logarithms this close are equal but for rounding
 
 
 def uniform(shape: tuple[int, ...]) -> Array:
-    """The same belief in every parameter; shape (..., N, M)."""
+    """Return equal beliefs in all parameters; shape (..., N, M)."""
     return np.full(shape, -np.log(shape[-1]))
 
 
@@ -29,17 +29,18 @@ def normalised(logs: Array) -> Array:
 
 
 def updated(beliefs: Array, likelihoods: Array) -> Array:
-    """Bayes' rule at every node, equation (2): b = l rho, normalised.
+    """Apply Bayes' rule at every node, equation (2): b = l rho, normalised.
 
-    likelihoods: (..., N, M), the logarithm of each parameter's likelihood of what the node saw.
+    `likelihoods`, (..., N, M), has the logarithm of each parameter's likelihood of what the node
+    saw.
     """
     return normalised(beliefs + likelihoods)
 
 
 def averaged(weights: Array, beliefs: Array) -> Array:
-    """The consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
+    """Compute the consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
 
-    weights: (N, N), rows sum to one.
+    Rows of `weights`, (N, N), sum to one.
     """
     # one product for all repeats
     mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)

@@ -26,7 +26,7 @@ class Information:
 
     @staticmethod
     def prior(variance: float, weights: int) -> Information:
-        """N(0, variance I) over so many weights."""
+        """Return N(0, variance I) over `weights` weights."""
         return Information(np.eye(weights) / variance, np.zeros(weights))
 
     @property
@@ -42,9 +42,9 @@ class Information:
 
 
 def observed(beliefs: Information, features: Array, targets: Array, noise: float) -> Information:
-    """Bayes' rule for one example a node: Lambda + f f'/noise, eta + f y/noise.
+    """Apply Bayes' rule to one example a node: Lambda + f f'/noise, eta + f y/noise.
 
-    features: (..., N, d). targets: (..., N). noise: variance of a target.
+    `features` is (..., N, d), `targets` (..., N), and `noise` the variance of a target.
     """
     outer = features[..., :, None] * features[..., None, :]
     shift = features * targets[..., None]
@@ -52,9 +52,10 @@ def observed(beliefs: Information, features: Array, targets: Array, noise: float
 
 
 def consensus(weights: Array, beliefs: Information) -> Information:
-    """Equations (6) and (7): the mean of the neighbours' precisions, and of their shifts.
+    """Apply equations (6) and (7): the mean of the neighbours' precisions, and of their shifts.
 
-    weights: (N, N), rows sum to one. This is the normalised geometric mean of Gaussian beliefs.
+    Rows of `weights`, (N, N), sum to one. This is the normalised geometric mean of Gaussian
+    beliefs.
     """
     return Information(
         np.einsum("ij,...jde->...ide", weights, beliefs.precision),
@@ -63,9 +64,9 @@ def consensus(weights: Array, beliefs: Information) -> Information:
 
 
 def expected_squared_error(means: Array, truth: Array, moments: Array, noise: float) -> Array:
-    """Of predictions f' mu for new examples: (mu - truth)' E[f f'] (mu - truth) + noise, (..., N).
+    """Return the error of predictions f' mu: (mu - truth)' E[f f'] (mu - truth) + noise, (..., N).
 
-    moments: E[f f'] of new examples, (d, d). Exact: no test examples are drawn.
+    `moments` is E[f f'] of new examples, (d, d). Exact: no test examples are drawn.
     """
     away = means - truth
     errors: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise
@@ -73,6 +74,6 @@ def expected_squared_error(means: Array, truth: Array, moments: Array, noise: fl
 
 
 def believed_variance(covariances: Array, moments: Array, noise: float) -> Array:
-    """The variance that a node believes its predictions have, E[f' Sigma f] + noise, (..., N)."""
+    """Return a node's belief of its predictions' variance, E[f' Sigma f] + noise, (..., N)."""
     variances: Array = np.einsum("...de,de->...", covariances, moments) + noise
     return variances

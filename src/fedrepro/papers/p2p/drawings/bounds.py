@@ -1,4 +1,4 @@
-"""Drawing errors-and-bounds: how many samples nodes need, beside what a theorem asks for."""
+"""Drawing errors-and-bounds: the number of samples that nodes need, and a theorem's bounds."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 BOUNDS, NEEDED, NODES = ("bound_printed", "bound_corrected"), "samples_needed", "nodes"
 HEIGHT = 3.4  # inches, with a legend of two rows
 TICKS = [lead * 10**power for power in range(6) for lead in (1, 2, 5)]
-STYLES = dict(zip(BOUNDS, (":", "--"), strict=True))  # of the bound as printed, and mended
+STYLES = dict(zip(BOUNDS, (":", "--"), strict=True))  # of the bound as printed, and corrected
 
 
 @drawing("errors-and-bounds")
 class ErrorsAndBounds(Along):
-    """How many samples nodes need, beside what a theorem asks for.
+    """Samples that nodes need, and the bounds of a theorem.
 
     Left: errors of the cases of one number of nodes, and both bounds; right: of several, the
     samples that they need.
@@ -99,7 +99,7 @@ def _errors(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[
 
 
 def _needed(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, Look]) -> None:
-    """Samples from which errors are as rare as asked for, against nodes."""
+    """Draw samples from which errors are as rare as asked for, against nodes."""
     from matplotlib.ticker import NullLocator
 
     lines: dict[str, Line] = {}

@@ -39,8 +39,9 @@ DARK = 0.5  # shares from which letters are white
 
 @drawing("confusion")
 class Confusion(Figured):
-    """Which classes a node takes for which, a map for each method; the csv has a share for every
-    pair of classes, called by its split: `6 as 0`, `6 right`.
+    """Maps of the classes that a node takes for which, one for each method.
+
+    The csv has a share for every pair of classes, called by its split: `6 as 0`, `6 right`.
     """
 
     groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
@@ -61,9 +62,10 @@ class Confusion(Figured):
     def further(
         self, metrics: Sequence[Path | str], setting: str, measure: Measure, trials: int, where: str
     ) -> dict[tuple[str, str], list[float]]:
-        """Every share, of the node and the belief that are shown.
+        """Return every share, of the node and the belief that are shown.
 
-        Errors: FedreproError for a missing trial, or a group with a class that there is not.
+        Raises:
+            FedreproError: for a missing trial, or a group with an unknown class.
         """
         confusions = read_confusions(metrics)
         selected = confusions[
@@ -98,8 +100,11 @@ class Confusion(Figured):
 
 
 def read_confusions(metrics: Sequence[Path | str]) -> pd.DataFrame:
-    """What lies beside the metrics of a run's blocks of trials: a row for each trial, setting,
-    belief, node (client, from 0), class (label) and predicted class, with its count of examples."""
+    """Read the confusions of a run's blocks of trials from the folders of their metrics.
+
+    A row for each trial, setting, belief, node (client, from 0), class (label) and predicted class,
+    with its count of examples.
+    """
     import pandas as pd
 
     paths = [Path(path).with_name(FILE) for path in metrics]
@@ -108,9 +113,9 @@ def read_confusions(metrics: Sequence[Path | str]) -> pd.DataFrame:
 
 
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:
-    """Split -> share; counts: examples by class and predicted class, (K, K).
+    """Compute split -> share from the counts (K, K) of examples by class and predicted class.
 
-    groups: classes that are taken together, by name.
+    `groups` names classes that are counted together.
     """
     classes = len(counts)
     sets = {str(label): [label] for label in range(classes)}

@@ -1,5 +1,4 @@
-"""Drawing accuracy-and-graph: what the shape of a graph costs, in rounds, at the worst node and in
-bytes."""
+"""Drawing accuracy-and-graph: the cost of a graph's shape in rounds, worst node and bytes."""
 
 from __future__ import annotations
 
@@ -58,12 +57,11 @@ CURVE = 4  # measured rounds that make one
 
 @drawing("accuracy-and-graph")
 class AccuracyAndGraph(Along):
-    """What the shape of a graph costs: in rounds, at the worst node and in bytes.
+    """The cost of a graph's shape: in rounds, at the worst node and in bytes.
 
-    Lines and dots of the first method by graph; of a second one thin, with hollow dots.
-    Above: accuracy against rounds with the most nodes of which there are curves, and at the end
-    against nodes. Below: the worst node against the spectral gap, and accuracy against what was
-    sent.
+    Lines and dots of the first method by graph; of a second one thin, with hollow dots. Above:
+    accuracy against rounds with the most nodes that have curves, and at the end against nodes.
+    Below: the worst node against the spectral gap, and accuracy against what was sent.
     """
 
     by_rounds: ClassVar[bool] = True
@@ -108,7 +106,7 @@ class AccuracyAndGraph(Along):
 
 
 def placed(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
-    """The numbers with the graph and the number of nodes of each case."""
+    """Add the graph and the number of nodes of each case to the numbers."""
     scenarios = {
         p.values[CASE]: p.scenario for p in exhibit.points if p.scenario and p.scenario.graph
     }
@@ -175,7 +173,7 @@ def _dots(
 
 
 def _look(look: Look, style: dict[str, Any]) -> dict[str, Any]:
-    """That of a graph, with the dots of a method, of which hollow ones have an edge."""
+    """Return the look of a graph with the dots of a method; hollow ones have an edge."""
     hollow = style["fillstyle"] == "none"
     edge = {"markeredgecolor": look.colour, "markeredgewidth": 1.0} if hollow else {}
     return look.line | style | edge

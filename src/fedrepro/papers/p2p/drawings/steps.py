@@ -38,7 +38,7 @@ MARKERS = 0.12  # of the width, between two markers of a line
 
 @drawing("numbers-against-steps")
 class NumbersAgainstSteps(Along):
-    """What single nodes know as samples come in, on a logarithmic axis, a panel for each number."""
+    """Knowledge of single nodes against samples, on a logarithmic axis, a panel for each number."""
 
     by_rounds: ClassVar[bool] = True
 
@@ -94,7 +94,7 @@ class NumbersAgainstSteps(Along):
 
 
 def along_steps(axes: Axes) -> None:
-    """Steps on a logarithmic axis, and markers evenly along it."""
+    """Set a logarithmic axis of steps, and markers evenly along it."""
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""What the paper's settings decide, and larger graphs: exhibits beyond the paper."""
+"""Exhibits beyond the paper: what its settings decide, and larger graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedrepro.planning.building import ExhibitData, entry, exhibit, like, text
 
 
 def exchanging_every(steps: int, period: str, case: Case) -> Case:
-    """A case with so many minibatches between two exchanges.
+    """Make a case with `steps` minibatches between two exchanges.
 
     It runs for 20 epochs of 234 minibatches and is measured about once an epoch.
     """
@@ -104,7 +104,7 @@ def interval_bytes() -> ExhibitData:
 
 
 def spreads(case: str, title: str) -> ExhibitData:
-    """What spreads are worth, a case an exhibit; bounds stand in claims.yaml (Q18, Q19)."""
+    """Compare spreads in a case, one an exhibit; bounds stand in claims.yaml (Q18, Q19)."""
     return exhibit(
         TWO_NODES,
         drawing=table(["method"], ["case"]),
@@ -214,7 +214,7 @@ def defaults() -> ExhibitData:
 
 
 def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Cases:
-    """A case for each number of nodes; runs: nodes -> rounds, and rounds between measurements."""
+    """Make a case for each number of nodes: `runs` has its rounds, and how often it is measured."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{SHAPES[shape]}, {nodes} nodes",

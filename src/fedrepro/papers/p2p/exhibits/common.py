@@ -124,5 +124,5 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """What a case says that runs for so many rounds."""
+    """Return the entries of a case that runs for `rounds` rounds."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}

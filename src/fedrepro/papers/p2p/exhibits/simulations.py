@@ -12,7 +12,7 @@ from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, text
 
 
 def regression(title: str, figure: str, caption: str, **of_nodes: Any) -> ExhibitData:
-    """A part of figure 1; of_nodes: parameters of both nodes, which the central one has not."""
+    """Return a part of figure 1; `of_nodes` are parameters that the central node does not have."""
     return exhibit(
         drawing=entry(
             "numbers-against-steps",
@@ -65,7 +65,7 @@ def figure_1b() -> ExhibitData:
 
 
 def theorem_1() -> ExhibitData:
-    """The paper's three matrices for two nodes, and graphs of more nodes."""
+    """Return the paper's three matrices for two nodes, and graphs of more nodes."""
 
     def algorithm(**nodes: Any) -> list[Entry]:
         return [entry("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]

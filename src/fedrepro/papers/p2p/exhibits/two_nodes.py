@@ -81,7 +81,7 @@ def figure_3b() -> ExhibitData:
 def confusions(
     two_nodes: ExhibitData, case: str, figure: str, node: int, classes: str
 ) -> ExhibitData:
-    """A part of figure 4; classes: a sentence on which node has which."""
+    """Return a part of figure 4; `classes` is a sentence on which node has which."""
     lookalikes = {
         "0, 2, 3 or 4": [0, 2, 3, 4],
         "0, 2, 3, 4 or 6": [0, 2, 3, 4, 6],

@@ -1,4 +1,4 @@
-"""Algorithm 1 of P2P on a finite set of parameters, beside what theorem 1 promises of it.
+"""Algorithm 1 of P2P on a finite set of parameters, and the promises of theorem 1.
 
 A. Lalitha, O. C. Kilinc, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on graphs. 2019,
 sections 3 and 4. The paper has no experiment on its theorem; this one is ours.
@@ -61,14 +61,15 @@ def finite_beliefs(
     ] = ("0.25_0.75", "0.75_0.25"),
     nodes: Annotated[int, Arg("nodes of the graph, N", "nodes", least=2)] = 2,
     steps: Annotated[
-        int | None, Arg("samples of a node; none: as many as the mended bound", "samples", least=1)
+        int | None,
+        Arg("samples of a node; none: the corrected bound", "samples", least=1),
     ] = None,
     delta: Annotated[
         float, Arg("probability of an error at any node that is allowed", above=0, most=1)
     ] = 0.05,
     repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
 ) -> Simulated:
-    """Nodes learn two bits, of which each sees one; how often any of them is wrong, and the bounds.
+    """Let nodes that see one bit each learn two; count errors, and compute bounds.
 
     Node i sees coins that show a one with probability 0.7 if bit i mod 2 is 1, else 0.3; the set
     has the four values of both bits, and the prior is uniform. A node that believes two of them
@@ -104,7 +105,7 @@ def _likelihoods(samples: np.ndarray) -> Array:
 
 
 def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: Rng) -> Array:
-    """The share of repeats in which some node is wrong after each step, (steps,)."""
+    """Return the share of repeats in which some node is wrong after each step, (steps,)."""
     nodes = np.arange(len(weights))
     draws = rng.stream("finite-beliefs")
     beliefs = uniform((repeats, len(weights), len(BITS)))
@@ -139,7 +140,7 @@ def _at_bounds(errors: Array, bounds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _needed(errors: Array, delta: float) -> float:
-    """The first number of samples with which errors are within delta; infinite if with none.
+    """Return the first number of samples with errors within delta; infinite if there is none.
 
     Ties make even numbers of samples worse than odd ones, so that a few after it may not be.
     """

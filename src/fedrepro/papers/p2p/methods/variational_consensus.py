@@ -80,7 +80,7 @@ class VariationalConsensus:
     spreads: Spreads = "learnt"
 
     def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
-        """The same belief at every node."""
+        """Start every node with equal beliefs."""
         from fedrepro.federation.clients import own_starts
 
         if peers.network.kind != "variational":
@@ -114,7 +114,7 @@ class VariationalConsensus:
         return {"before": before, "memory": trained.memory}, Report()
 
     def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]:
-        """What nodes believe before and after they have heard their neighbours."""
+        """Return the nodes' beliefs before and after they have heard their neighbours."""
         return {"before": state["before"], "after": self._after(state, peers)}
 
     def mix(
@@ -124,7 +124,7 @@ class VariationalConsensus:
         return consensus(weights, mean, deviation)
 
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
-        """The term of a round's loss: in the first one from the model's prior, if it has one."""
+        """Return the term of a round's loss: in the first one from any prior of the model."""
         from fedrepro.training.terms import GaussianPrior
 
         sd = network.prior_sd if first else None
@@ -134,7 +134,6 @@ class VariationalConsensus:
         return GaussianPrior(self.divergence, "run", sd)
 
     def _after(self, state: State, peers: Peers) -> dict[str, np.ndarray]:
-        """The beliefs of all nodes after they have heard their neighbours."""
         return heard(peers.network, peers.weights, state["before"], self.mix)
 
 
@@ -147,7 +146,7 @@ class VariationalConsensus:
     label="Consensus, plain means",
 )
 class ConsensusOfMeans(VariationalConsensus):
-    """The same with plain averages of the means, whatever the spreads: what these are good for."""
+    """Plain averages of the nodes' means, whatever the spreads: a control for their use."""
 
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
@@ -175,7 +174,7 @@ def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> 
 
 
 def _require_finite(trained: Trained, rng: Rng) -> None:
-    """An error that names node and round if a belief is not finite."""
+    """Raise an error that names node and round if a belief is not finite."""
     bad = np.flatnonzero(~trained.finite)
     if len(bad):
         raise FedreproError(

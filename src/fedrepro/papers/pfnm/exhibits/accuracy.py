@@ -1,6 +1,4 @@
-"""Figures 2 and 3 of section 4: test accuracy and size of the global model, as clients grow in
-number and as their networks grow in depth.
-"""
+"""Figures 2 and 3 of section 4: accuracy and size of the global model by clients and by depth."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    """These changes in panels c and d only."""
+    """Make these changes in panels c and d only."""
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
@@ -48,7 +46,7 @@ PHOTOGRAPHS_AT: dict[str, ExhibitData] = {
 
 
 def figure_2a() -> ExhibitData:
-    """Data, numbers of clients and methods are those of the defaults, in `__init__.py`."""
+    """Return figure 2a with the default data, numbers of clients and methods of `__init__.py`."""
     return exhibit(
         headline=True,
         drawing="accuracy-and-size",

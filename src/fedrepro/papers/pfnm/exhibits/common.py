@@ -1,4 +1,4 @@
-"""What several exhibits of PFNM share: scenarios, sweeps, methods and notes."""
+"""Shared parts of PFNM's exhibits: scenarios, sweeps, methods and notes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PANELS: dict[str, Entry] = {
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """A sweep over numbers of clients."""
+    """Sweep over numbers of clients."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """A sweep over numbers of hidden layers of 50 units each, with so many clients."""
+    """Sweep over numbers of hidden layers of 50 units each, with `number` clients."""
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 

@@ -1,6 +1,4 @@
-"""Beyond the paper: what its equations and sentences give in other readings, what σ² does, and
-wider networks for downpour SGD.
-"""
+"""Exhibits beyond the paper: other readings of its text, σ², and wide networks for downpour SGD."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Beyond the paper: accuracy against the size of the merged network, for PFNM and for all else that
-gives a network of the same size.
+"""Exhibits beyond the paper: accuracy against the size of the merged network.
+
+They compare PFNM with all methods that give a network of the same size.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, text
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """A method that is asked for networks of each of these sizes."""
+    """Ask a method for networks of each of these sizes."""
     return entry(name, label, **parameters, units=units, show=["units"])
 
 

@@ -1,6 +1,4 @@
-"""Figures of supplement 4: the size of PFNM's model, downpour SGD with frequent communication,
-data that arrive in steps, and what PFNM's parameters change.
-"""
+"""Figures of supplement 4: size of PFNM's model, downpour SGD, streaming data, parameters."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 def s_figure_3a() -> ExhibitData:
     def methods(**rounds: int) -> list[Entry]:
-        """rounds: of downpour SGD, how often they are measured, and in how many trials."""
+        """List the methods; `rounds` has trials of downpour SGD, and how often it is measured."""
         by_minibatch = like(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
         return [
             like(by_minibatch, "D-SGD, a step per message"),
@@ -199,7 +197,7 @@ PFNM_GRID = entry("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """What small scales change in figure 4, with other data where these are given."""
+    """Return what small scales change in figure 4, with other data where these are given."""
     few = like(PFNM_GRID, sigma2=[0.1, 1.0], sigma02=[1.0, 10.0], gamma0=[1.0, 50.0])
     return {
         "quick": exhibit(*data, sweep=clients(10), trials=3),

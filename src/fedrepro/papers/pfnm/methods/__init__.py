@@ -1,1 +1,1 @@
-"""Matching in a stream and of a given size, and controls that only this paper is set beside."""
+"""Matching in a stream and of a given size, and controls that only this paper compares."""

@@ -8,7 +8,7 @@ from fedrepro.api import ClientInfo, Report, State, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
-from fedrepro.papers.pfnm.methods._streams import arriving
+from fedrepro.papers.pfnm.streaming import arriving
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients

@@ -29,7 +29,7 @@ def kmeans_units(
     class_weights: ClassWeights = True,
     restarts: Annotated[int, Arg("starts of k-means, of which the best is kept", least=1)] = 10,
 ) -> GlobalModel | None:
-    """The concatenation with each hidden layer's units in `units` clusters, each one unit.
+    """Cluster each hidden layer's units of the concatenation into `units` clusters, each one unit.
 
     A ReLU unit with weights v in (and bias) and u out is the unit v/|v| with |v| u out. Directions
     v/|v| are clustered by k-means; a cluster has their mean in, and the sum of |v| u out. Layers

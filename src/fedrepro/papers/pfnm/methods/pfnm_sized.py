@@ -63,7 +63,7 @@ def pfnm_sized(
 
 
 def solved(at: Matched, size: int) -> GlobalModel | None:
-    """The network of this size at the smallest sigma2 that has one, as far as it was looked for."""
+    """Find the network of this size at the smallest sigma2 that has one, as far as searched."""
     low, high = _ends(at, size)
     if high > MOST:
         return None
@@ -73,7 +73,7 @@ def solved(at: Matched, size: int) -> GlobalModel | None:
 
 
 def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> GlobalModel | None:
-    """The network of this size at the smallest sigma2 that bisection meets, or None."""
+    """Bisect for the network of this size at the smallest sigma2; None if it meets none."""
     units, model = at(high, order)
     fitting = model if units == size else None
     while high > low * (NEAR if fitting is not None else ALIKE):
@@ -88,7 +88,7 @@ def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> Gl
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:
-    """A sigma2 whose network is larger than this, and one whose network is not.
+    """Find a sigma2 whose network is larger than this, and one whose network is not.
 
     The second one is beyond MOST where all networks are larger. Where none is, as for the size of
     all clients together, both are the smallest sigma2.

@@ -29,8 +29,7 @@ from fedrepro.methods.pfnm import (
     visiting_orders,
 )
 from fedrepro.networks.dense import widths
-from fedrepro.papers.pfnm.methods._streams import arriving
-from fedrepro.papers.pfnm.streaming import Posterior, before_data, start_of, update
+from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -96,7 +95,7 @@ class PfnmStreaming:
         self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """The prior: no atoms."""
+        """Return the prior: no atoms."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
     def round(
@@ -125,7 +124,7 @@ class PfnmStreaming:
         return _state(after), Report({"hidden_units": float(units)})
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """The posterior mean network."""
+        """Return the posterior mean network."""
         return GlobalModel(clients.model, tensors_of(_posterior(state).network))
 
     def _starts(
@@ -156,7 +155,7 @@ class PfnmStreaming:
 
 
 def _state(posterior: Posterior) -> State:
-    """The posterior as plain data and tensors."""
+    """Convert the posterior to plain data and tensors."""
     import torch
 
     def kept(*arrays: np.ndarray) -> list[torch.Tensor]:

@@ -32,7 +32,7 @@ def pruned_concatenation(
         bool, Arg("give nothing where there are fewer units, in place of all of them")
     ] = False,
 ) -> GlobalModel | None:
-    """The strongest hidden units of the concatenation: its size chosen, still nothing matched.
+    """Keep the strongest hidden units of the concatenation: its size chosen, still nothing matched.
 
     In each hidden layer of the concatenation the `units` with the largest product of the norms of
     incoming weights and bias, and of outgoing weights, are kept, all where there are fewer.

@@ -11,7 +11,7 @@ from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
-from fedrepro.papers.pfnm.methods._streams import arriving
+from fedrepro.papers.pfnm.streaming import arriving
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -41,7 +41,7 @@ class _StreamingEnsemble:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
-        """Every client trains on with what arrived; the optimiser starts anew.
+        """Train every client on the examples that arrived, with a new optimiser state.
 
         Every client's weights go up in each step, and nothing comes down.
         """
@@ -62,11 +62,11 @@ class _StreamingEnsemble:
         return GlobalModel(clients.model, state["networks"], weights)
 
     def unseen(self, clients: Clients) -> np.ndarray:
-        """What is known of each member's examples before any: nothing, (J, 0)."""
+        """Return the knowledge of each member's examples before any: nothing, (J, 0)."""
         return np.zeros((clients.count, 0), np.int64)
 
     def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
-        """The same after the examples that arrived now."""
+        """Return the knowledge after the examples that arrived now."""
         return seen
 
     def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
@@ -108,7 +108,7 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
         return np.zeros((clients.count, clients.network.classes), np.int64)
 
     def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
-        """Those that arrived are counted in."""
+        """Count the examples that arrived."""
         counts: np.ndarray = seen + here.label_counts
         return counts
 

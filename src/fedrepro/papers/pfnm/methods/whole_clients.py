@@ -27,11 +27,12 @@ def whole_clients(
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
-    """m clients drawn at random, side by side in one network of `units` units: m = units / L.
+    """Draw m clients at random and join them in one network of `units` units: m = units / L.
 
     Its logits are exactly the mean of theirs, or with class weights sum_j f_jk (logit of client j),
-    f_jk being the share of client j of what the m have of class k. One client is itself. Nothing is
-    given where `units` is no multiple of a client's width, or the clients are too few.
+    f_jk being the share of client j of the examples of class k that the m have. One client is
+    itself. Nothing is given where `units` is not a multiple of a client's width, or the clients are
+    too few.
     """
     order = rng.stream("whole-clients").permutation(clients.clients)
     return _beside(clients, info, order, units, class_weights)
@@ -52,10 +53,10 @@ def best_clients(
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
-    """As `whole_clients`, but the m with the highest training accuracy on their own data.
+    """Join the m clients with the highest training accuracy on their own data, as `whole_clients`.
 
     Ties go to the first. A client that has few classes finds its own data easy, so where clients
-    differ this is no measure of how well it does on everybody's.
+    differ this does not measure how well it does on everybody's.
     """
     assert info.clients is not None
     evaluations = [
@@ -75,7 +76,7 @@ def _beside(
     units: int | None,
     class_weights: bool,
 ) -> GlobalModel | None:
-    """The first clients of the order side by side, or None if whole clients cannot fill a size."""
+    """Join the first clients of the order, or return None if whole clients cannot fill a size."""
     assert info.label_counts is not None
     pairs = zip(asked(clients, units), widths(clients.tensors), strict=True)
     counts = {divmod(wanted, width) for wanted, width in pairs}

@@ -39,9 +39,9 @@ MARKERS = 7
 
 @dataclass(frozen=True)
 class Followed:
-    """What a panel shows: a line of one metric, and dots of another if there is such.
+    """A panel: a line of one metric, and dots of another if there is one.
 
-    grid: the method's parameter that lists the values there are.
+    `grid` is the method's parameter that lists the values there are.
     """
 
     title: str
@@ -60,7 +60,7 @@ FOLLOWED = (
 
 @drawing("hyper-parameters")
 class HyperParameters(Along):
-    """What a method that adapts its hyper-parameters uses as rounds go by, and its reward.
+    """Hyper-parameters of an adaptive method as rounds go by, and its reward.
 
     A panel for each of FOLLOWED, with a line for each case: means over trials, with a band of one
     sd; dots are what single trials drew.
@@ -134,7 +134,7 @@ def _draw(
 
 
 def trials_of(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
-    """The value of every trial in every round: rounds, values."""
+    """Return the rounds and the value of every trial in each of them."""
     pairs = [
         (float(done), float(value))
         for done, values in zip(rows[ROUND], rows["by_trial"], strict=True)

@@ -100,7 +100,7 @@ def schedules() -> ExhibitData:
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """A method with each of these values of a parameter, all of them shown."""
+    """Vary parameters of a method over these values, all of them shown."""
     return like(method, label, **values, show=list(values))
 
 

@@ -1,4 +1,4 @@
-"""What the paper prints: tables 1 to 4 and figure 3; first, what they share with ablations.py."""
+"""Exhibits of the paper: tables 1 to 4 and figure 3; first, parts shared with ablations.py."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FIFTY_CLIPS = text("""The server holds 50 training clips, not 500: with 500 of t
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """What changes in these cases so that the server holds so many training examples.
+    """Change these cases so that the server holds `examples` training examples.
 
     Cases with a partition of their own need it at small scales, which say it of the default one.
     """
@@ -68,19 +68,19 @@ def server_holds(examples: int, cases: Cases) -> Cases:
 
 
 def small(changes: ExhibitData) -> dict[str, ExhibitData]:
-    """The same changes at both small scales."""
+    """Make these changes at both small scales."""
     return {"quick": changes, "tiny": changes}
 
 
 def shapes(channels: list[int], hidden: int) -> ExhibitData:
-    """Generated pictures of coloured shapes, and a convolutional network with few channels."""
+    """Return generated pictures of coloured shapes, and a small convolutional network."""
     return exhibit(dataset=entry("shapes"), model={"channels": channels, "hidden": [hidden]})
 
 
 def small_pictures(
     quick: ExhibitData, tiny: ExhibitData, one_class: Cases
 ) -> dict[str, ExhibitData]:
-    """Small scales on generated pictures. one_class: the cases of one class a client."""
+    """Return small scales on generated pictures; `one_class` has cases of one class each."""
     cases = server_holds(100, one_class)
     return {
         "quick": exhibit(quick, parameters={"rounds": 6, "steps": 5}, cases=cases),
@@ -106,13 +106,15 @@ def tuned(method: Entry) -> Entry:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """A setting for each number of SGD steps in the first round -> in the last."""
+    """Return a setting for each number of SGD steps in the first round -> in the last."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
-    """The rows of tables 1 to 3; for iid clients the methods with a fixed schedule race over their
-    SGD steps as well. steps: in the first round -> in the last."""
+    """Return the rows of tables 1 to 3; `steps` maps SGD steps in the first round to the last.
+
+    For iid clients the methods with a fixed schedule race over their SGD steps as well.
+    """
     raced = [like(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
         "full-iid": {"label": "C = 1.0, iid", "methods": raced},

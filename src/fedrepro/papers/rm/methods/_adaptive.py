@@ -68,7 +68,7 @@ class GridAxis:
         return np.log(self.values) if self.positions == "log" else self.values
 
     def real(self, place: float) -> float:
-        """The value that lies at a place, between those of the grid."""
+        """Interpolate the value at a place between those of the grid."""
         between = float(np.interp(place, self.places, self._scaled))
         return float(np.exp(between)) if self.positions == "log" else between
 
@@ -147,7 +147,7 @@ class Search:
         return np.array(list(itertools.product(*(axis.places for axis in self.axes))))
 
     def start(self) -> dict[str, Any]:
-        """The mean at the centre, and no rewards yet."""
+        """Return the first state: the mean at the centre, and no rewards."""
         count = len(self.axes)
         return {
             "mean": np.zeros(count),
@@ -161,16 +161,16 @@ class Search:
         return DiscreteGaussian(self.points, state["mean"], state["log_precision"])
 
     def setting(self, point: int) -> list[float]:
-        """The values of a point of the grid."""
+        """Return the values of a point of the grid."""
         place = np.unravel_index(point, [len(axis.values) for axis in self.axes])
         return [float(axis.values[i]) for axis, i in zip(self.axes, place, strict=True)]
 
     def mean(self, state: dict[str, Any]) -> list[float]:
-        """The mean in the hyper-parameters' own units."""
+        """Return the mean in the hyper-parameters' own units."""
         return [axis.real(place) for axis, place in zip(self.axes, state["mean"], strict=True)]
 
     def after(self, state: dict[str, Any], point: int, reward: float) -> dict[str, Any]:
-        """The state after a round with the setting `point` and its reward.
+        """Return the state after a round with the setting `point` and its reward.
 
         psi + rate · window_step over the last window + 1 rewards. The mean stays within the grid,
         and every precision within LEAST_PRECISION and MOST_PRECISION.

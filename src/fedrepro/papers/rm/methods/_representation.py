@@ -75,7 +75,7 @@ class RepresentationMatching:
         return tensors
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """(A,); no gradient goes through the received model or the positions of the pooling."""
+        """Compute (A,), without gradients of the received model or the positions of the pooling."""
         import torch
 
         with torch.no_grad():
@@ -99,12 +99,11 @@ class RepresentationMatching:
         return self.coefficient * total
 
     def _kernels(self, network: Network) -> list[int]:
-        """The side of the convolution from each activation; one from a vector is not used."""
+        """Return the side of the convolution from each activation; vectors do not use theirs."""
         kernels = convolved_by(network)
         return kernels if self.kernel is None else [self.kernel] * len(kernels)
 
     def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
-        """Those of every f_j."""
         shapes, kernels = activation_shapes(network), self._kernels(network)
         return [
             _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
@@ -112,14 +111,18 @@ class RepresentationMatching:
         ]
 
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """From which of so many activations which one is given back, counted from 0."""
+        """Pair each of `count` activations with the one that is mapped back to it, from 0."""
         if self.source == "same":
             return [(j, j) for j in range(1, count)]
         return [(j + 1, j) for j in range(count - 1)]
 
 
 def require_matchable(network: Network) -> None:
-    """Errors: FedreproError for a network whose activations no map f_j gives back."""
+    """Check that maps f_j can give back all activations of a network.
+
+    Raises:
+        FedreproError: for a network with others.
+    """
     known = (Affine, Convolution2d, Dropout, MaxPool, Relu)
     before: Layer | None = None
     for layer in network.layers:
@@ -138,7 +141,7 @@ def require_matchable(network: Network) -> None:
 
 
 def convolved_by(network: Network) -> list[int]:
-    """The kernel of the last convolution before each activation of interest, 1 where none is."""
+    """Return the kernel of the last convolution before each activation of interest, else 1."""
     kernels, kernel = [1], 1
     for layer in network.layers:
         if isinstance(layer, Convolution2d):
@@ -167,7 +170,7 @@ def _map(source: Shape, target: Shape, kernel: int) -> Affine | Convolution2d:
 
 
 def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:
-    """(A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
+    """Unpool (A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
     if pooled is None:
         return value
     from torch.nn.functional import max_unpool2d
