@@ -244,7 +244,9 @@ def test_a_module_of_other_shapes_each_time_is_refused_when_it_starts():
         _ = [network.initial(Rng(0, place), 0.1, 0.0) for place in range(3)]
 
 
-@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.BatchNorm1d])
+@pytest.mark.parametrize(
+    "norm", [pytest.param(nn.LayerNorm, marks=pytest.mark.nightly), nn.BatchNorm1d]
+)
 def test_every_method_that_takes_modules_takes_it(norm):
     """What all are held to, on a problem of which the models are a module's."""
     labels = np.arange(80) % 3
