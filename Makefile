@@ -61,7 +61,7 @@ test: env
 	@$(PYTEST) -m "not nightly" --lines 90
 
 nightly: env
-	@$(PYTEST) -m nightly
+	@$(PYTEST) -m nightly --ignore-glob 'tests/unit/test_fuzz_*'
 	@$(PYTEST) --hypothesis-profile nightly tests/unit/test_fuzz_*.py
 
 lint: env

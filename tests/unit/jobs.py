@@ -50,6 +50,17 @@ def stage(name: str, *words: object) -> int:
     return status
 
 
+def divided(
+    folder: Path, partition: str, trials: str = "0-1", dataset: str = "digits"
+) -> list[object]:
+    """Prepare data and divide them, in a folder; returns the words that name both to a stage."""
+    split = ["--partition", partition, "--trials", trials]
+    data, members = folder / "data", folder / "members"
+    assert stage("prepare", "--dataset", dataset, "--out", data) == 0
+    assert stage("partition", *split, "--data", data, "--out", members) == 0
+    return ["--dataset", dataset, *split, "--data", data, "--members", members]
+
+
 def parts(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The keys of a job, and options of its command."""
     given: dict[str, Any] = {}

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
+import torch
+from torch import nn
 
 from fedrepro.core.registry import components
+from fedrepro.core.spec import Component, Spec
 from fedrepro.own.small_problem import Beside, SmallProblem, problem_of
 from fedrepro.own.small_problem import peers_of as peers_of
 
@@ -39,3 +45,31 @@ def problem(
     held = [own[::2] for own in rows]
     beside = Beside(blobs(seed=2), held, at_server, public, blobs(seed=4))
     return problem_of(inputs, labels, rows, beside, model, training, (FEATURES,), CLASSES)
+
+
+def problem_on(
+    inputs: np.ndarray, labels: np.ndarray, count: int, model: Spec, training: Spec, classes: int
+) -> SmallProblem:
+    """A problem of as many clients on these examples (N, *shape), every so many for each.
+
+    All that is validated with, public or tested are the first thirty of them.
+    """
+    shape, flat = inputs.shape[1:], inputs.reshape(len(inputs), -1)
+    rows = [np.arange(j, len(inputs), count) for j in range(count)]
+    part = flat[:30], labels[:30]
+    beside = Beside(part, [own[own < 30] for own in rows], part, part, part)
+    return problem_of(flat, labels, rows, beside, model, training, shape, classes)
+
+
+def model_of(make: Callable[..., nn.Module]) -> Spec:
+    """A model whose networks this function gives, which is registered nowhere."""
+    return Component("model", "theirs", 1, make, {"title": "t", "module": True}).spec()
+
+
+def unwell(given: SmallProblem, rows: object = slice(None)) -> SmallProblem:
+    """The same with clients whose inputs in these rows are no numbers."""
+    inputs = torch.from_numpy(given.inputs.copy())
+    inputs[rows] = torch.nan
+    data = given.clients.data
+    data = replace(data, examples=replace(data.examples, inputs=inputs))
+    return replace(given, clients=replace(given.clients, data=data))

@@ -9,7 +9,7 @@ import http.server
 import io
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,7 +83,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = Server()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -96,30 +96,28 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
+def target(tmp_path) -> Path:
     return tmp_path / "resources" / "letters" / FILE
 
 
 @pytest.fixture
-def mirror(tmp_path: Path) -> Path:
+def mirror(tmp_path) -> Path:
     (tmp_path / "mirror" / "letters").mkdir(parents=True)
     (tmp_path / "mirror" / "letters" / FILE).write_bytes(DATA)
     return tmp_path / "mirror"
 
 
-def get(target: Path, *rows: FileRow, mirror: Path | None = None) -> tuple[str, FileRow]:
+def get(target, *rows, mirror=None, progress=lambda *_: None) -> tuple[str, FileRow]:
     table = DatasetTable(rows, Path("config/datasets.csv"))
-    return fetch("letters", FILE, target, mirror, table, timeout=0.5)
+    return fetch("letters", FILE, target, mirror, table, progress=progress, timeout=0.5)
 
 
-def left(target: Path) -> list[str]:
+def left(target):
     return sorted(path.name for path in target.parent.iterdir())
 
 
 @pytest.mark.parametrize(("bad", "reason"), BAD)
-def test_a_bad_source_is_named_and_nothing_stays_of_it(
-    server: Server, target: Path, bad: Answer, reason: str
-) -> None:
+def test_a_bad_source_is_named_and_nothing_stays_of_it(server, target, bad, reason):
     urls = server.url("/bad", bad), server.url("/good", sends(DATA))
     with pytest.raises(FedreproError, match=rf"{urls[0]} .*{reason}") as error:
         get(target, replace(ROW, urls=urls[:1]))
@@ -127,38 +125,26 @@ def test_a_bad_source_is_named_and_nothing_stays_of_it(
         assert words in str(error.value)
     assert f"FEDREPRO_MIRROR to a folder that holds letters/{FILE}, or go on" in str(error.value)
     assert left(target) == []
-    assert get(target, replace(ROW, urls=urls))[0] == urls[1]
+    said: list[tuple[int, int]] = []
+    row = replace(ROW, urls=urls)
+    assert get(target, row, progress=lambda *done: said.append(done))[0] == urls[1]
+    assert said[-1] == (len(DATA), len(DATA))
     assert target.read_bytes() == DATA
     assert left(target) == [FILE]
 
 
-def test_progress_is_said(server: Server, target: Path) -> None:
-    said: list[tuple[int, int]] = []
-    table = DatasetTable((replace(ROW, urls=(server.url("/a", sends(DATA)),)),), Path("t.csv"))
-    fetch("letters", FILE, target, None, table, progress=lambda *done: said.append(done))
-    assert said[-1] == (len(DATA), len(DATA))
-    assert said == sorted(said)
+def test_a_file_without_a_source_or_cut_off_without_a_known_size_is_said(server, target):
+    cut = server.url("/a", sends(DATA[:70_000], len(DATA)))
+    for changes, words in (
+        ({}, "no url is known; no mirror is set"),
+        ({"urls": ("http://127.0.0.1:1/a",)}, "Connection refused"),
+        ({"urls": (cut,), "checksum": "", "bytes": None}, "broke off after 70,000"),
+    ):
+        with pytest.raises(FedreproError, match=words):
+            get(target, replace(ROW, **changes))
 
 
-def test_without_a_known_size_a_file_that_was_cut_off_is_noticed(
-    server: Server, target: Path
-) -> None:
-    row = replace(ROW, checksum="", bytes=None)
-    url = server.url("/a", sends(DATA[:70_000], len(DATA)))
-    with pytest.raises(FedreproError, match="broke off after 70,000"):
-        get(target, replace(row, urls=(url,)))
-
-
-def test_a_file_without_a_source_is_said(server: Server, target: Path) -> None:
-    with pytest.raises(FedreproError, match="no url is known; no mirror is set"):
-        get(target, ROW)
-    with pytest.raises(FedreproError, match="Connection refused"):
-        get(target, replace(ROW, urls=("http://127.0.0.1:1/a",)))
-
-
-def test_the_mirror_comes_first_and_a_bad_file_in_it_is_left_alone(
-    server: Server, target: Path, mirror: Path
-) -> None:
+def test_the_mirror_comes_first_and_a_bad_file_in_it_is_left_alone(server, target, mirror):
     row, held = replace(ROW, urls=(server.url("/a", sends(DATA)),)), mirror / "letters" / FILE
     assert get(target, row, mirror=mirror)[0] == held.as_uri()
     assert target.read_bytes() == DATA
@@ -174,9 +160,7 @@ def test_the_mirror_comes_first_and_a_bad_file_in_it_is_left_alone(
     assert left(target) == []
 
 
-def test_every_form_of_a_file_is_accepted_under_its_own_name_in_a_mirror(
-    target: Path, mirror: Path
-) -> None:
+def test_every_form_of_a_file_is_accepted_under_its_own_name_in_a_mirror(target, mirror):
     """As CIFAR-10: .tar.gz at its publisher, .tar.xz in a mirror, one file here."""
     publisher = replace(ROW, checksum=f"sha256:{hashlib.sha256(WRONG).hexdigest()}")
     repacked = replace(ROW, form="repacked", mirror="our-letters/letters.xz")
@@ -196,9 +180,7 @@ def test_every_form_of_a_file_is_accepted_under_its_own_name_in_a_mirror(
 
 
 @pytest.mark.parametrize("checksum", [SHA256, MD5, ""])
-def test_sources_are_recorded_only_if_they_are_those_of_the_table(
-    target: Path, mirror: Path, checksum: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sources_are_recorded_only_if_they_are_those_of_the_table(target, mirror, checksum, caplog):
     row = replace(ROW, checksum=checksum, bytes=None, urls=("http://here/a",))
     get(target, row, mirror=mirror)
     table = DatasetTable((row,), Path("t.csv"))
@@ -215,7 +197,7 @@ def test_sources_are_recorded_only_if_they_are_those_of_the_table(
         raw_sources("letters", [FILE], target, table)
 
 
-def test_a_good_file_is_not_fetched_again_and_a_bad_one_is(target: Path, mirror: Path) -> None:
+def test_a_good_file_is_not_fetched_again_and_a_bad_one_is(target, mirror):
     get(target, ROW, mirror=mirror)
     assert get(target, ROW)[0] == ""
     target.write_bytes(DATA[:-1])
@@ -223,9 +205,9 @@ def test_a_good_file_is_not_fetched_again_and_a_bad_one_is(target: Path, mirror:
     assert target.read_bytes() == DATA
 
 
-def test_an_archive_with_bad_intentions_passes_the_checksum_and_is_stopped_when_unpacked(
-    server: Server, target: Path, tmp_path: Path
-) -> None:
+def test_a_malicious_archive_passes_the_checksum_and_is_stopped_when_unpacked(
+    server, target, tmp_path
+):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo("../../escaped.txt"))
@@ -239,8 +221,8 @@ def test_an_archive_with_bad_intentions_passes_the_checksum_and_is_stopped_when_
     assert not list(tmp_path.rglob("escaped.txt"))
 
 
-def test_a_full_disk_is_said(target: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_args: object, **_more: object) -> Callable[..., None]:
+def test_a_full_disk_is_said(target, mirror, monkeypatch):
+    def full(*_args, **_more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("fedrepro.data.download._receive", full)
@@ -248,7 +230,7 @@ def test_a_full_disk_is_said(target: Path, mirror: Path, monkeypatch: pytest.Mon
         get(target, ROW, mirror=mirror)
 
 
-def test_an_unknown_file_or_data_set_is_named(target: Path) -> None:
+def test_an_unknown_file_or_data_set_is_named(target):
     table = DatasetTable((ROW,), Path("t.csv"))
     for names, nearest in ((("letters", "leters.gz"), FILE), (("leters", FILE), "letters")):
         with pytest.raises(FedreproError, match=f"unknown .*did you mean '{nearest}'"):

@@ -66,33 +66,24 @@ def texts(found: Figure | Axes) -> str:
     return "\n".join(text.get_text() for text in found.findobj(lambda x: hasattr(x, "get_text")))
 
 
-def sized(matched):
-    """Plausible values, with PFNM's size as given for a number of clients."""
-
-    def values(token, clients, trial, metric, split):
-        if metric == "hidden_units" and token.startswith("pfnm"):
-            return float(matched(clients))
-        return plausible(token, clients, trial, metric, split)
-
-    return values
+@pytest.fixture
+def numbers(workplace):
+    return numbers_of(plan())
 
 
-def test_every_drawn_number_is_in_the_csv():
-    made = plan()
-    numbers = numbers_of(made)
+def test_every_drawn_number_is_in_the_csv(numbers):
     shown = [*numbers["mean"], *numbers["paired_mean"].dropna()]
     kept = {float(f"{value:.10g}") for value in shown}
     with rules():
-        found = figure(made.exhibit(KEY), numbers)
+        found = figure(plan().exhibit(KEY), numbers)
     heights = [y for axes in found.axes for line in axes.lines for y in line.get_ydata()]
     assert len(heights) >= 2 * (10 + 10 + 4)
     assert {float(y) for y in heights} <= kept
 
 
-def test_bands_are_one_sample_sd_of_the_csv():
-    made = plan()
-    line = lines(made.exhibit(KEY), numbers_of(made), "accuracy", "test")["U-Ens"]
-    rows = numbers_of(made).query("method == 'U-Ens' and metric == 'accuracy' and split == 'test'")
+def test_bands_are_one_sample_sd_of_the_csv(numbers):
+    line = lines(plan().exhibit(KEY), numbers, "accuracy", "test")["U-Ens"]
+    rows = numbers.query("method == 'U-Ens' and metric == 'accuracy' and split == 'test'")
     assert line.sd == rows["sd"].tolist()
     assert line.high == [m + s for m, s in zip(rows["mean"], rows["sd"], strict=True)]
 
@@ -112,20 +103,20 @@ def test_methods_of_one_size_share_a_line_that_is_named():
     assert [line.get_label() for line in found.axes[2].lines] == [
         *("concatenation", "clients alone", "PFNM", "KD")
     ]
-    assert "50·J: concatenation, PFNM unmatched, U-Ens, W-Ens" in texts(found)
-    assert "50: clients alone, pooled training, D-SGD, parameter average" in texts(found)
-
-
-def test_a_matching_method_that_merges_nothing_keeps_its_line():
-    found = drawn(values=sized(lambda clients: 50 * clients))
-    assert "PFNM" in [line.get_label() for line in found.axes[2].lines]
-    assert "50·J: concatenation, PFNM unmatched, U-Ens, W-Ens" in texts(found)
-
-
-def test_title_names_data_and_trials_and_who_has_fewer():
-    shown = texts(drawn())
+    shown, together = texts(found), "50·J: concatenation, PFNM unmatched, U-Ens, W-Ens"
+    assert together in shown
+    assert "50: clients alone, pooled training, D-SGD, parameter average" in shown
     assert plan().exhibit(KEY).settings.title in shown
     assert "Digits (8×8) · 2 trials · KD: 1 trial" in shown
+
+    def nothing_merged(token, clients, trial, metric, split):
+        if metric == "hidden_units" and token.startswith("pfnm"):
+            return 50.0 * clients
+        return plausible(token, clients, trial, metric, split)
+
+    found = drawn(values=nothing_merged)
+    assert "PFNM" in [line.get_label() for line in found.axes[2].lines]
+    assert together in texts(found)
 
 
 def test_the_close_up_leaves_out_what_collapses():
@@ -223,16 +214,13 @@ def test_a_swept_zero_can_be_drawn():
     assert "same" in texts(found)
 
 
-def test_equal_numbers_give_equal_images():
-    made = plan()
-    numbers = numbers_of(made)
-    assert render(made.exhibit(KEY), numbers) == render(made.exhibit(KEY), numbers)
-
-
-def test_images_are_the_same_in_a_process_with_other_defaults(tmp_path: Path):
+def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(numbers):
     """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them."""
-    made = plan()
-    numbers = numbers_of(made)
+    images = render(plan().exhibit(KEY), numbers)
+    assert images == render(plan().exhibit(KEY), numbers)
+    assert ET.fromstring(images[".svg"]).tag.endswith("svg")
+    assert b"dc:date" not in images[".svg"]
+    assert images[".png"].startswith(b"\x89PNG")
     Path("numbers.csv").write_text(csv_text(numbers))
     Path("matplotlibrc").write_text("lines.linewidth: 9\nfont.family: serif\nsavefig.dpi: 30\n")
     code = (
@@ -244,16 +232,8 @@ def test_images_are_the_same_in_a_process_with_other_defaults(tmp_path: Path):
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-    for suffix, image in render(made.exhibit(KEY), numbers).items():
+    for suffix, image in images.items():
         assert Path(f"other{suffix}").read_bytes() == image
-
-
-def test_svg_is_well_formed_and_png_is_one():
-    made = plan()
-    images = render(made.exhibit(KEY), numbers_of(made))
-    assert ET.fromstring(images[".svg"]).tag.endswith("svg")
-    assert b"dc:date" not in images[".svg"]
-    assert images[".png"].startswith(b"\x89PNG")
 
 
 def test_drawing_loads_no_pyplot():
@@ -264,8 +244,7 @@ def test_drawing_loads_no_pyplot():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_sweep_of_two_parameters_cannot_be_drawn_against_one():
-    numbers = numbers_of(plan())
+def test_a_sweep_of_two_parameters_cannot_be_drawn_against_one(numbers):
     exhibit = deepcopy(plan().exhibit(KEY))
     for at, point in enumerate(exhibit.points):
         point.values["alpha"] = at
@@ -276,15 +255,11 @@ def test_a_sweep_of_two_parameters_cannot_be_drawn_against_one():
 # ---------------------------------------------------------------------------------- the stage
 
 
-def test_the_stage_writes_exactly_its_outputs():
-    base = draw(plan())
-    found = {path.name.removeprefix(base.name) for path in base.parent.iterdir()}
-    assert found == OUTPUTS
-
-
-def test_the_stage_writes_the_same_bytes_twice():
+def test_the_stage_writes_exactly_its_outputs_and_the_same_bytes_twice():
     base = draw(plan())
     before = {path.name: path.read_bytes() for path in base.parent.iterdir()}
+    assert {name.removeprefix(base.name) for name in before} == OUTPUTS
+    assert read_provenance(read_table(f"{base}.metrics.parquet", "metrics"))["key"] == KEY
     draw(plan())
     assert {path.name: path.read_bytes() for path in base.parent.iterdir()} == before
 
@@ -344,12 +319,6 @@ def test_at_the_papers_own_data_nothing_stands_in():
     about = json.loads(Path(f"{base}.json").read_text())
     assert about["data"][0]["name"] == "mnist"
     assert about["data"][0]["stand_in"] == ""
-
-
-def test_tidy_metrics_name_their_exhibit():
-    base = draw(plan())
-    table = read_table(f"{base}.metrics.parquet", "metrics")
-    assert read_provenance(table)["key"] == KEY
 
 
 def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):

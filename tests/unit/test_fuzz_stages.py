@@ -20,6 +20,7 @@ from fedrepro.core.registry import components
 
 DATA = "digits+test~1600"  # 197 examples to train on
 PARTITION = "homogeneous+clients~3"
+LOCAL = "models/local.parquet"  # in a folder where no other job writes
 # nothing that takes long when it is legal
 FEW = [value for value in WHOLE if value <= 3 or value > 10**6]
 ODD_KINDS = ("partition", "model", "training", "graph")
@@ -52,11 +53,8 @@ def folder(tmp_path_factory) -> Path:
     """A data set, a partition of it, and local models."""
     made = tmp_path_factory.mktemp("stages")
     with contextlib.redirect_stderr(io.StringIO()):
-        words = ["prepare", "--dataset", DATA, "--out", made / "data"]
-        assert jobs.stage(*words) == 0
-        words = ["--partition", PARTITION, "--data", made / "data", "--trials", "0-1"]
-        assert jobs.stage("partition", *words, "--out", f"{made}/p.parquet") == 0
-        words = ["train", *scenario(made), "--clients", "0-2", "--out", made / "local.parquet"]
+        jobs.divided(made, PARTITION, dataset=DATA)
+        words = ["train", *scenario(made), "--clients", "0-2", "--out", made / LOCAL]
         assert jobs.stage(*words) == 0
     return made
 
@@ -64,7 +62,7 @@ def folder(tmp_path_factory) -> Path:
 def scenario(made: Path, model: str = "mlp+hidden~3", training: str = "adam+epochs~1") -> list:
     return [
         "--dataset", DATA, "--partition", PARTITION, "--model", model, "--training", training,
-        "--data", made / "data", "--members", made / "p.parquet", "--trials", "0-1",
+        "--data", made / "data", "--members", made / "members", "--trials", "0-1",
         "--timings", made / "t.parquet",
     ]  # fmt: skip
 
@@ -79,6 +77,7 @@ def token_of(chosen) -> str | None:
         return None
 
 
+@pytest.mark.nightly
 @some(80)
 @given(settings_of(GENERATED, WHOLE))
 def test_odd_settings_of_data(folder, chosen):
@@ -115,7 +114,7 @@ def test_odd_settings_of_graphs(folder, chosen):
         stage("peer", *words, *of_peers(folder), "--out", folder / "m.parquet")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @some(120)
 @given(settings_of(METHODS, FEW, rounds=2, steps=2))
 def test_odd_settings_of_methods(folder, chosen):
@@ -128,7 +127,7 @@ def test_odd_settings_of_methods(folder, chosen):
     elif chosen[0].meta["kind"] == "peer":
         stage("peer", *common, "--method", token, "--graph", "ring", *of_peers(folder))
     else:
-        stage("aggregate", *common, "--method", token, "--local", folder / "local.parquet")
+        stage("aggregate", *common, "--method", token, "--local", folder / LOCAL)
 
 
 ARGUMENTS = {
@@ -141,33 +140,26 @@ ARGUMENTS = {
     "--partition": ["homogeneous+clients~3", "dirichlet+clients~3", "pooled", "dirichlet"],
     "--dataset": ["digits", DATA, "mnist", "digits+test~9"],
     "--method": [
-        "downpour_sgd+rounds~3",
-        "pfnm",
-        "downpour_sgd+rounds~2@3",
-        "gossip_sgd+rounds~1",
-        "uniform_ensemble",
-        "pooled",
-        "average;local",
-        "pfnm;",
-        ";",
-        "pfnm+sigma2~1@2",
+        "downpour_sgd+rounds~3", "pfnm", "downpour_sgd+rounds~2@3", "gossip_sgd+rounds~1",
+        "uniform_ensemble", "pooled", "average;local", "pfnm;", ";", "pfnm+sigma2~1@2",
     ],
     "--graph": ["ring", "ring+self_loops~false", "matrix+rows~1", "file+csv~x", "rign", ""],
     "--checkpoint-seconds": ["0", "nan", "-1"],
-}
+}  # fmt: skip
 WRITTEN = {
     "federate": ["--global-model", "g.pt"],
     "peer": ["--confusion", "c.parquet", "--nodes", "n.pt"],
 }
 MADE = ["--out", "--timings", "--global-model", "--confusion", "--nodes"]
-FILES = ["--data", "--members", "--local", *MADE]
+MADE += ["--data", "--members", "--local"]
 NAMES = [
     "nowhere", "empty", "text", "inside", "data", "data/dataset.json", "data/train_x.npy",
-    "p.parquet", "local.parquet",
+    "members", LOCAL,
 ]  # fmt: skip
+FILES = dict.fromkeys(("--data", "--members"), NAMES) | {"--out": ["text/a", "new/a"]}
 STAGES = {
     "train": ["--clients", "0-2", "--out"],
-    "aggregate": ["--method", "average", "--local", "local.parquet", "--out"],
+    "aggregate": ["--method", "average", "--local", LOCAL, "--out"],
     "federate": ["--method", "downpour_sgd+rounds~2", "--measure-every", "1", "--out"],
     "peer": ["--method", "gossip_sgd+rounds~2", "--graph", "ring", "--measure-every", "1", "--out"],
 }
@@ -177,30 +169,12 @@ STAGES = {
 @given(st.sampled_from(list(STAGES)), st.data())
 def test_odd_arguments_of_stages(folder, name, data):
     """One argument is another than the scenario's, or names another file or none."""
-    words = [*scenario(folder), *STAGES[name], "made.parquet"]
-    words += WRITTEN.get(name, [])
-    for odd in ("empty", "text", "inside/a"):
-        (folder / odd).parent.mkdir(exist_ok=True)
-        (folder / odd).write_text("text" if odd == "text" else "")
-    at = data.draw(st.sampled_from(range(0, len(words), 2)))
-    if words[at] in FILES:
-        files = [
-            "nowhere",
-            "empty",
-            "text",
-            "inside",
-            "data",
-            "data/dataset.json",
-            "data/train_x.npy",
-        ]
-        words[at + 1] = data.draw(st.sampled_from([*files, "p.parquet", "local.parquet"]))
-        if words[at] in MADE:
-            words[at + 1] = data.draw(st.sampled_from(["text/a", "inside", "new/a"]))
-    else:
-        words[at + 1] = data.draw(st.sampled_from(ARGUMENTS[words[at]]))
-    given = [
-        folder / value if key in FILES else value
-        for key, value in zip(words[::2], words[1::2], strict=True)
-    ]
-    pairs = zip(words[::2], given, strict=True)
-    stage(name, *(f"{key}={value}" for key, value in pairs))
+    words = [*scenario(folder), *STAGES[name], "made.parquet", *WRITTEN.get(name, [])]
+    for file in ("empty", "text", "inside/a"):
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text("text" if file == "text" else "")
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    odd = data.draw(st.sampled_from([*ARGUMENTS, *FILES]))
+    given[odd] = data.draw(st.sampled_from(FILES.get(odd) or ARGUMENTS[odd]))
+    pairs = ((key, folder / text if key in MADE else text) for key, text in given.items())
+    stage(name, *(word for pair in pairs for word in pair))

@@ -32,26 +32,63 @@ ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
 
 
-def map_with(counts: np.ndarray, names: list[str] | None = None, **given: object) -> PartitionMap:
+def map_with(counts, names=None, **given) -> PartitionMap:
     names = names or [str(label) for label in range(counts.shape[1])]
-    return PartitionMap("Title", "subtitle", counts, names, **given)  # type: ignore[arg-type]
+    return PartitionMap("Title", "subtitle", counts, names, **given)
 
 
-def counts_of(clients: int, classes: int, seed: int = 0) -> np.ndarray:
+def counts_of(clients, classes, seed=0):
     return 1 + np.random.default_rng(seed).poisson(5, (clients, classes))
 
 
-@pytest.mark.parametrize("clients", [1, 2, 40, 41, 1000])
-def test_the_same_partition_gives_the_same_bytes_whatever_the_users_settings(clients):
-    import matplotlib
+MATRIX = "matrix+rows~0.45_0.55@0.70_0.30"
 
-    given = map_with(counts_of(clients, 10))
-    first = render(given)
+
+def drawing(token, clients):
+    return graph_map(parse_token("graph", token), clients, 0, 0)
+
+
+def texts_of(given):
+    """Texts of a drawing with their boxes, all of which lie within it: ((n,) str, (4, n) float)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    with rules():
+        drawn = given.figure()
+        canvas = FigureCanvasAgg(drawn)
+        canvas.draw()
+        found = [t for t in drawn.findobj(Text) if t.get_text().strip() and t.get_visible()]
+        upright = [t for t in found if t.get_rotation() in (0, 90)]
+        boxes = [t.get_window_extent(canvas.get_renderer()).extents for t in upright]
+    left, bottom, right, top = np.array(boxes).T
+    width, height = canvas.get_width_height()
+    assert min(left.min(), bottom.min()) >= 0
+    assert right.max() <= width
+    assert top.max() <= height
+    return [text.get_text() for text in upright], (left, bottom, right, top)
+
+
+DRAWINGS = {
+    **{f"{n} clients": (map_with, counts_of(n, 10)) for n in (1, 2, 40, 41, 1000)},
+    **{token: (drawing, token, n)
+       for token, n in ((MATRIX, 2), ("ring", 1), ("grid+torus~true", 9), ("small_world", 64))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_the_same_drawing_gives_the_same_bytes_whatever_the_users_settings(name):
+    import matplotlib
+    from PIL import Image
+
+    make, *given = DRAWINGS[name]
+    first = render(make(*given))
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):
-        assert render(given) == first
+        assert render(make(*given)) == first
     assert first[".svg"].startswith(b"<?xml")
-    assert first[".png"].startswith(b"\x89PNG")
-    assert len(first[".svg"]) < 200_000
+    assert len(first[".svg"]) < (200_000 if make is map_with else 400_000)
+    image = Image.open(io.BytesIO(first[".png"]))
+    assert image.format == "PNG"
+    assert make is drawing or image.width == 1400  # as wide as a page
 
 
 @pytest.mark.parametrize(
@@ -66,29 +103,22 @@ def test_the_same_partition_gives_the_same_bytes_whatever_the_users_settings(cli
     ],
 )
 def test_no_text_is_cut_off_or_lies_on_another(clients, classes, names):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    noise = np.linspace(0.01, 0.1, clients)
-    for added in (None, noise):
-        with rules():
-            drawn = map_with(counts_of(clients, classes), names, noise=added).figure()
-            canvas = FigureCanvasAgg(drawn)
-            canvas.draw()
-            renderer = canvas.get_renderer()
-            texts = [t for t in drawn.findobj(Text) if t.get_text().strip() and t.get_visible()]
-            upright = [t for t in texts if t.get_rotation() in (0, 90)]
-            boxes = [t.get_window_extent(renderer).extents for t in upright]
-        left, bottom, right, top = np.array(boxes).T
-        width, height = canvas.get_width_height()
-        assert min(left.min(), bottom.min()) >= 0
-        assert right.max() <= width
-        assert top.max() <= height
+    for added in (None, np.linspace(0.01, 0.1, clients)):
+        given = map_with(counts_of(clients, classes), names, noise=added)
+        texts, (left, bottom, right, top) = texts_of(given)
         # the boxes have room around the glyphs; a pixel of it may be shared
         beside = (left[:, None] < right - 1) & (left < right[:, None] - 1)
         above = (bottom[:, None] < top - 2) & (bottom < top[:, None] - 2)
         pairs = np.argwhere(np.triu(beside & above, 1))
-        assert not [(upright[i].get_text(), upright[j].get_text()) for i, j in pairs]
+        assert not [(texts[i], texts[j]) for i, j in pairs]
+
+
+@pytest.mark.parametrize(
+    ("token", "clients"),
+    [(MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("grid", 25), ("complete", 64)],
+)
+def test_no_text_of_a_graph_is_cut_off(token, clients):
+    assert texts_of(drawing(token, clients))
 
 
 @given(st.integers(1, 120), st.integers(1, 6), st.integers(0, 5))
@@ -134,16 +164,24 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_draw_partition_writes_a_picture_and_says_the_skew(workplace, capsys):
-    # a person may state a default and sort keys as they like; a path may not
-    token = "dirichlet+alpha~0.2+clients~5"
-    assert main(["draw", "partition", token, "--out", "map.png"]) == 0
-    said = capsys.readouterr().out
-    assert "drawn: map.png" in said
-    assert "distance from all" in said
+@pytest.mark.parametrize(
+    ("words", "other", "usual", "said"),
+    [
+        # a person may state a default and sort keys as they like; a path may not
+        (["partition", "dirichlet+alpha~0.2+clients~5"], ["partition", "pooled"],
+         "digits--pooled.svg", "distance from all"),
+        (["graph", "ring", "--clients", "5"], ["graph", "star"], "star--16.svg",
+         "10 directed edges"),
+    ],
+)  # fmt: skip
+def test_draw_writes_a_picture_and_says_its_numbers(workplace, capsys, words, other, usual, said):
+    assert main(["draw", *words, "--out", "map.png"]) == 0
+    out = capsys.readouterr().out
+    assert "drawn: map.png" in out
+    assert said in out
     assert (workplace / "map.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["draw", "partition", "pooled"]) == 0
-    assert (workplace / "digits--pooled.svg").exists()
+    assert main(["draw", *other]) == 0
+    assert (workplace / usual).exists()
 
 
 def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
@@ -161,16 +199,22 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["dirichlte"], "did you mean 'dirichlet'"),
-        (["iid"], "needs a value for its parameter 'clients'"),
-        (["pooled", "--out", "map.pdf"], "cannot write map.pdf: its name must end in .svg or .png"),
-        (["pooled", "--dataset", "mnist"], "data set 'mnist' is not here"),
-        (["one_class+clients~3"], "leave out some of the 10 classes"),
-        (["pooled", "--trial", "-1"], "Invalid value for '--trial'"),
+        (["partition", "dirichlte"], "did you mean 'dirichlet'"),
+        (["partition", "iid"], "needs a value for its parameter 'clients'"),
+        (["partition", "pooled", "--out", "map.pdf"],
+         "cannot write map.pdf: its name must end in .svg or .png"),
+        (["partition", "pooled", "--dataset", "mnist"], "data set 'mnist' is not here"),
+        (["partition", "one_class+clients~3"], "leave out some of the 10 classes"),
+        (["partition", "pooled", "--trial", "-1"], "Invalid value for '--trial'"),
+        (["graph", "rign"], "did you mean 'ring'"),
+        (["graph", "matrix"], "needs a value for its parameter 'rows'"),
+        (["graph", MATRIX, "--clients", "3"], "is for 2 nodes, and there are 3 clients"),
+        (["graph", "ring", "--out", "ring.pdf"],
+         "cannot write ring.pdf: its name must end in .svg or .png"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_sentence(workplace, words, sentence, capsys):
-    assert main(["draw", "partition", *words]) == 2
+    assert main(["draw", *words]) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
@@ -236,56 +280,9 @@ def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace):
         assert f"{entry['skew']['distance_mean']:.3f}" in text
 
 
-def test_png_is_as_wide_as_a_page():
-    from PIL import Image
-
-    image = Image.open(io.BytesIO(render(map_with(counts_of(5, 10)))[".png"]))
-    assert image.width == 1400
-
-
 # ------------------------------------------------------------------------------------ graphs
 
-MATRIX = "matrix+rows~0.45_0.55@0.70_0.30"
 GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
-
-
-def drawing(token: str, clients: int):
-    return graph_map(parse_token("graph", token), clients, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("token", "clients"), [(MATRIX, 2), ("ring", 1), ("grid+torus~true", 9), ("small_world", 64)]
-)
-def test_the_same_graph_gives_the_same_bytes_whatever_the_users_settings(token, clients):
-    import matplotlib
-
-    first = render(drawing(token, clients))
-    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):
-        assert render(drawing(token, clients)) == first
-    assert first[".svg"].startswith(b"<?xml")
-    assert first[".png"].startswith(b"\x89PNG")
-    assert len(first[".svg"]) < 400_000
-
-
-@pytest.mark.parametrize(
-    ("token", "clients"),
-    [(MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("grid", 25), ("complete", 64)],
-)
-def test_no_text_of_a_graph_is_cut_off(token, clients):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
-
-    with rules():
-        drawn = drawing(token, clients).figure()
-        canvas = FigureCanvasAgg(drawn)
-        canvas.draw()
-        texts = [t for t in drawn.findobj(Text) if t.get_text().strip() and t.get_visible()]
-        boxes = [t.get_window_extent(canvas.get_renderer()).extents for t in texts]
-    left, bottom, right, top = np.array(boxes).T
-    width, height = canvas.get_width_height()
-    assert min(left.min(), bottom.min()) >= 0
-    assert right.max() <= width
-    assert top.max() <= height
 
 
 def arrows(token: str, clients: int) -> int:
@@ -323,30 +320,6 @@ def test_the_picture_of_a_graph_has_words():
     )
     assert given.alt.startswith("2 nodes: given. Nodes and edges, and the matrix of weights.")
     assert drawing("small_world", 8).subtitle == "small_world · seed 0, trial 0"
-
-
-def test_draw_graph_writes_a_picture_and_says_its_numbers(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["draw", "graph", "ring", "--clients", "5", "--out", "ring.png"]) == 0
-    said = capsys.readouterr().out
-    assert "10 directed edges" in said
-    assert (tmp_path / "ring.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["draw", "graph", "star"]) == 0
-    assert (tmp_path / "star--16.svg").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (["rign"], "did you mean 'ring'"),
-        (["matrix"], "needs a value for its parameter 'rows'"),
-        ([MATRIX, "--clients", "3"], "is for 2 nodes, and there are 3 clients"),
-        (["ring", "--out", "ring.pdf"], "cannot write ring.pdf: its name must end in .svg or .png"),
-    ],
-)
-def test_a_mistake_with_a_graph_is_one_sentence(given, sentence, capsys):
-    assert main(["draw", "graph", *given]) == 2
-    assert sentence in " ".join(capsys.readouterr().err.split())
 
 
 def plan_with(**settings) -> Plan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given as hypothesis_given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from fedrepro.merging.fisher import descended, fisher_mean
@@ -50,7 +49,6 @@ def same(value, count=CLIENTS):
     return np.stack([value] * count)
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_conjugate_gradients_solve_the_whole_system(seed):
     weights, inputs, errors, share = drawn(seed)
@@ -59,7 +57,6 @@ def test_conjugate_gradients_solve_the_whole_system(seed):
     assert np.allclose(found, exact(weights, inputs, errors, share), atol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_equal_factors_give_the_parameter_average(seed):
     weights, inputs, errors, share = drawn(seed)
@@ -69,7 +66,6 @@ def test_equal_factors_give_the_parameter_average(seed):
     assert np.allclose(again, mean_of(weights, share), atol=1e-8)
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_with_one_factor_alike_the_expectation_is_exact_and_descent_stays_there(seed):
     weights, inputs, errors, share = drawn(seed)
@@ -81,7 +77,6 @@ def test_with_one_factor_alike_the_expectation_is_exact_and_descent_stays_there(
         assert np.allclose(stays, found, atol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS, st.sampled_from([1, 7, 400]))
 def test_the_plain_descent_is_its_steps_one_by_one(seed, steps):
     weights, inputs, errors, share = drawn(seed)
@@ -97,7 +92,6 @@ def test_the_plain_descent_is_its_steps_one_by_one(seed, steps):
     assert not np.isfinite(plain_descent(lambda w: 100 * applied(w), start, pull, 10_000)).any()
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_with_unit_errors_it_is_regmean(seed):
     weights, inputs, _, share = drawn(seed)
@@ -105,7 +99,6 @@ def test_with_unit_errors_it_is_regmean(seed):
     assert np.allclose(found, regression_mean(weights, inputs, share), atol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_with_diagonal_factors_it_is_the_fisher_weighted_average(seed):
     weights, inputs, errors, share = drawn(seed)
@@ -116,7 +109,6 @@ def test_with_diagonal_factors_it_is_the_fisher_weighted_average(seed):
     assert np.allclose(found, (whole * weights).sum(0) / whole.sum(0), atol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_regmean_of_least_squares_solutions_is_the_pooled_one(seed):
     rng = np.random.default_rng(seed)
@@ -158,7 +150,6 @@ def test_weights_that_are_no_numbers_are_no_error(merge):
 # ----------------------------------------------------------------------- diagonal information
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_equal_information_gives_the_average_and_a_common_factor_changes_nothing(seed):
     rng = np.random.default_rng(seed)
@@ -232,7 +223,6 @@ def test_the_first_step_of_fedadam_is_almost_the_sign_of_the_move():
 # --------------------------------------------------------------------------------- task vectors
 
 
-@settings(max_examples=25, deadline=None)
 @hypothesis_given(SEEDS)
 def test_one_task_vector_kept_whole_is_itself(seed):
     vector = np.random.default_rng(seed).normal(size=(1, 9))

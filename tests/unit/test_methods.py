@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from contract import METHODS, as_split, call, scores_of, states
-from problems import CLASSES, FEATURES, problem
+from problems import CLASSES, FEATURES, problem, unwell
 
 from fedrepro.api import ClientInfo, GlobalModel, method
 from fedrepro.core.errors import FedreproError
@@ -42,20 +42,16 @@ def test_the_average_weighs_clients_by_their_examples(given):
 
 
 def test_ensembles_average_probabilities(given):
+    model, tensors = given.models.model, given.models.tensors
     own = [
-        scores_of(
-            GlobalModel(given.models.model, {k: v[[j]] for k, v in given.models.tensors.items()}),
-            given,
-        ).numpy()
+        scores_of(GlobalModel(model, {k: v[[j]] for k, v in tensors.items()}), given).numpy()
         for j in range(4)
     ]
     uniform, weighted = call("uniform_ensemble", given), call("weighted_ensemble", given)
-    found = scores_of(uniform, given).numpy()
-    assert np.allclose(found, np.mean(own, 0), atol=1e-6)
-    counts = given.info.label_counts
-    share = counts / counts.sum(0)
-    found = scores_of(weighted, given).numpy()
-    assert np.allclose(found, sum(s * p for s, p in zip(share, own, strict=True)), atol=1e-6)
+    assert np.allclose(scores_of(uniform, given).numpy(), np.mean(own, 0), atol=1e-6)
+    share = given.info.label_counts / given.info.label_counts.sum(0)
+    wanted = sum(s * p for s, p in zip(share, own, strict=True))
+    assert np.allclose(scores_of(weighted, given).numpy(), wanted, atol=1e-6)
 
 
 def right_of(model, given, networks=slice(None)):
@@ -89,22 +85,23 @@ def test_a_vote_says_so_in_its_file(given):
     assert "vote" not in as_state(call("uniform_ensemble", given), CLASSES)
 
 
-def test_the_weighted_ensemble_may_weigh_by_a_clients_own_examples(given):
-    counts = np.array([[8, 2, 0], [1, 0, 1], [0, 0, 0]])
-    info = replace(given.info, label_counts=counts)
-    wanted = {
-        "class": np.array([[8 / 9, 1, 0], [1 / 9, 0, 1], [0, 0, 0]]),
-        "client": np.array([[0.8, 0.2, 0], [0.5, 0, 0.5], [0, 0, 0]]) / 3,
-    }
-    for share, weights in wanted.items():
-        made = METHODS["weighted_ensemble"].fn(given.models, info, rng=Rng(0), share=share)
-        assert np.allclose(made.weights, weights)
-
-
-def test_a_class_that_no_client_has_does_not_break_the_weighted_ensemble(given):
-    info = replace(given.info, label_counts=np.array([[3, 0, 1]] * 4))
-    made = METHODS["weighted_ensemble"].fn(given.models, info, rng=Rng(0))
-    assert np.allclose(made.weights[:, 1], 0.25)
+@pytest.mark.parametrize(
+    ("share", "counts", "weights"),
+    [
+        ("class", [[8, 2, 0], [1, 0, 1], [0, 0, 0]],
+         np.array([[8 / 9, 1, 0], [1 / 9, 0, 1], [0, 0, 0]])),
+        ("client", [[8, 2, 0], [1, 0, 1], [0, 0, 0]],
+         np.array([[0.8, 0.2, 0], [0.5, 0, 0.5], [0, 0, 0]]) / 3),
+        # nobody has the second class
+        ("class", [[3, 0, 1]] * 4, np.full((4, 3), 0.25)),
+    ],
+)  # fmt: skip
+def test_the_weighted_ensemble_weighs_by_classes_or_by_a_clients_own_examples(
+    given, share, counts, weights
+):
+    info = replace(given.info, label_counts=np.array(counts))
+    made = METHODS["weighted_ensemble"].fn(given.models, info, rng=Rng(0), share=share)
+    assert np.allclose(made.weights, weights)
 
 
 def test_majority_is_the_share_of_the_largest_class(given):
@@ -121,17 +118,13 @@ def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
     assert (teacher == student).float().mean() > 0.9
 
 
-def test_distillation_has_500_units_in_each_layer_unless_told():
-    made = call("distillation", problem(hidden=(5, 4)))
-    assert [v.shape[2] for k, v in made.tensors.items() if "weight" in k] == [500, 500, CLASSES]
-
-
-def test_distillation_has_as_many_layers_as_the_clients():
+def test_distillation_has_as_many_layers_as_the_clients_of_500_units_unless_told():
     deep = problem(hidden=(5, 4))
-    made = call("distillation", deep, units=7)
-    assert [v.shape for v in made.tensors.values()] == [
-        (1, FEATURES, 7), (1, 7), (1, 7, 7), (1, 7), (1, 7, CLASSES), (1, CLASSES),
-    ]  # fmt: skip
+    for units, values in ((7, {"units": 7}), (500, {})):
+        assert [v.shape for v in call("distillation", deep, **values).tensors.values()] == [
+            (1, FEATURES, units), (1, units), (1, units, units), (1, units), (1, units, CLASSES),
+            (1, CLASSES),
+        ]  # fmt: skip
 
 
 def test_downpour_takes_a_step_per_message_or_one_a_round(given):
@@ -150,10 +143,7 @@ def test_downpour_takes_a_step_per_message_or_one_a_round(given):
 @pytest.mark.parametrize("messages", ["sequential", "averaged"])
 def test_the_master_does_not_follow_a_client_that_diverges(given, messages, minibatches):
     """Its update is counted as rejected, and those of the others are taken."""
-    inputs = given.inputs.copy()
-    inputs[given.rows[1]] = np.nan
-    examples = replace(given.clients.data.examples, inputs=torch.from_numpy(inputs))
-    ill = replace(given.clients, data=replace(given.clients.data, examples=examples))
+    ill = unwell(given, given.rows[1]).clients
     made = METHODS["downpour_sgd"].fn(messages=messages, minibatches=minibatches)
     ill.ledger.begin()
     before = made.init(ill, NOTHING, Rng(0))
@@ -241,14 +231,17 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     assert found["accuracy_worst", "test"] == min(alone)
 
 
-def test_a_kind_that_there_is_not_is_a_sentence():
-    with pytest.raises(FedreproError, match="did you mean 'one_shot'"):
-        method("typed", kind="one-shot")
-
-
-def test_a_need_that_does_not_exist_is_refused():
-    with pytest.raises(FedreproError, match=r"known needs are .*client_answers.*rounds"):
-        method("x", kind="one_shot", needs={"everything"})
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ({"kind": "one-shot"}, "did you mean 'one_shot'"),
+        ({"kind": "one_shot", "needs": {"everything"}},
+         r"known needs are .*client_answers.*rounds"),
+    ],
+)  # fmt: skip
+def test_a_kind_or_a_need_that_there_is_not_is_a_sentence(declared, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        method("x", **declared)
 
 
 def test_pfnm_at_a_small_variance_is_the_same_with_nothing_matched(given):

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 import pytest
+from jobs import divided, stage
 from killed import killed_after
 from problems import peers_of, problem
-from test_stages import stage
 
 from fedrepro.api import Report
 from fedrepro.core.artifacts import read_table
@@ -25,17 +25,14 @@ from fedrepro.numbers.beliefs import calibration_error, scored, spreads, strange
 
 CLIENTS = 4
 GOSSIP = components("method")["gossip_sgd"]
-SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10", "--training", "adam+epochs~1"]
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     """Prepared digits at four clients with unlike labels, and examples at the server."""
-    folder = tmp_path_factory.mktemp("peers")
-    split = ["--partition", "dirichlet+clients~4+validation~100", "--trials", "0-1"]
-    assert stage("prepare", "--dataset", "digits", "--out", folder / "d") == 0
-    assert stage("partition", *split, "--data", folder / "d", "--out", folder / "p") == 0
-    return [*SCENARIO, *split, "--data", folder / "d", "--members", folder / "p"]
+    partition = "dirichlet+clients~4+validation~100"
+    made = divided(tmp_path_factory.mktemp("peers"), partition)
+    return [*made, "--model", "mlp+hidden~10", "--training", "adam+epochs~1"]
 
 
 def peer(digits, out, *words, graph="ring", method="gossip_sgd+rounds~6"):
@@ -75,15 +72,11 @@ def values(rows, metric, split, node=None):
 @pytest.mark.parametrize("metric", ["accuracy", "nll", "calibration_error"])
 @pytest.mark.parametrize("belief", ["before", "after"])
 def test_numbers_of_all_are_the_mean_and_the_worst_of_the_nodes(done, belief, metric):
-    worst = min if metric == "accuracy" else max
+    worst = np.min if metric == "accuracy" else np.max
     for phase, rows in frame_of(done).groupby("phase"):
         each = [values(rows, metric, belief, node) for node in range(CLIENTS)]
         assert np.allclose(values(rows, metric, belief), np.mean(each, 0)), phase
-        assert np.array_equal(values(rows, f"{metric}_worst", belief), worst_of(each, worst))
-
-
-def worst_of(each, take):
-    return [take(column) for column in np.transpose(each)]
+        assert np.array_equal(values(rows, f"{metric}_worst", belief), worst(each, 0))
 
 
 def test_the_headline_is_the_belief_before(done):
@@ -140,9 +133,13 @@ def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
 
 
+def small_network(kind):
+    return network_of(components("model")[kind].spec({"hidden": [3]}), (2,), 2)
+
+
 def test_spreads_are_quantiles_of_the_softplus_of_what_is_trained():
     """Softplus of 0 is log 2, and of a large number the number itself."""
-    network = network_of(components("model")["variational_mlp"].spec({"hidden": [3]}), (2,), 2)
+    network = small_network("variational_mlp")
     own = {
         name: np.full(item.shape, 0.0 if item.role == "spread" else 77.0, np.float32)
         for name, item in network.parameters.items()
@@ -150,22 +147,19 @@ def test_spreads_are_quantiles_of_the_softplus_of_what_is_trained():
     assert list(spreads(network, own).values()) == [pytest.approx(math.log(2))] * 3
     wide = {name: value + 50 for name, value in own.items()}
     assert list(spreads(network, wide).values()) == [pytest.approx(50)] * 3
-    plain = network_of(components("model")["mlp"].spec({"hidden": [3]}), (2,), 2)
-    assert spreads(plain, {}) == {}
+    assert spreads(small_network("mlp"), {}) == {}
 
 
 def test_the_first_node_that_is_not_finite_is_named_with_what_of_it():
-    network = network_of(components("model")["variational_mlp"].spec({"hidden": [3]}), (2,), 2)
+    network = small_network("variational_mlp")
     whole = {n: np.zeros((4, *i.shape), np.float32) for n, i in network.parameters.items()}
     assert strange(network, whole) is None
-    for role, word in (("spread", "spread"), ("weight", "mean")):
-        name = next(
-            n for n, i in network.parameters.items() if (i.role == "spread") == (role == "spread")
-        )
-        value = whole[name].copy()
+    roles = {item.role == "spread": name for name, item in network.parameters.items()}
+    for spread, word in ((True, "spread"), (False, "mean")):
+        value = whole[roles[spread]].copy()
         value[2].flat[-1], value[3].flat[0] = np.inf, np.nan
-        assert strange(network, whole | {name: value}) == (2, word)
-    plain = network_of(components("model")["mlp"].spec({"hidden": [3]}), (2,), 2)
+        assert strange(network, whole | {roles[spread]: value}) == (2, word)
+    plain = small_network("mlp")
     name, item = next(iter(plain.parameters.items()))
     assert strange(plain, {name: np.full((1, *item.shape), np.nan)}) == (0, "weight")
 
@@ -188,8 +182,7 @@ def test_calibration_is_the_gap_between_confidence_and_accuracy():
 def variational(digits, tmp_path_factory):
     """A finished run whose beliefs have spreads."""
     out = tmp_path_factory.mktemp("variational")
-    model = digits.index("mlp+hidden~10")
-    given = [*digits[:model], "variational_mlp+hidden~10", *digits[model + 1 :]]
+    given = ["variational_mlp+hidden~10" if word == "mlp+hidden~10" else word for word in digits]
     assert peer(given, out, method="variational_consensus+rounds~3") == 0
     return out
 
@@ -312,18 +305,16 @@ def test_a_node_whose_training_diverged_goes_on_with_what_it_had(monkeypatch):
     made = GOSSIP.fn(rounds=1)
     state = made.init(peers, None, Rng(0))
     trained = peers.train(state["after"], Rng(0).at(round=0), epochs=1)
+    broken = {k: v.copy() for k, v in trained.tensors.items()}
+    for value in broken.values():
+        value[1] = np.nan
     finite = np.array([True, False, True, True])
-    broken = {k: np.where(_at(finite, v), v, np.nan) for k, v in trained.tensors.items()}
     found = dataclasses.replace(trained, tensors=broken, finite=finite)
     monkeypatch.setattr(Peers, "train", lambda *args, **kwargs: found)
     after, _ = made.round(state, peers, None, Rng(0).at(round=0))
     assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
     assert np.array_equal(after["before"]["weight0"][0], trained.tensors["weight0"][0])
     assert np.isfinite(after["after"]["weight0"]).all()
-
-
-def _at(nodes, value):
-    return nodes.reshape(-1, *(1,) * (value.ndim - 1))
 
 
 # ----------------------------------------------------------------------------- what is refused
@@ -367,25 +358,25 @@ def test_what_nodes_cannot_believe_is_a_failure_that_says_so(
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "sentence"),
+    ("method", "graph", "sentence"),
     [
-        ("peer", "fedavg", "is computed in rounds: its stage is federate, not peer"),
-        ("peer", "average", "is computed at once: its stage is aggregate, not peer"),
-        ("federate", "gossip_sgd", "in rounds on a graph: its stage is peer, not federate"),
+        ("fedavg", "ring", "is computed in rounds: its stage is federate, not peer"),
+        ("average", "ring", "is computed at once: its stage is aggregate, not peer"),
+        (
+            "gossip_sgd+rounds~6",
+            "matrix+rows~0.5_0.5@0.5_0.5",
+            "is for 2 nodes, and there are 4 clients",
+        ),
     ],
 )
-def test_a_method_of_another_stage_is_one_sentence(
-    digits, tmp_path, capsys, name, method, sentence
+def test_what_is_not_of_the_stage_or_of_the_clients_is_one_sentence(
+    digits, tmp_path, capsys, method, graph, sentence
 ):
-    files = ["--out", tmp_path / "m", "--timings", tmp_path / "t"]
-    more = {
-        "peer": ["--graph", "ring", "--confusion", tmp_path / "c", "--nodes", tmp_path / "n"],
-        "federate": ["--global-model", tmp_path / "g"],
-    }[name]
-    assert stage(name, *digits, "--method", method, *files, *more) == 2
+    assert peer(digits, tmp_path, method=method, graph=graph) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_a_graph_of_another_size_is_one_sentence(digits, tmp_path, capsys):
-    assert peer(digits, tmp_path, graph="matrix+rows~0.5_0.5@0.5_0.5") == 2
-    assert "is for 2 nodes, and there are 4 clients" in capsys.readouterr().err
+def test_gossip_in_the_stage_of_a_server_is_one_sentence(digits, tmp_path, capsys):
+    files = ["--out", tmp_path / "m", "--timings", tmp_path / "t", "--global-model", tmp_path / "g"]
+    assert stage("federate", *digits, "--method", "gossip_sgd", *files) == 2
+    assert "in rounds on a graph: its stage is peer, not federate" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import literal_matching as literal
@@ -42,18 +43,12 @@ def info_of(counts):
 COUNTS = np.array([[9, 0, 3], [1, 2, 0], [0, 5, 4], [2, 2, 2]])
 
 
-def pfnm(clients, counts=COUNTS, rng=None, **values):
-    spec = components("method")["pfnm"].spec(values)
+def made_by(name, clients, counts=COUNTS, rng=None, **values):
+    spec = components("method")[name].spec(values)
     return spec.component.fn(clients, info_of(counts), rng=rng or Rng(0), **spec.values)
 
 
-def concatenation(clients, counts=COUNTS, **values):
-    spec = components("method")["concatenation"].spec(values)
-    return spec.component.fn(clients, info_of(counts), rng=Rng(0), **spec.values)
-
-
-def network_of(clients, client):
-    return networks_of(clients.tensors)[client]
+pfnm, concatenation = partial(made_by, "pfnm"), partial(made_by, "concatenation")
 
 
 def logits(network, x):
@@ -63,16 +58,12 @@ def logits(network, x):
     return x @ weight + bias
 
 
-def as_networks(clients):
-    return [network_of(clients, j) for j in range(clients.clients)]
-
-
 def test_the_global_model_is_the_literal_matching_of_the_clients():
     clients = clients_of(spread=0.6)
     made = pfnm(clients, sigma2=0.5, sigma02=4.0, gamma0=0.7, order="fixed", passes=3)
     visits = np.tile(np.arange(J), (3, 1))
     matching, out = literal.match_networks(
-        as_networks(clients), COUNTS, visits, sigma=0.5, sigma0=4.0, gamma=0.7
+        networks_of(clients.tensors), COUNTS, visits, sigma=0.5, sigma0=4.0, gamma=0.7
     )
     for name, value in zip(("weight0", "bias0", "weight1", "bias1"), out, strict=True):
         assert made.tensors[name].dtype == np.float32
@@ -89,7 +80,7 @@ def test_options_of_the_rule_reach_the_matching():
     for rule in ({"factor": 2.0}, {"cap": 1}, {"width": L}):
         names = {"factor": "popularity", "cap": "count_cap", "width": "width_cap"}
         _, out = literal.match_networks(
-            as_networks(clients), COUNTS, visits, sigma=0.3, sigma0=10.0, gamma=1.0, **rule
+            networks_of(clients.tensors), COUNTS, visits, sigma=0.3, sigma0=10.0, gamma=1.0, **rule
         )
         values = {names[key]: value for key, value in rule.items()}
         made = pfnm(clients, sigma2=0.3, order="fixed", **values)
@@ -98,13 +89,16 @@ def test_options_of_the_rule_reach_the_matching():
         assert not np.array_equal(made.tensors["weight0"], plain.tensors["weight0"])
 
 
-def test_identical_clients_give_back_their_network_as_the_prior_flattens():
-    clients = clients_of(clients=1)
+def test_identical_clients_or_one_alone_give_back_their_network_as_the_prior_flattens():
+    clients, flat = clients_of(clients=1), {"sigma2": 0.01, "sigma02": 1e4}
     same = replace(clients, tensors={k: np.repeat(v, J, 0) for k, v in clients.tensors.items()})
-    made = pfnm(same, np.ones((J, K), int), sigma2=0.01, sigma02=1e4)
+    made = pfnm(same, np.ones((J, K), int), **flat)
     for name, value in clients.tensors.items():
         np.testing.assert_allclose(made.tensors[name], value, atol=1e-4)
     assert made.diagnostics == {"matched_share": 1.0}
+    made = pfnm(clients, COUNTS[:1] + 1, **flat)
+    np.testing.assert_allclose(made.tensors["weight0"], clients.tensors["weight0"], atol=1e-4)
+    assert made.diagnostics == {"matched_share": 0.0}
 
 
 def test_clients_count_by_their_share_of_a_class():
@@ -133,15 +127,14 @@ def test_the_prior_mean_of_biases_draws_them():
     np.testing.assert_allclose(low.tensors["weight0"], high.tensors["weight0"])
 
 
-def test_a_class_that_nobody_has_counts_equally():
-    shares = class_shares(np.array([[3, 0], [1, 0]]))
-    assert np.array_equal(shares, [[0.75, 0.5], [0.25, 0.5]])
+def test_a_class_that_nobody_has_counts_equally_and_one_that_one_has_is_all_its_own():
+    for counts, shares in (
+        ([[3, 0], [1, 0]], [[0.75, 0.5], [0.25, 0.5]]),
+        ([[3, 1], [1, 0]], [[0.75, 1], [0.25, 0]]),
+    ):
+        assert np.array_equal(class_shares(np.array(counts)), shares)
     for made in (pfnm(clients_of(), COUNTS * [1, 0, 1]), concatenation(clients_of(), COUNTS * 0)):
         assert all(np.isfinite(value).all() for value in made.tensors.values())
-
-
-def test_the_only_one_with_an_example_of_a_class_has_all_of_it():
-    assert np.array_equal(class_shares(np.array([[3, 1], [1, 0]])), [[0.75, 1], [0.25, 0]])
 
 
 def test_a_unit_that_is_alone_is_drawn_to_the_prior_and_biases_to_its_mean():
@@ -170,18 +163,6 @@ def test_the_order_of_visits_comes_from_the_stream_of_the_trial():
     )
 
 
-def test_a_client_alone_is_its_own_global_model():
-    clients = clients_of(clients=1)
-    made = pfnm(clients, COUNTS[:1] + 1, sigma2=0.01, sigma02=1e4)
-    np.testing.assert_allclose(made.tensors["weight0"], clients.tensors["weight0"], atol=1e-4)
-    assert made.diagnostics == {"matched_share": 0.0}
-
-
-def test_a_width_cap_below_the_local_width_is_refused():
-    with pytest.raises(FedreproError, match=f"raise width_cap to {L}"):
-        pfnm(clients_of(clients=1), COUNTS[:1], width_cap=2)
-
-
 def test_parameters_have_ranges_and_stand_in_tokens():
     spec = parse_token("method", "pfnm+count_cap~none+popularity~2+sigma2~0.01@0.1@1")
     assert spec["count_cap"] is None
@@ -205,7 +186,7 @@ def test_matching_loads_no_torch():
 def test_concatenation_adds_the_clients_logits_by_class_share(hidden):
     clients = clients_of(hidden=hidden)
     x = np.random.default_rng(9).normal(size=(20, D))
-    own = np.stack([logits(network_of(clients, j), x) for j in range(J)])
+    own = np.stack([logits(network, x) for network in networks_of(clients.tensors)])
     shares = COUNTS / COUNTS.sum(0)
     weighted, equal = concatenation(clients), concatenation(clients, class_weights=False)
     sizes = [D, *(J * n for n in hidden), K]
@@ -215,11 +196,6 @@ def test_concatenation_adds_the_clients_logits_by_class_share(hidden):
     for made, f in ((weighted, shares), (equal, np.full((J, K), 1 / J))):
         found = logits(networks_of(made.tensors)[0], x)
         np.testing.assert_allclose(found, (f[:, None] * own).sum(0), rtol=1e-4, atol=1e-4)
-
-
-def made_by(name, clients, counts=COUNTS, **values):
-    spec = components("method")[name].spec(values)
-    return spec.component.fn(clients, info_of(counts), rng=Rng(0), **spec.values)
 
 
 def test_pruned_concatenation_keeps_the_strongest_units_of_each_layer():

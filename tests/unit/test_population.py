@@ -16,7 +16,6 @@ import pytest
 import torch
 from contract import FEDERATED, METHODS, states
 from hypothesis import given as drawn_by
-from hypothesis import settings
 from hypothesis import strategies as st
 from memory import PEAK
 from problems import problem
@@ -77,7 +76,6 @@ def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
 
 
 @drawn_by(st.integers(1, 200_000), st.integers(1, 200_000))
-@settings(max_examples=20)
 def test_sizes_of_clients_do_not_depend_on_how_many_there_are(few, many):
     few, many = sorted((few, many))
     sizes = MADE.sizes(many)
@@ -125,21 +123,21 @@ def test_iid_clients_have_one_model_and_others_have_their_own():
 # ------------------------------------------------------------------------ made, or there already
 
 
-def population(clients, public=0, validation=0, made=MADE):
-    return Population(made, clients, public, validation)
+def population(clients):
+    return Population(MADE, clients, 0, 0)
 
 
-@cache
-def everybody(clients):
-    """The same clients with their examples in memory."""
-    return MadeExamples(population(clients), 1.0, "cpu").whole
+def made_of(clients):
+    return MadeExamples(population(clients), 1.0, "cpu")
+
+
+everybody = cache(lambda clients: made_of(clients).whole)  # the same examples in memory
 
 
 @drawn_by(st.data())
-@settings(max_examples=50)
 def test_examples_that_are_made_are_those_of_their_rows(data):
     """Of any clients, in any order, rows of several at once and none."""
-    made, whole = MadeExamples(population(9), 1.0, "cpu"), everybody(9)
+    made, whole = made_of(9), everybody(9)
     count = len(whole.targets)
     rows = data.draw(st.lists(st.lists(st.integers(0, count - 1), max_size=8), max_size=5))
     wanted = [np.array(part, np.int64) for part in rows]
@@ -156,15 +154,10 @@ def clients_of(data, **training):
     return Clients(model, network_of(model, (60,), 10), settings, data)
 
 
+STEPS = ("downpour", "uniform_ensemble", "weighted_ensemble", "pfnm")
 FEW = {"rounds": 2, "fraction": 0.3, "epochs": 1}
-OWN = {
-    "adaptive_fedavg": {"step_counts": (2, 3)},
-    "adaptive_matching": {"step_counts": (2, 3)},
-    "downpour_streaming": {"steps": 2},
-    "uniform_ensemble_streaming": {"steps": 2},
-    "weighted_ensemble_streaming": {"steps": 2},
-    "pfnm_streaming": {"steps": 2},
-}
+OWN = {name: {"step_counts": (2, 3)} for name in ("adaptive_fedavg", "adaptive_matching")}
+OWN |= {f"{name}_streaming": {"steps": 2} for name in STEPS}
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -173,7 +166,6 @@ def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
     item, own = METHODS[name], population(8)
     held = own.train
     there = ClientData(everybody(8), [held[j] for j in range(8)])
-    made = ClientData(MadeExamples(own, 1.0, "cpu"), held)
     x, y = MADE.examples(99)
     info = ClientInfo(
         problem().info.training,
@@ -183,14 +175,13 @@ def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
         validation_labels=y,
     )
     values = {k: v for k, v in {**FEW, **OWN.get(name, {})}.items() if k in item.params}
-    found = [states(item.fn(**values), clients_of(one), replace(info))[-1] for one in (there, made)]
-    assert bytes_of(found[0]) == bytes_of(found[1])
-
-
-def bytes_of(state):
-    buffer = io.BytesIO()
-    torch.save(packed(settled(state)), buffer)
-    return buffer.getvalue()
+    found = []
+    for data in (there, ClientData(made_of(8), held)):
+        buffer = io.BytesIO()
+        state = states(item.fn(**values), clients_of(data), replace(info))[-1]
+        torch.save(packed(settled(state)), buffer)
+        found.append(buffer.getvalue())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "representation_matching"])
@@ -198,7 +189,7 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
     seen, make = set(), Synthetic.examples
     monkeypatch.setattr(Synthetic, "examples", lambda self, k: (seen.add(k), make(self, k))[1])
     own = population(10**6)
-    clients = clients_of(ClientData(MadeExamples(own, 1.0, "cpu"), own.train))
+    clients = clients_of(ClientData(made_of(10**6), own.train))
     info = ClientInfo(problem().info.training, example_counts=own.train.sizes)
     *_, state = states(METHODS[name].fn(rounds=3, fraction=5e-6, epochs=1), clients, info)
     rounds = [sample_clients(10**6, 5e-6, Rng(0).at(round=done)) for done in range(3)]
@@ -209,17 +200,16 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
 
 
 def test_what_needs_everybody_is_told_so_or_gets_everybody():
-    few = MadeExamples(population(6), 1.0, "cpu")
+    few = made_of(6)
     assert len(few.inputs) == len(few.targets) == int(population(6).train.ends[-1])
     with pytest.raises(FedreproError, match="examples of all 1000000 clients are asked for at"):
-        assert MadeExamples(population(10**6), 1.0, "cpu").inputs is None
+        assert made_of(10**6).inputs is None
 
 
 # ----------------------------------------------------------------------------------- who is drawn
 
 
 @drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))
-@settings(max_examples=30)
 def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
     chosen, again = (
         sample_clients(clients, count / clients, Rng(seed).at(round=2)) for _ in range(2)
@@ -244,19 +234,24 @@ def prepared_in(folder, spec):
     return load_prepared(folder)
 
 
-def run(folder, dataset, partition, method, model="logistic", training="sgd"):
-    """A job of a method in rounds by way of its stages: what it keeps, and its metrics."""
+def job(stage, folder, dataset, partition, method=None, **more):
+    """Run a job of a scenario on the files in a folder, by way of its stage."""
+    tokens = parse_token("model", "logistic"), parse_token("training", "sgd+epochs~1")
+    specs = {spec.kind: spec for spec in Scenario(dataset, partition, *tokens).specs}
+    specs |= {"method": method} if method else {}
+    files = {"data": str(folder / "data"), "members": str(folder / "partition.parquet")}
+    name = stage.__name__.rpartition(".")[2]
+    stage.run(Job(name, str(folder), specs, trials=TrialBlock(0, 0), **files, **more))
+
+
+def run(folder, dataset, partition, method):
+    """A method in rounds after the stages before it: what it keeps, and its metrics."""
     folder.mkdir()
     data_stage.prepare(dataset, folder, folder / "data")
     data_stage.partition(
         folder / "data", partition, TrialBlock(0, 0), 0, folder / "partition.parquet"
     )
-    scenario = Scenario(
-        dataset, partition, parse_token("model", model), parse_token("training", training)
-    )
-    specs = {spec.kind: spec for spec in (*scenario.specs, method)}
-    files = {"data": str(folder / "data"), "members": str(folder / "partition.parquet")}
-    federate.run(Job("federate", str(folder), specs, trials=TrialBlock(0, 0), **files))
+    job(federate, folder, dataset, partition, method)
     table = pq.read_table(folder / "metrics.parquet", partitioning=None).to_pylist()
     return load_state(folder / "global.pt")["trials"]["0"], table
 
@@ -267,12 +262,7 @@ def test_a_run_does_the_same_whether_clients_are_kept_or_made(tmp_path):
         folder, dataset = tmp_path / str(kept), synthetic(clients=kept)
         state, _ = run(folder, dataset, natural(25), method)
         tables.append([value["value"].numpy().tobytes() for value in state["tensors"].values()])
-        training = parse_token("training", "sgd+epochs~1")
-        scenario = Scenario(dataset, natural(25), parse_token("model", "logistic"), training)
-        specs = {spec.kind: spec for spec in scenario.specs}
-        files = {"data": str(folder / "data"), "members": str(folder / "partition.parquet")}
-        blocks = {"trials": TrialBlock(0, 0), "clients": TrialBlock(3, 8)}
-        train.run(Job("train", str(folder), specs, **files, **blocks))
+        job(train, folder, dataset, natural(25), clients=TrialBlock(3, 8))
         local = pq.read_table(folder / "local.parquet", partitioning=None)
         tables[-1].append(local.replace_schema_metadata())
     assert tables[0] == tables[1]
@@ -321,15 +311,11 @@ def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"pick": "random"}, "pick"),
-        ({"min_examples": 20}, "min_examples"),
-        ({"validation": 10, "validation_at": "clients"}, "validation_at"),
-    ],
+    "values",
+    [{"pick": "random"}, {"min_examples": 20}, {"validation_at": "clients", "validation": 10}],
 )
-def test_what_would_look_at_all_clients_is_refused(values, named):
-    with pytest.raises(FedreproError, match=f"'{named}' would look at all of them"):
+def test_what_would_look_at_all_clients_is_refused(values):
+    with pytest.raises(FedreproError, match=f"'{next(iter(values))}' would look at all of them"):
         population_of(synthetic(), natural(31, **values))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import jobs
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jobs import divided, stage
 from killed import killed_after
 from small_exhibits import file_of
 
@@ -34,18 +34,19 @@ def test_the_rungs_are_shares_of_the_declared_rounds():
     assert rungs(0) == ()
 
 
-@pytest.mark.parametrize("count", range(9))
-def test_half_is_rounded_up(count):
-    assert better_half([0.5] * count) == list(range((count + 1) // 2))
-
-
-def test_the_better_half_rounded_up_goes_on_and_ties_go_to_the_first():
-    assert better_half([0.1, 0.5, 0.4, 0.3]) == [1, 2]
-    assert better_half([0.1, 0.5, 0.4]) == [1, 2]
-    assert better_half([0.2, 0.2, 0.2]) == [0, 1]
-    assert better_half([0.1 + 0.2, 0.3]) == [0]  # equal but for rounding
-    assert better_half([math.nan, 0.0]) == [1]
-    assert better_half([math.nan, math.nan, math.nan]) == [0, 1]
+@pytest.mark.parametrize(
+    ("scores", "left"),
+    [
+        *(([0.5] * count, list(range((count + 1) // 2))) for count in range(9)),
+        ([0.1, 0.5, 0.4, 0.3], [1, 2]),
+        ([0.1, 0.5, 0.4], [1, 2]),
+        ([0.1 + 0.2, 0.3], [0]),  # equal but for rounding
+        ([math.nan, 0.0], [1]),
+        ([math.nan] * 3, [0, 1]),
+    ],
+)
+def test_the_better_half_rounded_up_goes_on_and_ties_go_to_the_first(scores, left):
+    assert better_half(scores) == left
 
 
 @given(st.integers(1, 20), st.integers(1, 2000), st.randoms())
@@ -83,24 +84,18 @@ def test_what_a_race_costs_in_whole_runs():
 
 METHOD = "fedavg+fraction~0.5+rounds~16"
 LRS = "0.003@0.2@1e30@0.03@0.01"
-SHARED = ["--dataset", "digits", "--model", "mlp+hidden~10"]
-SPLIT = ["--partition", "iid+clients~4+validation~200", "--trials", "0-1"]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("race")
-    assert jobs.stage("prepare", "--dataset", "digits", "--out", folder / "data") == 0
-    place = ["--data", str(folder / "data"), "--out", str(folder / "p")]
-    assert jobs.stage("partition", *SPLIT, *place) == 0
-    return folder
+    words = divided(tmp_path_factory.mktemp("race"), "iid+clients~4+validation~200")
+    return [*words, "--model", "mlp+hidden~10"]
 
 
-def federate(made, out, lr, every, *words, method=METHOD, data=None):
-    given = ["--data", made / (data or "data"), "--members", made / "p", *SHARED, *SPLIT]
+def federate(made, out, lr, every, *words, method=METHOD):
     files = ["--out", out / "m", "--timings", out / "t", "--global-model", out / "g"]
     what = ["--method", method, "--training", f"sgd+epochs~1+lr~{lr}", "--measure-every", every]
-    return jobs.stage("federate", *given, *files, *what, *words)
+    return stage("federate", *made, *files, *what, *words)
 
 
 def rows_of(path):
@@ -108,10 +103,11 @@ def rows_of(path):
 
 
 @pytest.fixture(scope="module")
-def raced(made):
+def raced(made, tmp_path_factory):
     """Five rates, one of which diverges: 5, 3, 2 and 1 of them are left."""
-    assert federate(made, made / "raced", LRS, "3+race~16", "--evaluate", "server_validation") == 0
-    return made / "raced"
+    out = tmp_path_factory.mktemp("raced")
+    assert federate(made, out, LRS, "3+race~16", "--evaluate", "server_validation") == 0
+    return out
 
 
 def same(one, two):
@@ -156,24 +152,22 @@ def test_halves_are_of_the_mean_over_trials_of_accuracy_at_the_server(raced):
         left = len(going)
 
 
-def test_a_setting_that_is_left_has_the_rows_of_a_run_of_its_own(made, raced):
+def test_a_setting_that_is_left_has_the_rows_of_a_run_of_its_own(made, raced, tmp_path):
     frame = rows_of(raced)
     (winner,) = set(frame["setting"]) - set(stopped(frame))
     rate = winner.partition("lr~")[2]
-    alone = made / "alone"
-    words = ["--follow", "server_validation"]
-    assert federate(made, alone, rate, "3", *words) == 0
+    assert federate(made, tmp_path, rate, "3", "--follow", "server_validation") == 0
     own = frame[(frame["setting"] == winner)]
     unmeasured = own["round"].isin(rungs(16)) & ~own["round"].isin(range(3, 16, 3))
     own = own[~unmeasured].reset_index(drop=True)
-    other = rows_of(alone)
+    other = rows_of(tmp_path)
     assert own.drop(columns="setting").equals(other.drop(columns="setting"))
-    states = [load_state(path / "g")["trials"] for path in (raced, alone)]
+    states = [load_state(path / "g")["trials"] for path in (raced, tmp_path)]
     for trial in ("0", "1"):
         same(unpacked(states[0][f"{trial};{winner}"]), unpacked(states[1][trial]))
 
 
-@pytest.mark.parametrize("after", [1, 7, 23])
+@pytest.mark.parametrize("after", [1, 23])
 def test_a_race_that_was_killed_ends_with_the_same_bytes(made, raced, tmp_path, capsys, after):
     given = [made, tmp_path, LRS, "3+race~16", "--evaluate", "server_validation"]
     with killed_after(after):
@@ -185,22 +179,17 @@ def test_a_race_that_was_killed_ends_with_the_same_bytes(made, raced, tmp_path, 
         assert (tmp_path / name).read_bytes() == (raced / name).read_bytes()
 
 
-def shuffled(monkeypatch):
-    """Test labels in another order, wherever they are read."""
-    labels = prepared.Prepared.labels
-
-    def other(self, split):
-        found = labels(self, split)
-        return np.random.default_rng(0).permutation(found) if split == "test" else found
-
-    monkeypatch.setattr(prepared.Prepared, "labels", other)
-
-
 @pytest.mark.parametrize("every", ["3+race~16", "1+until~0.55+race~16"])
 def test_test_labels_change_no_weight_and_no_choice(made, tmp_path, monkeypatch, every):
     rates = "0.03@0.1@0.003"
     assert federate(made, tmp_path / "a", rates, every) == 0
-    shuffled(monkeypatch)
+    labels = prepared.Prepared.labels
+
+    def in_another_order(self, split):
+        found = labels(self, split)
+        return np.random.default_rng(0).permutation(found) if split == "test" else found
+
+    monkeypatch.setattr(prepared.Prepared, "labels", in_another_order)
     assert federate(made, tmp_path / "b", rates, every) == 0
     one, two = rows_of(tmp_path / "a"), rows_of(tmp_path / "b")
     assert stopped(one) == stopped(two)
@@ -263,14 +252,17 @@ def planned(scale="quick", **settings) -> Plan:
 
 def test_shown_settings_race_over_the_rounds_of_their_own():
     each = [{"fraction": 0.1, "rounds": 40}, {"fraction": 0.5, "rounds": 8}]
-    plan = planned(methods=fedavg(settings=each, show=["fraction"]))
-    runs = plan.exhibit("small/x").runs
-    found = {(run.method["fraction"], run.method["rounds"], run.every.race) for run in runs}
-    assert found == {(0.1, 40, 40), (0.5, 8, 8)}
-    assert {run.scenario.training.token for run in runs} == {"adam+lr~0.05@0.1@0.2"}
-    named = {"methods": fedavg(settings=each, show=["fraction"], choose={"race": 20})}
+    (entry,) = fedavg(settings=each, show=["fraction"])
+    for rounds in ({"rounds": 40}, {}):  # of the entry, or of each setting alone
+        own = [{k: v for k, v in entry.items() if k != "rounds"} | rounds]
+        runs = planned(methods=own).exhibit("small/x").runs
+        found = {(run.method["fraction"], run.method["rounds"], run.every.race) for run in runs}
+        assert found == {(0.1, 40, 40), (0.5, 8, 8)}
+        assert {run.scenario.training.token for run in runs} == {"adam+lr~0.05@0.1@0.2"}
     with pytest.raises(FedreproError, match="over 20 rounds, but a run ends after 8"):
-        planned(**named).exhibit("small/x")
+        planned(methods=[entry | {"choose": {"race": 20}}]).exhibit("small/x")
+    one_rate = planned(methods=fedavg(training={"lr": 0.1}))
+    assert {run.is_race for run in one_rate.runs} == {False}
 
 
 def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
@@ -316,17 +308,6 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
         assert run.rows_of(setting) in own
 
 
-def test_each_race_is_over_the_rounds_of_its_own_settings():
-    settings = [{"fraction": 0.1, "rounds": 20}, {"fraction": 0.5, "rounds": 10}]
-    entry = fedavg(settings=settings, show=["fraction"])
-    del entry[0]["rounds"]
-    exhibit = planned(methods=entry, sweep={"partition.clients": [2]}).exhibit("small/x")
-    assert [(run.method.token, run.every.race) for run in exhibit.runs] == [
-        ("fedavg+rounds~20", 20),
-        ("fedavg+fraction~0.5+rounds~10", 10),
-    ]
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -356,10 +337,6 @@ def test_each_race_is_over_the_rounds_of_its_own_settings():
 def test_a_mistake_in_a_race_is_a_sentence(change, sentence):
     with pytest.raises(FedreproError, match=sentence):
         planned(**{"partition": {"name": "iid", "validation": 20}, **change}).exhibit("small/x")
-
-
-def test_a_sweep_of_one_value_is_no_race():
-    assert {run.is_race for run in planned(methods=fedavg(training={"lr": 0.1})).runs} == {False}
 
 
 # ----------------------------------------------------------------------------- from job to table

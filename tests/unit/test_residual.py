@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from problems import Beside, problem_of
+from problems import model_of, problem_on
 from torch import nn
 
 import fedrepro
@@ -17,7 +17,6 @@ from fedrepro.core import outside
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Component
 from fedrepro.federation.clients import own_starts
 from fedrepro.federation.moments import diagonal_fisher, input_moments, kronecker_factors
 from fedrepro.matching.blocks import units_of
@@ -47,15 +46,6 @@ def spec_of(norm="batch", width=2):
     return components("model")["resnet8"].spec({"norm": norm, "width": width})
 
 
-def model_of(body):
-    """A spec of a model that is this module, which is registered nowhere."""
-
-    def theirs(shape, classes):
-        return body
-
-    return Component("model", "theirs", 1, theirs, {"title": "t", "module": True}).spec()
-
-
 def scores(tensors, x, spec=None):
     """Of the first network of tensors (m, *shape)."""
     network = network_of(spec or spec_of(), SHAPE, CLASSES)
@@ -67,26 +57,28 @@ def scores(tensors, x, spec=None):
 @pytest.fixture(scope="module")
 def given():
     """Three clients of a small residual network with BatchNorm, trained from one start."""
-    rng = np.random.default_rng(0)
     labels = np.arange(90) % CLASSES
     bright = np.repeat(np.eye(8)[labels], 8, axis=1)
-    x = (rng.random((90, 64)) + bright).astype(np.float32)
-    rows = [np.arange(j, 90, CLIENTS) for j in range(CLIENTS)]
-    part = x[:30], labels[:30]
-    beside = Beside(part, [own[own < 30] for own in rows], part, part, part)
+    x = (np.random.default_rng(0).random((90, 64)) + bright).astype(np.float32)
     how = components("training")["sgd"].spec(
         {"epochs": 2, "batch_size": 7, "lr": 0.05, "shared_init": True}
     )
-    return problem_of(x, labels, rows, beside, spec_of(), how, SHAPE, CLASSES)
+    return problem_on(x.reshape(90, *SHAPE), labels, CLIENTS, spec_of(), how, CLASSES)
 
 
 def merged(given, name, models=None, **values):
-    item = components("method")[name]
-    models = models or given.models
+    item, models = components("method")[name], models or given.models
     info = allowed(given.info, item)
     if info.clients is not None:
         info = replace(info, clients=replace(info.clients, own=models.tensors))
     return made_of(item, models, info, {**MERGING.get(name, {}), **values})
+
+
+def worked_by(name, given, rule, models=None, **changes):
+    """What a method with this rule of BatchNorm makes, its clients told other things."""
+    spec, models = components("method")[name].spec({"batchnorm": rule}), models or given.models
+    info = replace(allowed(given.info, spec.component), **changes)
+    return worked(spec, models, info, Rng(0), Prepare(None, models, info, Rng(0)))
 
 
 def is_client(given, name, made, tensors):
@@ -130,21 +122,16 @@ def test_batch_norm_trains_as_a_plain_loop_does():
 
 
 @pytest.mark.parametrize("name", MERGING)
-def test_equal_clients_give_back_the_client(given, name):
+def test_equal_clients_and_one_alone_give_back_the_client_which_loads_strictly(given, name):
     equal = {k: np.repeat(v[:1], CLIENTS, axis=0) for k, v in given.models.tensors.items()}
     made = merged(given, name, replace(given.models, tensors=equal))
     assert is_client(given, name, made, equal)
-
-
-@pytest.mark.parametrize("name", MERGING)
-def test_one_client_gives_back_itself_and_loads_strictly(given, name):
     alone = {k: v[:1] for k, v in given.models.tensors.items()}
-    models = replace(given.models, tensors=alone)
-    item = components("method")[name]
     data = replace(given.clients.data, rows=given.rows[:1])
     clients = replace(given.clients, data=data, own=alone)
     counts = given.info.label_counts[:1]
     info = replace(given.info, clients=clients, label_counts=counts, example_counts=counts.sum(1))
+    item, models = components("method")[name], replace(given.models, tensors=alone)
     made = made_of(item, models, allowed(info, item), MERGING[name])
     assert is_client(given, name, made, alone)
     module = spec_of().component.fn(SHAPE, CLASSES, norm="batch", width=2)
@@ -154,9 +141,7 @@ def test_one_client_gives_back_itself_and_loads_strictly(given, name):
 @pytest.mark.parametrize("name", MERGING)
 def test_what_different_clients_make_predicts_and_averages_statistics(given, name):
     made = merged(given, name)
-    network = network_of(spec_of(), SHAPE, CLASSES)
-    one = {k: torch.from_numpy(np.asarray(v[0])) for k, v in made.tensors.items()}
-    assert torch.isfinite(network.logits(one, torch.from_numpy(given.inputs[:5]))).all()
+    assert torch.isfinite(scores(made.tensors, torch.from_numpy(given.inputs[:5]))).all()
     counts = made.tensors["norm.num_batches_tracked"]
     assert counts == given.models.tensors["norm.num_batches_tracked"].max()
     if "match" not in name and name not in ("c2m3", "ot_fusion"):
@@ -169,18 +154,17 @@ def test_regmean_of_a_linear_module_is_its_least_squares():
     rng = np.random.default_rng(2)
     x = [rng.standard_normal((40, 5)).astype(np.float32) for _ in range(2)]
     y = [rng.standard_normal((40, 3)) for _ in range(2)]
-    each = [
-        np.linalg.lstsq(np.c_[a, np.ones(40)], b, rcond=None)[0] for a, b in zip(x, y, strict=True)
-    ]
-    linear = components("model")["logistic"]
-    spec = replace(linear.spec(), component=replace(linear, fn=lambda shape, classes:
-                   nn.Linear(5, classes), meta={"module": True, "title": "linear"}))  # fmt: skip
-    network = network_of(spec, (5,), 3)
+
+    def fitted(inputs, targets):
+        return np.linalg.lstsq(np.c_[inputs, np.ones(len(inputs))], targets, rcond=None)[0]
+
+    each = [fitted(a, b) for a, b in zip(x, y, strict=True)]
+    spec = model_of(lambda shape, classes: nn.Linear(5, classes))
     tensors = {
         "weight": np.stack([w[:-1].T for w in each]).astype(np.float32),
         "bias": np.stack([w[-1] for w in each]).astype(np.float32),
     }
-    models = LocalModels(spec, (5,), 3, tensors)
+    network = network_of(spec, (5,), 3)
     answers = [
         input_moments(
             network, {k: torch.from_numpy(v[j]) for k, v in tensors.items()},
@@ -188,14 +172,16 @@ def test_regmean_of_a_linear_module_is_its_least_squares():
         )
         for j in range(2)
     ]  # fmt: skip
-    item = components("method")["regmean"]
     info = fedrepro.api.ClientInfo(
         training=components("training")["sgd"].spec(), example_counts=np.array([40, 40])
     )
-    made = item.fn(models, info, rng=Rng(0), prepared=answers, alpha=1.0, ridge=0.0)
-    wanted = np.linalg.lstsq(np.c_[np.concatenate(x), np.ones(80)], np.concatenate(y), rcond=None)
-    assert np.abs(made.tensors["weight"][0].T - wanted[0][:-1]).max() < 1e-5
-    assert np.abs(made.tensors["bias"][0] - wanted[0][-1]).max() < 1e-5
+    made = components("method")["regmean"].fn(
+        LocalModels(spec, (5,), 3, tensors), info, rng=Rng(0), prepared=answers, alpha=1.0,
+        ridge=0.0,
+    )  # fmt: skip
+    wanted = fitted(np.concatenate(x), np.concatenate(y))
+    found = np.vstack([made.tensors["weight"][0].T, made.tensors["bias"]])
+    assert np.abs(found - wanted).max() < 1e-5
 
 
 class Odd(nn.Module):
@@ -217,7 +203,7 @@ def test_moments_of_odd_convolutions_are_those_of_their_definition():
     """The Fisher information against gradients of one example and label at a time."""
     torch.manual_seed(0)
     body = Odd(CLASSES)
-    network = network_of(model_of(body), SHAPE, CLASSES)
+    network = network_of(model_of(lambda *_: body), SHAPE, CLASSES)
     x, y = torch.rand(6, 64), torch.arange(6) % 3
     examples = Examples(x, y)
     one = {k: v.detach() for k, v in body.named_parameters()}
@@ -322,7 +308,7 @@ class Beyond(Branching):
 )
 def test_what_stops_a_match_is_named(body, told):
     with pytest.raises(FedreproError, match=told):
-        units_of(model_of(body), SHAPE, CLASSES)
+        units_of(model_of(lambda *_: body), SHAPE, CLASSES)
 
 
 def test_a_block_of_one_convolution_and_depthwise_ones_are_matched():
@@ -339,7 +325,7 @@ def test_a_block_of_one_convolution_and_depthwise_ones_are_matched():
 
     torch.manual_seed(1)
     body = Block()
-    spec = model_of(body)
+    spec = model_of(lambda *_: body)
     units = units_of(spec, SHAPE, CLASSES)
     network = network_of(spec, SHAPE, CLASSES)
     assert len(units.uses) == 1
@@ -356,10 +342,7 @@ def test_a_block_of_one_convolution_and_depthwise_ones_are_matched():
 
 
 def test_statistics_are_measured_again_on_the_data_that_there_are(given):
-    item = components("method")["average"]
-    info = replace(allowed(given.info, item), clients=given.clients)
-    spec = item.spec({"batchnorm": "recalibrate"})
-    done = worked(spec, given.models, info, Rng(0), Prepare(None, given.models, info, Rng(0)))
+    done = worked_by("average", given, "recalibrate", clients=given.clients)
     network = network_of(spec_of(), SHAPE, CLASSES)
     one = {k: torch.from_numpy(np.asarray(v[0])) for k, v in done.made.tensors.items()}
     x = torch.from_numpy(given.inputs)
@@ -371,39 +354,29 @@ def test_statistics_are_measured_again_on_the_data_that_there_are(given):
     wanted = each.mean(0) + means.var(0, correction=0)
     assert torch.allclose(one["norm.running_var"], wanted, atol=1e-4)
     assert {number.metric: number.value for number in done.cost}["rounds"] == 2
-    without = replace(info, clients=None)
     with pytest.raises(FedreproError, match="has no data to measure running statistics on"):
-        worked(spec, given.models, without, Rng(0), Prepare(None, given.models, without, Rng(0)))
-    on_server = replace(without, public_inputs=given.inputs)
-    made = worked(
-        spec, given.models, on_server, Rng(0), Prepare(None, given.models, on_server, Rng(0))
-    ).made
+        worked_by("average", given, "recalibrate", clients=None)
+    own = {"clients": None, "public_inputs": given.inputs}
+    made = worked_by("average", given, "recalibrate", **own).made
     wanted = running_statistics(network, one, Examples(x, x))
     assert np.allclose(made.tensors["norm.running_var"][0], wanted["norm.running_var"])
 
 
 def test_statistics_and_norms_stay_with_each_client(given):
-    each = merged(given, "average")
-    item = components("method")["average"]
-    info, spec = allowed(given.info, item), item.spec({"batchnorm": "local"})
-    costly = Prepare(None, given.models, info, Rng(0))
-    made = worked(spec, given.models, info, Rng(0), costly).made
+    each, made = merged(given, "average"), worked_by("average", given, "local").made
     assert len(made) == CLIENTS
     for j, model in enumerate(made):
         for name, value in model.tensors.items():
             own = given.models.tensors[name][j] if "norm" in name or "shortcut.1" in name else None
             assert np.array_equal(value[0], each.tensors[name][0] if own is None else own), name
-    matched = components("method")["weight_matching"].spec({"batchnorm": "local"})
-    info = allowed(given.info, matched.component)
     with pytest.raises(FedreproError, match="units in another order than clients have"):
-        worked(matched, given.models, info, Rng(0), Prepare(None, given.models, info, Rng(0)))
+        worked_by("weight_matching", given, "local")
     flat = components("model")["mlp"].spec({"hidden": [4]})
-    network = network_of(flat, (64,), CLASSES)
-    tensors = {k: np.zeros((2, *shape), np.float32) for k, shape in network.shapes.items()}
+    shapes = network_of(flat, (64,), CLASSES).shapes
+    tensors = {k: np.zeros((2, *shape), np.float32) for k, shape in shapes.items()}
     models = LocalModels(flat, (64,), CLASSES, tensors)
-    told = replace(info, example_counts=np.array([1, 1]))
     with pytest.raises(FedreproError, match="keeps none: leave the rule out"):
-        worked(spec, models, told, Rng(0), Prepare(None, models, told, Rng(0)))
+        worked_by("average", given, "local", models, example_counts=np.array([1, 1]))
 
 
 @pytest.mark.parametrize("rule", ["average", "local", "recalibrate"])
@@ -515,10 +488,16 @@ class Odd(nn.Module):
 
 @pytest.fixture
 def nets(tmp_path, monkeypatch):
+    """The module of a file, `nets.py:Net`; and data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(outside.NAMED, "")
     (tmp_path / "nets.py").write_text(NETS)
-    yield tmp_path
+    space: dict[str, type] = {}
+    exec(NETS, space)
+    x = np.random.default_rng(0).random((30, 1, 8, 8)).astype(np.float32)
+    np.savez("data.npz", x=x, y=np.arange(30) % 3)
+    torch.manual_seed(0)
+    yield lambda: space["Net"](1, 3)
     outside.name_files(())
     components("model")
 
@@ -527,23 +506,16 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
     from safetensors.torch import load_file
 
     word = ["--model", "nets.py:Net", "--shape", "1,8,8"]
-    space: dict[str, type] = {}
-    exec(NETS, space)
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    x, y = rng.random((20, 1, 8, 8)).astype(np.float32), np.arange(20) % 3
-    np.savez("data.npz", x=x, y=y)
     for j in range(2):
-        made = space["Net"](1, 3)
-        made(torch.from_numpy(x))
-        state = made.state_dict()
-        torch.save({"epoch": 1, "state_dict": {f"module.{k}": v for k, v in state.items()}},
-                   f"{j}.pt")  # fmt: skip
+        made = nets()
+        made(torch.from_numpy(np.load("data.npz")["x"]))
+        state = {f"module.{key}": value for key, value in made.state_dict().items()}
+        torch.save({"epoch": 1, "state_dict": state}, f"{j}.pt")
     files = ["0.pt", "1.pt", *word, "--clients-data", "data.npz,data.npz", "--in-order"]
     for method in ("average", "regmean", "weight_matching", "average+batchnorm~recalibrate"):
         assert main(["combine", method, *files, "--out", "m.safetensors"]) == 0, method
         state = {k.removeprefix("module."): v for k, v in load_file("m.safetensors").items()}
-        space["Net"](1, 3).load_state_dict(state, strict=True)
+        nets().load_state_dict(state, strict=True)
         assert main(["evaluate", "m.safetensors", "--data", "data.npz", *word]) == 0
     capsys.readouterr()
     for wrong, told in (
@@ -551,18 +523,8 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         ("nets.py:Odd", "Odd takes 'thing', whose value is unknown"),
         ("gone.py:Net", "gone.py is missing"),
     ):
-        words = [
-            "combine",
-            "average",
-            "0.pt",
-            "--model",
-            wrong,
-            "--shape",
-            "1,8,8",
-            "--out",
-            "a.pt",
-        ]
-        assert main(words) == 2
+        given = ["0.pt", "--model", wrong, "--shape", "1,8,8", "--out", "a.pt"]
+        assert main(["combine", "average", *given]) == 2
         assert told in capsys.readouterr().err
         outside.name_files(())
 
@@ -577,14 +539,8 @@ def test_a_method_is_checked_with_a_network_that_is_named(nets, capsys):
 
 
 def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(nets, capsys):
-    rng = np.random.default_rng(0)
-    x, y = rng.random((30, 1, 8, 8)).astype(np.float32), np.arange(30) % 3
-    np.savez("data.npz", x=x, y=y)
-    torch.manual_seed(0)
-    space: dict[str, type] = {}
-    exec(NETS, space)
     mlp = nn.Sequential(nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 3))
-    modules = [space["Net"](1, 3).eval(), mlp, space["Net"](1, 3).eval()]
+    modules = [nets().eval(), mlp, nets().eval()]
     for j, made in enumerate(modules):
         torch.save(made.state_dict(), f"{j}.pt")
     names = "nets.py:Net,mlp+hidden~5,nets.py:Net"
@@ -610,4 +566,4 @@ def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(
         words = ["combine", method, *files, "--public", "data.npz", "--out", "student.pt"]
         assert main(words) == 0, capsys.readouterr()
         state = torch.load("student.pt", weights_only=True)
-        space["Net"](1, 3).load_state_dict(state, strict=True)
+        nets().load_state_dict(state, strict=True)

@@ -75,23 +75,15 @@ META = {
     "prepare": None,
 }
 ONE_SHOT = {**META, "kind": "one_shot", "needs": frozenset(), "metrics": {}}
-SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10", "--training", "adam+epochs~2"]
 
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
     """Runs stages on digits at four clients, with examples set aside."""
-    folder = tmp_path_factory.mktemp("rounds")
-    split = ["--partition", "iid+clients~4+public~60+validation~100", "--trials", "0-1"]
-
-    def stage(*words):
-        return jobs.stage(*words)
-
-    data, members = folder / "data", folder / "p"
-    assert stage("prepare", "--dataset", "digits", "--out", data) == 0
-    assert stage("partition", *split, "--data", data, "--out", members) == 0
-    made = ["--members", members, "--data", data, *split, *SCENARIO]
-    return lambda *words: stage(*words[:1], *made, *words[1:])
+    partition = "iid+clients~4+public~60+validation~100"
+    made = jobs.divided(tmp_path_factory.mktemp("rounds"), partition)
+    made += ["--model", "mlp+hidden~10", "--training", "adam+epochs~2"]
+    return lambda *words: jobs.stage(*words[:1], *made, *words[1:])
 
 
 @pytest.fixture
@@ -101,16 +93,26 @@ def federate(stages, tmp_path, monkeypatch):
     def run(fn, *words, **meta):
         item = Component("method", "averaging", 1, fn, {**META, **meta})
         monkeypatch.setitem(components("method"), "averaging", item)
-        out = [
-            "--out",
-            tmp_path / "m",
-            "--timings",
-            tmp_path / "t",
-            "--global-model",
-            tmp_path / "g",
-        ]
+        files = {"--out": "m", "--timings": "t", "--global-model": "g"}
+        out = [part for key, name in files.items() for part in (key, tmp_path / name)]
         if stages("federate", "--method", "averaging", *out, *words):
             return None
+        return read_table(tmp_path / "m", "metrics").to_pandas()
+
+    return run
+
+
+@pytest.fixture
+def aggregate(stages, tmp_path, monkeypatch):
+    """Runs a function as a one-shot method with some of its settings, after local training."""
+
+    def run(fn, settings, **meta):
+        item = Component("method", "mine", 1, fn, {**ONE_SHOT, **meta})
+        monkeypatch.setitem(components("method"), "mine", item)
+        local, times = tmp_path / "local", ["--timings", tmp_path / "t"]
+        assert stages("train", *times, "--clients", "0-3", "--out", local) == 0
+        words = ["--method", f"mine+{settings}", "--local", local, "--out", tmp_path / "m"]
+        assert stages("aggregate", *words, *times) == 0
         return read_table(tmp_path / "m", "metrics").to_pandas()
 
     return run
@@ -163,19 +165,18 @@ def test_what_clients_do_before_the_first_round_is_counted(federate):
             start = super().init(clients, info, rng)
             return clients.average(start, rng.at(round=0, call=1), [0.25] * 4, epochs=1).tensors
 
-    cold, warm = federate(Averaging), federate(Warm)
-    assert list(final(warm, "messages")) == list(final(cold, "messages") + 2 * 4)
-    assert list(final(warm, "rounds")) == list(final(cold, "rounds") + 1)
-    assert (in_round(warm, 1, "bytes_up") > in_round(cold, 1, "bytes_up")).all()
-
-
-def test_an_update_that_is_dropped_before_the_first_round_is_counted(federate):
     class Hot(Averaging):
+        """An update of it is not finite."""
+
         def init(self, clients, info, rng):
             start = super().init(clients, info, rng)
             clients.train(start, rng.at(round=0, call=1), epochs=1, chosen=[0], lr=1e38)
             return start
 
+    cold, warm = federate(Averaging), federate(Warm)
+    assert list(final(warm, "messages")) == list(final(cold, "messages") + 2 * 4)
+    assert list(final(warm, "rounds")) == list(final(cold, "rounds") + 1)
+    assert (in_round(warm, 1, "bytes_up") > in_round(cold, 1, "bytes_up")).all()
     assert list(in_round(federate(Hot), 4, "updates_rejected")) == [1, 1]
 
 
@@ -296,7 +297,7 @@ def test_a_client_without_validation_examples_has_no_number(empty):
 # ----------------------------------------------------------------------------- at once
 
 
-def test_what_is_costly_is_made_once_for_all_settings_that_share_it(stages, tmp_path, monkeypatch):
+def test_what_is_costly_is_made_once_for_all_settings_that_share_it(aggregate):
     made = []
 
     def prepare(clients, info, *, rng, seed):
@@ -304,24 +305,14 @@ def test_what_is_costly_is_made_once_for_all_settings_that_share_it(stages, tmp_
         return clients.tensors
 
     def one_of_them(
-        clients: LocalModels,
-        info: ClientInfo,
-        *,
-        rng: Rng,
-        prepared: object,
+        clients: LocalModels, info: ClientInfo, *, rng: Rng, prepared: object,
         client: Annotated[int, Arg("who", least=0)] = 0,
         seed: Annotated[int, Arg("of what is prepared", least=0)] = 0,
-    ) -> GlobalModel:
+    ) -> GlobalModel:  # fmt: skip
         return GlobalModel(clients.model, {k: v[[client]] for k, v in prepared.items()})
 
-    item = Component("method", "one", 1, one_of_them, {**ONE_SHOT, "prepare": prepare})
-    monkeypatch.setitem(components("method"), "one", item)
-    out = ["--out", tmp_path / "m", "--timings", tmp_path / "t"]
-    assert stages("train", *out[2:], "--clients", "0-3", "--out", tmp_path / "local") == 0
-    token = "one+client~0@2+seed~3@4"
-    assert stages("aggregate", "--method", token, "--local", tmp_path / "local", *out) == 0
+    frame = aggregate(one_of_them, "client~0@2+seed~3@4", prepare=prepare)
     assert made == [(0, 3), (0, 4), (1, 3), (1, 4)]
-    frame = read_table(tmp_path / "m", "metrics").to_pandas()
     assert frame["method"].nunique() == 4
 
 
@@ -330,9 +321,7 @@ def test_what_is_costly_is_made_once_for_all_settings_that_share_it(stages, tmp_
     [("one_shot", False, False), ("one_shot", True, False), ("control", False, False),
      ("one_shot", True, True), ("control", True, True)],
 )  # fmt: skip
-def test_what_clients_do_for_a_one_shot_method_is_a_cost(
-    stages, tmp_path, monkeypatch, kind, prepared, declared
-):
+def test_what_clients_do_for_a_one_shot_method_is_a_cost(aggregate, kind, prepared, declared):
     handed = set()
     said = {"traffic": Traffic(5, 6, 70, 80), "exchanges": 3} if declared else {}
 
@@ -340,13 +329,9 @@ def test_what_clients_do_for_a_one_shot_method_is_a_cost(
         return info.clients.evaluate({k: v[:1] for k, v in clients.tensors.items()})
 
     def asking(
-        clients: LocalModels,
-        info: ClientInfo,
-        *,
-        rng: Rng,
-        prepared: object = None,
+        clients: LocalModels, info: ClientInfo, *, rng: Rng, prepared: object = None,
         client: Annotated[int, Arg("who", least=0)] = 0,
-    ) -> GlobalModel:
+    ) -> GlobalModel:  # fmt: skip
         if prepared is None:
             ask(clients, info, rng=rng)
         handed.update(name for name, value in vars(info).items() if value is not None)
@@ -354,15 +339,8 @@ def test_what_clients_do_for_a_one_shot_method_is_a_cost(
         return GlobalModel(clients.model, tensors, **said)
 
     needs = frozenset({"client_evaluation"})
-    meta = {**ONE_SHOT, "needs": needs, "kind": kind, "prepare": ask if prepared else None}
-    monkeypatch.setitem(
-        components("method"), "asking", Component("method", "asking", 1, asking, meta)
-    )
-    out = ["--timings", tmp_path / "t"]
-    assert stages("train", *out, "--clients", "0-3", "--out", tmp_path / "local") == 0
-    words = ["--method", "asking+client~0@2", "--local", tmp_path / "local"]
-    assert stages("aggregate", *words, *out, "--out", tmp_path / "m") == 0
-    frame = read_table(tmp_path / "m", "metrics").to_pandas()
+    given = {"needs": needs, "kind": kind, "prepare": ask if prepared else None}
+    frame = aggregate(asking, "client~0@2", **given)
     assert handed == {"training", "device", "clients"}  # what it declared, and where it computes
     counted = kind == "one_shot"
     if declared:  # the method knows better, and a control's exchanges do not count
@@ -376,28 +354,16 @@ def test_what_clients_do_for_a_one_shot_method_is_a_cost(
     assert set(final(frame, "bytes_up") - final(frame, "bytes_down")) == {counted * 4 * 2 * 4}
 
 
-def test_a_setting_that_gives_no_numbers_is_a_failed_candidate(stages, tmp_path, monkeypatch):
+def test_a_setting_that_gives_no_numbers_is_a_failed_candidate(aggregate):
     def broken(
-        clients: LocalModels,
-        info: ClientInfo,
-        *,
-        rng: Rng,
+        clients: LocalModels, info: ClientInfo, *, rng: Rng,
         scale: Annotated[float, Arg("of the weights")] = 1.0,
-    ) -> GlobalModel:
+    ) -> GlobalModel:  # fmt: skip
         with np.errstate(over="ignore", invalid="ignore"):
             made = {k: v[:1] * np.float32(scale) ** 2 for k, v in clients.tensors.items()}
         return GlobalModel(clients.model, made)
 
-    monkeypatch.setitem(
-        components("method"), "broken", Component("method", "broken", 1, broken, ONE_SHOT)
-    )
-    out = ["--timings", tmp_path / "t"]
-    assert stages("train", *out, "--clients", "0-3", "--out", tmp_path / "local") == 0
-    words = ["--method", "broken+scale~1@1e30", "--local", tmp_path / "local"]
-    assert stages("aggregate", *words, *out, "--out", tmp_path / "m") == 0
-    frame = read_table(tmp_path / "m", "metrics").to_pandas()
+    frame = aggregate(broken, "scale~1@1e30")
     own = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
-    assert own.groupby("method")["value"].apply(lambda v: v.isna().all()).to_dict() == {
-        "broken": False,
-        "broken+scale~1e30": True,
-    }
+    failed = own.groupby("method")["value"].apply(lambda v: v.isna().all()).to_dict()
+    assert failed == {"mine": False, "mine+scale~1e30": True}

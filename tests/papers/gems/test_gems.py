@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-import jobs
 import numpy as np
 import pytest
 from contract import METHODS, allowed, made_of
+from jobs import divided, stage
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import LocalModels
@@ -69,6 +69,13 @@ def told(model):
     return model.diagnostics
 
 
+def with_spaces(given, values):
+    """What a setting of GEMS for softmax regressions makes, and the spaces that it has."""
+    info, spec = allowed(given.info, CONVEX), CONVEX.spec(values)
+    costly = Prepare(CONVEX.meta["prepare"], given.models, info, Rng(0))(spec)
+    return CONVEX.fn(given.models, info, rng=Rng(0), **spec.values, **costly), costly["prepared"]
+
+
 # --- softmax regressions
 
 
@@ -95,10 +102,7 @@ def test_where_the_mean_lies_in_all_spaces_it_is_the_average(near, space):
 @pytest.mark.parametrize("space", ["ball", "ellipsoid"])
 def test_a_point_that_is_certified_lies_in_every_space(near, space):
     values = {"space": space, "point": "deepest", "points": 40, "epsilon": 0.5}
-    spec = CONVEX.spec(values)
-    info = allowed(near.info, CONVEX)
-    prepared = Prepare(CONVEX.meta["prepare"], near.models, info, Rng(0))(spec)["prepared"]
-    found = CONVEX.fn(near.models, info, rng=Rng(0), **spec.values, prepared=prepared)
+    found, prepared = with_spaces(near, values)
     assert told(found)["common_point"] == 1
     point = np.vstack([found.tensors["weight0"][0], found.tensors["bias0"][0]])
     for j, model in enumerate(prepared.models):
@@ -149,36 +153,35 @@ def test_published_balls_weigh_distances_by_the_centres(linear):
     assert not np.array_equal(plain.tensors["weight0"], slip.tensors["weight0"])
 
 
-def test_a_grid_of_two_clients_accuracies_computes_each_space_once(linear, monkeypatch):
+def each_of(given, values):
+    """Every setting of GEMS for softmax regressions, and what comes of it in one job."""
+    info = allowed(given.info, CONVEX)
+    costly = Prepare(CONVEX.meta["prepare"], given.models, info, Rng(0))
+    return [
+        (one, CONVEX.fn(given.models, info, rng=Rng(0), **one.values, **costly(one)))
+        for one in CONVEX.spec(values).expand()
+    ]
+
+
+def test_a_grid_of_two_clients_accuracies_computes_each_space_once(monkeypatch):
     """Figure 6: 8 x 8 settings of two clients are 16 spaces, not 128."""
-    searched = []
-    whole = _spaces.GoodEnough._searched
+    searched, drawn = [], []
+    whole, along = _spaces.GoodEnough._searched, _spaces.right_within
     monkeypatch.setattr(
         _spaces.GoodEnough,
         "_searched",
         lambda self, *key: searched.append(key) or whole(self, *key),
     )
-    drawn = []
-    along = _spaces.right_within
     monkeypatch.setattr(_spaces, "right_within", lambda *given: drawn.append(1) or along(*given))
-    pair = problem(hidden=(), count=2)
     levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
-    spec = CONVEX.spec({"epsilon": levels, "epsilon_first": levels, "points": 20})
-    info = allowed(pair.info, CONVEX)
-    costly = Prepare(CONVEX.meta["prepare"], pair.models, info, Rng(0))
-    settings = list(spec.expand())
-    for setting in settings:
-        CONVEX.fn(pair.models, info, rng=Rng(0), **setting.values, **costly(setting))
-    assert len(settings) == 64
+    values = {"epsilon": levels, "epsilon_first": levels, "points": 20}
+    assert len(each_of(problem(hidden=(), count=2), values)) == 64
     assert sorted(searched) == sorted((j, level) for j in (0, 1) for level in levels)
     assert len(drawn) == 2
 
 
 def test_settings_that_share_spaces_get_what_they_would_alone(linear):
-    info = allowed(linear.info, CONVEX)
-    costly = Prepare(CONVEX.meta["prepare"], linear.models, info, Rng(0))
-    for setting in CONVEX.spec({"epsilon": [0.3, 0.8], "points": 20}).expand():
-        together = CONVEX.fn(linear.models, info, rng=Rng(0), **setting.values, **costly(setting))
+    for setting, together in each_of(linear, {"epsilon": [0.3, 0.8], "points": 20}):
         alone = made(linear, CONVEX, **setting.values)
         assert together.diagnostics == alone.diagnostics
         assert np.array_equal(together.tensors["weight0"], alone.tensors["weight0"])
@@ -187,11 +190,9 @@ def test_settings_that_share_spaces_get_what_they_would_alone(linear):
 @pytest.mark.parametrize("space", ["ball", "ellipsoid"])
 def test_every_model_within_a_proven_radius_is_good_enough(near, space):
     """Also the one that is moved straight against the examples; a drawn radius goes further."""
-    info = allowed(near.info, CONVEX)
-    spec = CONVEX.spec({"space": space, "epsilon": 0.5, "radii": "proven", "points": 40})
-    spaces = Prepare(CONVEX.meta["prepare"], near.models, info, Rng(0))(spec)["prepared"]
-    drawn = made(near, CONVEX, space=space, epsilon=0.5, points=40)
-    found = CONVEX.fn(near.models, info, rng=Rng(0), **spec.values, prepared=spaces)
+    values = {"space": space, "epsilon": 0.5, "points": 40}
+    drawn = made(near, CONVEX, **values)
+    found, spaces = with_spaces(near, values | {"radii": "proven"})
     assert 0 < told(found)["radius"] < told(drawn)["radius"]
     for j, model in enumerate(spaces.models):
         radius = spaces.radius(j, 0.5).value
@@ -206,9 +207,7 @@ def test_every_model_within_a_proven_radius_is_good_enough(near, space):
 def test_the_accuracy_at_each_client_is_told(linear):
     """Of one client's own model it is that of its examples; the bar of each says who is met."""
     found = made(only(linear, 2), CONVEX, **LOOSE)
-    info = allowed(linear.info, CONVEX)
-    own = Prepare(CONVEX.meta["prepare"], linear.models, info, Rng(0))(CONVEX.spec(LOOSE))
-    assert told(found)["accuracy_client_1"] == own["prepared"].models[2].accuracy
+    assert told(found)["accuracy_client_1"] == with_spaces(linear, LOOSE)[1].models[2].accuracy
     strict = told(made(linear, CONVEX, epsilon=1.0, points=40))
     assert np.mean([strict[f"radius_client_{j}"] for j in range(1, 5)]) == strict["radius"]
     each = [strict[f"accuracy_client_{j}"] for j in range(1, 5)]
@@ -273,12 +272,6 @@ def test_copies_of_a_client_merge_to_its_units(neural):
         assert apart.min(axis=1).max() < 1e-6
 
 
-def test_units_of_one_client_merge_where_much_is_allowed(neural):
-    found = made(only(neural, 1), NEURAL, **SMALL | {"epsilon_hidden": 50.0})
-    assert told(found)["merged_units"] == 1
-    assert found.tensors["weight0"].shape[2] < 8
-
-
 def test_random_units_are_as_many_as_merging_gave(neural):
     values = SMALL | {"epsilon_hidden": 0.5, "clusters": 5}
     merged, drawn, untrained = (
@@ -294,7 +287,10 @@ def test_random_units_are_as_many_as_merging_gave(neural):
     assert not held[0] & held[3]
 
 
-def test_where_clusters_merge_whole_the_authors_code_loses_one(neural):
+def test_units_merge_where_much_is_allowed_and_the_authors_code_loses_one(neural):
+    found = made(only(neural, 1), NEURAL, **SMALL | {"epsilon_hidden": 50.0})
+    assert told(found)["merged_units"] == 1
+    assert found.tensors["weight0"].shape[2] < 8
     values = SMALL | {"epsilon_hidden": 50.0, "clusters": 4}
     assert made(neural, NEURAL, **values).tensors["weight0"].shape[2] == 4
     lost = made(neural, NEURAL, **values, as_published=True)
@@ -336,19 +332,17 @@ def test_what_comes_out_is_a_network_of_its_own_width_without_dropout():
     assert found.model == MODELS["mlp"].spec({"hidden": [width]})
 
 
-def test_more_clusters_than_units_is_a_sentence(neural):
-    with pytest.raises(FedreproError, match="33 clusters are more than the 32 units"):
-        made(neural, NEURAL, **SMALL | {"clusters": 33})
-
-
-def test_the_authors_code_with_one_cluster_is_a_sentence(neural):
-    with pytest.raises(FedreproError, match="set clusters to 2 or more"):
-        made(neural, NEURAL, **SMALL, as_published=True)
-
-
-def test_training_above_that_diverges_is_a_sentence(neural):
-    with pytest.raises(FedreproError, match="diverged; lower head_lr"):
-        made(neural, NEURAL, **SMALL | {"head_lr": 1e38})
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"clusters": 33}, "33 clusters are more than the 32 units"),
+        ({"as_published": True}, "set clusters to 2 or more"),
+        ({"head_lr": 1e38}, "diverged; lower head_lr"),
+    ],
+)
+def test_settings_that_do_not_fit_the_clients_are_a_sentence(neural, values, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        made(neural, NEURAL, **SMALL | values)
 
 
 def test_units_and_output_layers_are_two_exchanges(neural):
@@ -379,14 +373,11 @@ def test_fresh_directions_give_about_the_same_spaces(name, linear, neural):
 
 
 def test_every_hidden_layer_is_merged_and_what_is_above_trained_anew():
-    deep = problem(hidden=(8, 5))
-    found = made(deep, NEURAL, **SMALL | {"epsilon_hidden": 0.01})
-    assert [found.tensors[f"weight{layer}"].shape[1] for layer in range(3)] == [
-        FEATURES,
-        *(found.tensors[f"weight{layer}"].shape[2] for layer in range(2)),
-    ]
+    found = made(problem(hidden=(8, 5)), NEURAL, **SMALL | {"epsilon_hidden": 0.01})
+    shapes = [found.tensors[f"weight{layer}"].shape[1:] for layer in range(3)]
+    assert [rows for rows, _ in shapes] == [FEATURES, *(columns for _, columns in shapes[:2])]
     units = told(found)["merged_units"] + told(found)["leftover_units"]
-    assert units == sum(found.tensors[f"weight{layer}"].shape[2] for layer in range(2))
+    assert units == sum(columns for _, columns in shapes[:2])
     assert found.exchanges == 3
     assert (found.traffic.messages_up, found.traffic.messages_down) == (12, 8)
 
@@ -398,25 +389,16 @@ def test_every_hidden_layer_is_merged_and_what_is_above_trained_anew():
 def job(tmp_path_factory):
     """Runs a method in a job, digits of two clients with half of the classes each."""
     folder = tmp_path_factory.mktemp("gems")
-    part = ["--partition", "label_lists+validation~200+validation_at~clients", "--trials", "0"]
-
-    def stage(*words):
-        return jobs.stage(*words)
-
-    data, members = folder / "data", folder / "members"
-    assert stage("prepare", "--dataset", "digits", "--out", data) == 0
-    assert stage("partition", *part, "--data", data, "--out", members) == 0
+    made = divided(folder, "label_lists+validation~200+validation_at~clients", trials="0")
 
     def run(model, method, *words):
-        own = ["--dataset", "digits", "--model", model, "--training", "adam+epochs~3"]
-        made = ["--members", members, "--data", data, *part, *own]
+        own = [*made, "--model", model, "--training", "adam+epochs~3"]
         local, out, times = (folder / f"{model}-{name}" for name in ("local", "m", "t"))
         if not local.exists():
             places = ["--out", local, "--timings", times]
-            assert stage("train", *made, "--clients", "0-1", *places) == 0
+            assert stage("train", *own, "--clients", "0-1", *places) == 0
         places = ["--local", local, "--out", out, "--timings", times]
-        if stage("aggregate", *made, "--method", method, *places, *words):
-            return None
+        assert stage("aggregate", *own, "--method", method, *places, *words) == 0
         return read_table(out, "metrics").to_pandas()
 
     return run
@@ -431,12 +413,8 @@ def test_a_job_records_the_spaces_and_what_was_sent(job):
     assert told_of(frame, "rounds") == [2, 2]
     assert told_of(frame, "messages") == [6, 6]
     assert len(told_of(frame, "common_point")) == 2
-    assert told_of(frame, "hidden_units") == [
-        a + b
-        for a, b in zip(
-            told_of(frame, "merged_units"), told_of(frame, "leftover_units"), strict=True
-        )
-    ]
+    merged, left = (np.array(told_of(frame, f"{name}_units")) for name in ("merged", "leftover"))
+    assert told_of(frame, "hidden_units") == (merged + left).tolist()
 
 
 def test_a_job_of_softmax_regressions_is_one_exchange(job):
@@ -447,11 +425,7 @@ def test_a_job_of_softmax_regressions_is_one_exchange(job):
 
 
 def test_what_gems_makes_of_a_job_is_tuned(job):
-    frame = job(
-        "mlp+hidden~6",
-        "gems_neural+epsilon_final~0.3+points~20",
-        "--tune",
-        "tune+examples~150+layers~last",
-    )
+    tune = ["--tune", "tune+examples~150+layers~last"]
+    frame = job("mlp+hidden~6", "gems_neural+epsilon_final~0.3+points~20", *tune)
     tuned = frame[(frame["phase"] == "tuned") & (frame["metric"] == "accuracy")]["value"]
     assert tuned.mean() > told_of(frame, "accuracy")[0]

@@ -23,6 +23,7 @@ from fedrepro.papers.gems.spaces.merging import GROUPINGS, Units, merged, proven
 from fedrepro.papers.gems.spaces.search import Bisection, Radius, bisected
 
 SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
+WIDE = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
 CLASSES = 3
 ONE = np.ones((1, 1), np.float32)
 seeds = st.integers(0, 2**32 - 1)
@@ -69,7 +70,7 @@ def spaces(seed, count, dims, ellipsoids, spread=1.0):
 # --- radii
 
 
-def test_bisection_gives_the_tested_side_of_the_last_interval():
+def test_bisection_gives_the_tested_side_of_the_last_interval_however_fine():
     tested = []
 
     def good_enough(radius):
@@ -79,22 +80,15 @@ def test_bisection_gives_the_tested_side_of_the_last_interval():
     found = bisected(good_enough, SEARCH)
     assert (found.value, True) in tested
     assert 10.3 - SEARCH.delta <= found.value <= 10.3
-
-
-@pytest.mark.parametrize("bound", [0.0, 1e9])
-def test_a_radius_of_the_whole_range_says_so(bound):
-    found = bisected(lambda radius: radius <= bound, SEARCH)
-    assert found.capped == (bound > 0)
-    assert (found.value > SEARCH.r_max - SEARCH.delta) == found.capped
-
-
-def test_a_search_finer_than_numbers_are_ends():
-    found = bisected(lambda radius: radius <= 10.3, Bisection(64.0, 1e-300, 1))
-    assert found.value == pytest.approx(10.3, abs=1e-14)
+    finer = bisected(good_enough, Bisection(64.0, 1e-300, 1))
+    assert finer.value == pytest.approx(10.3, abs=1e-14)
+    for bound in (0.0, 1e9):  # a radius of the whole range says so
+        found = bisected(lambda radius, bound=bound: radius <= bound, SEARCH)
+        assert found.capped == (bound > 0)
+        assert (found.value > SEARCH.r_max - SEARCH.delta) == found.capped
 
 
 @given(seeds, st.floats(0, 50))
-@settings(max_examples=30, deadline=None)
 def test_predictions_are_right_between_the_distances_found(seed, distance):
     model = softmax(seed)
     kept = linear.right_within(model, np.random.default_rng(seed), 12)
@@ -113,23 +107,17 @@ def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least,
     kept = linear.right_within(model, np.random.default_rng(2), SEARCH.points)
     radius = linear.ball(kept, model, bar, SEARCH)
     assert 0 < radius.value < SEARCH.r_max
-    wide = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
     own = surface(model, 2, SEARCH.points)
     assert min(accuracy(model, model.centre + radius.value * u) for u in own) >= bar
-    assert min(accuracy(model, model.centre + (radius.value + wide) * u) for u in own) < bar
+    assert min(accuracy(model, model.centre + (radius.value + WIDE) * u) for u in own) < bar
 
 
-def test_a_centre_that_is_not_good_enough_has_an_empty_space():
+def test_a_centre_that_is_not_good_enough_has_an_empty_space_and_no_bar_the_largest():
     model = softmax()
     kept = linear.right_within(model, np.random.default_rng(2), 5)
     assert linear.ball(kept, model, 1.0, SEARCH) == Radius(0.0, empty=True)
     fresh = linear.ball_of_fresh_draws(model, np.random.default_rng(2), 1.0, SEARCH)
     assert fresh == Radius(0.0, empty=True)
-
-
-def test_an_accuracy_of_nothing_reaches_the_largest_radius():
-    model = softmax()
-    kept = linear.right_within(model, np.random.default_rng(2), 5)
     assert linear.ball(kept, model, 0.0, SEARCH).capped
 
 
@@ -189,7 +177,6 @@ def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, eps
     radii = units.values(units.balls(own, moved, most, SEARCH))
     drawn = np.random.default_rng(4).standard_normal((SEARCH.points, len(own.units)), np.float32)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    wide = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
     root = 1 / len(own.inputs) if deviation == "outside" else 1 / math.sqrt(len(own.inputs))
 
     def largest(unit, radius):
@@ -201,11 +188,10 @@ def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, eps
 
     for unit, radius in zip(own.units.T, radii, strict=True):
         assert largest(unit, radius) <= epsilon * (1 + 1e-5)
-        assert largest(unit, radius + wide) > epsilon * (1 - 1e-5)
+        assert largest(unit, radius + WIDE) > epsilon * (1 - 1e-5)
 
 
 @given(seeds, st.floats(0.01, 1.0))
-@settings(max_examples=20, deadline=None)
 def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
     own = layer(seed)
     moved = units.moves(own, np.random.default_rng(seed), 30)
@@ -235,7 +221,7 @@ def test_units_have_the_same_radii_from_shared_and_fresh_directions_on_average()
 
 @given(seeds, st.integers(1, 6), st.integers(1, 5), st.booleans(), st.floats(0.05, 5))
 @example(2677, 2, 3, True, 0.12253155562242424)  # the bounds are the same to the last digit
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_certificate_proves_what_it_says(seed, count, dims, ellipsoids, spread):
     own = spaces(seed, count, dims, ellipsoids, spread)
     found = certified(own)
@@ -253,7 +239,7 @@ def test_a_certificate_proves_what_it_says(seed, count, dims, ellipsoids, spread
 
 
 @given(seeds, st.integers(1, 9), st.floats(0.01, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_two_balls_meet_if_their_radii_reach_across(seed, dims, spread):
     own = spaces(seed, 2, dims, False, spread)
     apart = np.linalg.norm(own.centres[0] - own.centres[1])
@@ -263,20 +249,18 @@ def test_two_balls_meet_if_their_radii_reach_across(seed, dims, spread):
     assert found.largest == pytest.approx(apart / own.radii.sum(), rel=1e-6, abs=1e-6)
 
 
+TURNS = 2 * np.pi * np.arange(3) / 3
+TRIANGLE = np.stack([np.cos(TURNS), np.sin(TURNS)], axis=1)  # the sides are 1.73 long
+
+
 @pytest.mark.parametrize("ellipsoids", [False, True])
 def test_three_that_meet_only_in_pairs_are_refused(ellipsoids):
-    turns = 2 * np.pi * np.arange(3) / 3
-    corners = np.stack([np.cos(turns), np.sin(turns)], axis=1)
     shapes = np.ones((3, 2)) if ellipsoids else np.ones((1, 1))
-    for radius, meet in ((0.95, False), (1.05, True)):  # the sides are 1.73 long
-        own = Spaces(corners, np.full(3, radius), shapes, np.zeros(3, bool))
-        pairs = [Spaces.balls(corners[[i, j]], own.radii[:2]) for i, j in ((0, 1), (1, 2), (0, 2))]
+    for radius, meet in ((0.95, False), (1.05, True)):
+        own = Spaces(TRIANGLE, np.full(3, radius), shapes, np.zeros(3, bool))
+        pairs = [Spaces.balls(TRIANGLE[[i, j]], own.radii[:2]) for i, j in ((0, 1), (1, 2), (0, 2))]
         assert all(certified(pair).meet for pair in pairs)
         assert certified(own).meet is meet
-
-
-def test_spaces_that_touch_have_a_common_point():
-    assert certified(Spaces.balls(np.array([[0.0, 0], [3, 4]]), np.array([2.0, 3.0]))).meet
 
 
 @pytest.mark.parametrize(("where", "meet"), [(0.5, True), (1.5, False), (0.0, True)])
@@ -287,7 +271,8 @@ def test_a_space_of_radius_0_is_its_centre(where, meet):
     assert np.array_equal(found.point, own.centres[0])
 
 
-def test_nothing_lies_in_an_empty_space():
+def test_spaces_that_touch_have_a_common_point_and_an_empty_one_has_none():
+    assert certified(Spaces.balls(np.array([[0.0, 0], [3, 4]]), np.array([2.0, 3.0]))).meet
     own = Spaces(np.zeros((2, 3)), np.array([1.0, 0.0]), np.ones((1, 1)), np.array([False, True]))
     assert certified(own).meet is False
     assert not own.holds(np.zeros(3))
@@ -308,16 +293,11 @@ def test_the_descent_ends_in_all_balls_where_they_meet_well():
     assert found.objective == 0
     assert own.holds(found.point)
     assert 0 < found.steps < 1000
-
-
-def test_the_descent_takes_no_step_from_a_point_in_all_spaces():
+    # it takes no step from a point in all spaces, and stays at the centre of one ball
     own = Spaces.balls(np.array([[0.0, 0], [1, 0]]), np.ones(2))
     found = descended(of_balls(own), own.mean, 0.01, 1000)
     assert found.steps == 0
     assert np.array_equal(found.point, own.mean)
-
-
-def test_the_descent_of_one_ball_stays_at_its_centre():
     own = Spaces.balls(np.array([[0.25, -3.0]]), np.zeros(1))
     assert np.array_equal(descended(of_balls(own), own.mean, 0.01, 10).point, own.centres[0])
 
@@ -330,7 +310,6 @@ def joined(own):
 
 
 @given(seeds, st.sampled_from(sorted(GROUPINGS)), st.floats(0.01, 3))
-@settings(max_examples=60, deadline=None)
 def test_sets_hold_each_unit_once_and_meet_in_pairs(seed, grouping, size):
     rng = np.random.default_rng(seed)
     own = Units(rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4))
@@ -345,7 +324,6 @@ def test_sets_hold_each_unit_once_and_meet_in_pairs(seed, grouping, size):
 
 
 @given(seeds, st.sampled_from(sorted(GROUPINGS)), st.floats(0.01, 3), st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
 def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
     seed, grouping, size, clusters
 ):
@@ -359,23 +337,16 @@ def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
     assert nearest.min(axis=1).max() <= 1e-4  # the guarantee of section 3.2, step 3
 
 
-def test_copies_merge_even_where_their_balls_are_points():
+def test_copies_merge_and_sets_that_meet_only_in_pairs_keep_their_units():
     centres = np.tile(np.random.default_rng(0).normal(size=(4, 5)), (3, 1))
     own = Units(centres, np.repeat(np.arange(3), 4))
-    found = merged(own, np.zeros(12), [np.arange(12)], "tuples", joined)
+    found = merged(own, np.zeros(12), [np.arange(12)], "tuples", joined)  # balls are points
     assert (found.merged, found.leftover) == (4, 0)
     assert np.allclose(found.units, centres[:4])
-
-
-def test_a_set_that_meets_only_in_pairs_keeps_its_units():
-    turns = 2 * np.pi * np.arange(3) / 3
-    own = Units(np.stack([np.cos(turns), np.sin(turns)], axis=1), np.arange(3))
+    own = Units(TRIANGLE, np.arange(3))
     found = merged(own, np.full(3, 0.95), [np.arange(3)], "greedy", joined)
     assert (found.merged, found.leftover, found.refused) == (0, 3, 1)
     assert np.array_equal(found.units, own.centres)
-
-
-def test_an_empty_cluster_adds_nothing():
     own = Units(np.eye(2), np.arange(2))
-    parts = [np.arange(2), np.arange(0)]
+    parts = [np.arange(2), np.arange(0)]  # an empty cluster adds nothing
     assert len(merged(own, np.zeros(2), parts, "greedy", joined).units) == 2

@@ -63,15 +63,24 @@ def shown(node, belief) -> dict[tuple[str, str], float]:
     return {(r["metric"], r["split"]): r["value"] for r in found.to_dict("records")}
 
 
-def test_without_a_node_the_numbers_of_all_are_shown():
+def test_a_node_has_its_own_numbers_and_those_of_all_where_it_has_none_or_there_is_no_node():
     assert shown(None, None)["accuracy", "test"] == 0.5
     assert shown(None, "after") == {("accuracy", "test"): 0.75, ("bytes_up", ""): 99.0}
-
-
-def test_a_node_has_its_own_numbers_and_those_of_all_where_it_has_none():
     assert shown(2, None)["accuracy", "test"] == 0.6
     assert shown(2, "after") == {("accuracy", "test"): 0.8, ("bytes_up", ""): 99.0}
     assert shown(1, "before")["accuracy", "test"] == 0.4
+    # a mean over clients is not shown as that of a node
+    own = rows(
+        (0, "test", "accuracy", 0.4),
+        (1, "test", "accuracy", 0.6),
+        (None, "test", "accuracy", 0.5),
+        (None, "test", "accuracy_of_means", 0.5),
+        (None, "", "bytes_up", 8.0),
+    )
+    found = seen(own, 2, None)
+    assert found.set_index("metric")["value"].to_dict() == {"accuracy": 0.6, "bytes_up": 8.0}
+    together = seen(own, None, None)
+    assert set(together["metric"]) == {"accuracy", "accuracy_of_means", "bytes_up"}
 
 
 # ------------------------------------------------------------------------- what is compared
@@ -87,13 +96,8 @@ def test_the_mean_of_the_last_rounds_is_compared_and_their_scatter_shown():
     found = last_series(own, 3, 2, "here")
     assert found["accuracy", "test"] == pytest.approx([0.6, 0.2])
     assert found["accuracy_scatter", "test"] == pytest.approx([0.1, 0.0])
-
-
-def test_what_counts_all_rounds_has_no_mean_over_some():
+    # what counts all rounds has no mean over some
     assert last_series(curve(1.0, 2.0, metric="bytes_up"), 2, 1, "here") == {}
-
-
-def test_fewer_measured_rounds_than_are_compared_are_a_sentence():
     with pytest.raises(FedreproError, match="a mean over the last 5 measured rounds needs 5"):
         last_series(curve(0.5, 0.6), 5, 1, "here")
 
@@ -110,20 +114,14 @@ def test_every_exhibit_measures_as_many_rounds_as_it_compares(scale):
 
 
 def test_runs_end_on_a_whole_interval_and_are_those_of_the_table():
-    whole = {run for run in of_paper("table-accuracy", "paper").runs if run.every}
+    runs = of_paper("table-accuracy", "paper").runs
+    whole = {run for run in runs if run.every}
     assert all(run.method["rounds"] % int(str(run.every)) == 0 for run in whole)
     for name in FROM_ONE_RUN:
         own = {run for run in of_paper(name, "paper").runs if run.every}
         assert own <= whole, name
-
-
-def test_nodes_alone_and_all_data_are_shared_by_all_graphs():
-    graphs = {
-        run.scenario.graph
-        for run in of_paper("table-accuracy", "paper").runs
-        if run.every is None and run.scenario
-    }
-    assert graphs == {None}
+    # nodes alone and all data are shared by all graphs
+    assert {run.scenario.graph for run in runs if not run.every and run.scenario} == {None}
 
 
 def test_all_printed_accuracies_have_a_cell():
@@ -142,35 +140,23 @@ GROUPS = {"0 or 1": [0, 1]}
 def test_shares_are_of_the_examples_of_a_class_or_of_a_group():
     found = shares(COUNTS, GROUPS, "here")
     assert found["0 as 1"] == 0.2
-    assert found["2 as 0 or 1"] == 0.5
+    assert found["2 as 0 or 1"] == found["2 right"] == 0.5
     assert found["0 or 1 as 0"] == pytest.approx(9 / 20)
     assert found["0 or 1 right"] == pytest.approx(17 / 20)
-    assert found["2 right"] == 0.5
-
-
-def test_a_group_with_a_class_that_there_is_not_is_a_sentence():
     with pytest.raises(FedreproError, match="group 'x' has class 3, but there are the classes 0"):
         shares(COUNTS, {"x": [3]}, "here")
 
 
 def confusions(trials=1) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "trial": trial,
-                "setting": "s",
-                "belief": belief,
-                "client": client,
-                "label": label,
-                "predicted": predicted,
-                "count": int(COUNTS[label, predicted]) if client == 0 else 1,
-            }
-            for trial in range(trials)
-            for belief in ("before", "after")
-            for client in (0, 1)
-            for label, predicted in np.ndindex(3, 3)
-        ]
-    )
+    found = [
+        (trial, "s", belief, node, label, other, COUNTS[label, other] if node == 0 else 1)
+        for trial in range(trials)
+        for belief in ("before", "after")
+        for node in (0, 1)
+        for label, other in np.ndindex(3, 3)
+    ]
+    columns = ["trial", "setting", "belief", "client", "label", "predicted", "count"]
+    return pd.DataFrame(found, columns=columns)
 
 
 def maps(**settings) -> Exhibit:
@@ -259,17 +245,16 @@ def graph_numbers(exhibit: Exhibit) -> pd.DataFrame:
     """Of each case and each of its methods, rising from case to case."""
     found = []
     for at, point in enumerate(exhibit.points):
+        more = at / 100
+        ended = [("accuracy", "test", 0.5 + more), ("accuracy_worst", "test", 0.4 + more)]
+        ended += [("spectral_gap", "", 0.1 + more), ("bytes_up", "", 1e6 * (1 + at))]
+        numbers = [(*number, None) for number in ended]
+        numbers += [("accuracy", "test", done / 10, done) for done in (1, 2, 3, 4)]
         for measure in point.measures:
-            head = {"case": point.values["case"], "method": measure.label, "sd": 0.0}
-            ended = {"accuracy": 0.5 + at / 100, "accuracy_worst": 0.4 + at / 100}
-            other = {"spectral_gap": 0.1 + at / 100, "bytes_up": 1e6 * (1 + at)}
-            found += [head | {"metric": k, "split": "test", "mean": v} for k, v in ended.items()]
-            found += [head | {"metric": k, "split": "", "mean": v} for k, v in other.items()]
-            found += [
-                head | {"metric": "accuracy", "split": "test", "mean": done / 10, "round": done}
-                for done in (1, 2, 3, 4)
-            ]
-    return pd.DataFrame(found).assign(round=lambda frame: frame.get("round"))
+            head = point.values["case"], measure.label, 0.0
+            found += [(*head, *number) for number in numbers]
+    columns = ["case", "method", "sd", "metric", "split", "mean", "round"]
+    return pd.DataFrame(found, columns=columns)
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
@@ -292,23 +277,6 @@ def test_graphs_are_drawn_by_their_shape_and_their_nodes():
     assert [list(line.get_ydata()) for line in curves.lines] == [[0.1, 0.2, 0.3, 0.4]] * 2
     worst = {y for line in drawn.axes[2].lines for y in line.get_ydata()}
     assert sorted(worst) == pytest.approx([0.4 + at / 100 for at in range(len(exhibit.points))])
-
-
-def test_a_mean_over_clients_is_not_shown_as_that_of_a_node():
-    row = {"trial": 0, "setting": "local", "phase": "final", "round": None, "split": "test"}
-    frame = pd.DataFrame(
-        [
-            {**row, "client": 0, "metric": "accuracy", "value": 0.4},
-            {**row, "client": 1, "metric": "accuracy", "value": 0.6},
-            {**row, "client": None, "metric": "accuracy", "value": 0.5},
-            {**row, "client": None, "metric": "accuracy_of_means", "value": 0.5},
-            {**row, "client": None, "metric": "bytes_up", "split": "", "value": 8.0},
-        ]
-    )
-    found = seen(frame, 2, None)
-    assert found.set_index("metric")["value"].to_dict() == {"accuracy": 0.6, "bytes_up": 8.0}
-    together = seen(frame, None, None)
-    assert set(together["metric"]) == {"accuracy", "accuracy_of_means", "bytes_up"}
 
 
 # --------------------------------------------------------------------- examples that were set aside

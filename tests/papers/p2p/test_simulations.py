@@ -77,16 +77,13 @@ def test_errors_stand_at_the_bounds_that_are_reached():
     assert {"error_at_printed", "error_at_corrected"} <= whole.ended.keys()
 
 
-def test_samples_that_are_too_few_need_infinitely_many():
-    assert simulated("finite_beliefs+repeats~50+steps~3").ended["samples_needed"] == math.inf
-
-
-def test_on_a_complete_graph_more_nodes_need_fewer_samples():
-    needed = [
+def test_on_a_complete_graph_more_nodes_need_fewer_samples_and_too_few_never_are_enough():
+    few, many = (
         simulated(f"finite_beliefs+graph~complete+nodes~{n}+repeats~200+steps~60").ended
         for n in (4, 16)
-    ]
-    assert needed[1]["samples_needed"] < needed[0]["samples_needed"]
+    )
+    assert many["samples_needed"] < few["samples_needed"]
+    assert simulated("finite_beliefs+repeats~50+steps~3").ended["samples_needed"] == math.inf
 
 
 # ------------------------------------------------------------------------------------ the stage
@@ -101,35 +98,25 @@ def stage(out: Path, method: str, trials: str = "0-1") -> int:
 TOKEN = "regression_beliefs+every~2+repeats~3+steps~4"
 
 
-def test_a_block_of_trials_has_a_row_for_each_node_and_step(tmp_path):
-    assert stage(tmp_path, TOKEN) == 0
-    rows = read_table(tmp_path / "metrics.parquet", "metrics").to_pandas()
-    assert set(rows["trial"]) == {0, 1}
-    assert set(rows["client"]) == {0, 1}
+def test_a_block_of_trials_has_a_row_for_each_node_and_step_and_the_same_bytes_twice(tmp_path):
+    for name in ("a", "b"):
+        assert stage(tmp_path / name, TOKEN) == 0
+    path, other = (tmp_path / name / "metrics.parquet" for name in ("a", "b"))
+    assert path.read_bytes() == other.read_bytes()
+    rows = read_table(path, "metrics").to_pandas()
+    assert set(rows["trial"]) == set(rows["client"]) == {0, 1}
     assert sorted(rows["round"].dropna().unique()) == [1, 2, 4]
     last = rows[rows["round"] == 4].reset_index(drop=True)
     final = rows[rows["phase"] == "final"].reset_index(drop=True)
     assert last["value"].tolist() == final["value"].tolist()
-    timings = read_table(tmp_path / "timings.parquet", "timings").to_pandas()
+    timings = read_table(tmp_path / "a/timings.parquet", "timings").to_pandas()
     assert timings["trial"].tolist() == [0, 1]
-    source = read_provenance(read_table(tmp_path / "metrics.parquet", "metrics"))
+    source = read_provenance(read_table(path, "metrics"))
     assert (source["seed"], source["path"]) == (7, TOKEN)
-
-
-def test_trials_are_the_same_however_they_are_cut_into_jobs(tmp_path):
-    assert stage(tmp_path / "both", TOKEN) == 0
+    # trials are the same however they are cut into jobs
     assert stage(tmp_path / "one", TOKEN, "1") == 0
-    both = read_table(tmp_path / "both/metrics.parquet", "metrics").to_pandas()
     one = read_table(tmp_path / "one/metrics.parquet", "metrics").to_pandas()
-    own = both[both["trial"] == 1].reset_index(drop=True)
-    pd.testing.assert_frame_equal(own, one)
-
-
-def test_equal_inputs_give_equal_bytes(tmp_path):
-    for name in ("a", "b"):
-        assert stage(tmp_path / name, TOKEN) == 0
-    one, other = (tmp_path / name / "metrics.parquet" for name in ("a", "b"))
-    assert one.read_bytes() == other.read_bytes()
+    pd.testing.assert_frame_equal(rows[rows["trial"] == 1].reset_index(drop=True), one)
 
 
 def test_what_is_no_simulation_is_a_sentence(tmp_path, capsys):

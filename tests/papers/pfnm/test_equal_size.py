@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -126,18 +126,14 @@ def test_the_order_of_a_clients_units_does_not_matter(name, units, given):
         assert np.allclose(logits(made.tensors, one), logits(other.tensors, two), atol=1e-3)
 
 
-def test_whole_clients_are_the_mean_of_their_logits(given):
-    each = logits(given.models.tensors, given)
-    made = call("whole_clients", given, units=24, class_weights=False)
-    drawn = Rng(0).stream("whole-clients").permutation(4)[:3]
-    assert np.allclose(logits(made.tensors, given)[0], each[drawn].mean(0), atol=1e-5)
-
-
-def test_whole_clients_may_weigh_by_what_the_chosen_have_of_each_class(given):
-    made = call("whole_clients", given, units=16)
-    drawn = Rng(0).stream("whole-clients").permutation(4)[:2]
-    counts = given.info.label_counts[drawn]
-    share = np.where(counts.sum(0) > 0, counts / np.maximum(counts.sum(0), 1), 0.5)
+@pytest.mark.parametrize(("count", "weighted"), [(3, False), (2, True)])
+def test_whole_clients_are_the_mean_of_their_logits_or_by_what_they_have_of_a_class(
+    given, count, weighted
+):
+    made = call("whole_clients", given, units=8 * count, class_weights=weighted)
+    drawn = Rng(0).stream("whole-clients").permutation(4)[:count]
+    counts = given.info.label_counts[drawn] if weighted else np.ones((count, 3))
+    share = np.where(counts.sum(0) > 0, counts / np.maximum(counts.sum(0), 1), 1 / count)
     wanted = (share[:, None] * logits(given.models.tensors, given)[drawn]).sum(0)
     assert np.allclose(logits(made.tensors, given)[0], wanted, atol=1e-5)
 
@@ -169,15 +165,6 @@ def test_the_scale_of_a_unit_does_not_matter_to_its_cluster():
         assert np.allclose(a, b)
 
 
-def test_points_that_lie_together_are_one_cluster():
-    rng = np.random.default_rng(3)
-    centres = np.eye(5)
-    points = np.repeat(centres, 20, axis=0) + 0.05 * rng.standard_normal((100, 5))
-    labels = k_means(points, 5, 10, rng).reshape(5, 20)
-    assert (labels == labels[:, :1]).all()
-    assert len(set(labels[:, 0])) == 5
-
-
 def test_k_means_is_as_good_as_that_of_scikit_learn():
     from sklearn.cluster import KMeans
 
@@ -187,9 +174,13 @@ def test_k_means_is_as_good_as_that_of_scikit_learn():
     ours = ((points - centres[labels]) ** 2).sum()
     theirs = KMeans(8, n_init=10, random_state=0).fit(points).inertia_
     assert ours < 1.03 * theirs
-
-
-def test_more_clusters_than_directions_leave_none_out():
+    # points that lie together are one cluster
+    rng = np.random.default_rng(3)
+    points = np.repeat(np.eye(5), 20, axis=0) + 0.05 * rng.standard_normal((100, 5))
+    labels = k_means(points, 5, 10, rng).reshape(5, 20)
+    assert (labels == labels[:, :1]).all()
+    assert len(set(labels[:, 0])) == 5
+    # more clusters than directions leave none out
     points = np.repeat(np.eye(3), 4, axis=0)
     labels = k_means(points, 7, 3, np.random.default_rng(0))
     for label in np.unique(labels):
@@ -254,11 +245,10 @@ def test_fitting_never_lowers_agreement(given):
 
 
 def _swaps(count):
-    for one in range(count):
-        for two in range(one):
-            order = np.arange(count)
-            order[[one, two]] = two, one
-            yield order
+    for one, two in combinations(range(count), 2):
+        order = np.arange(count)
+        order[[one, two]] = two, one
+        yield order
 
 
 def test_networks_that_agree_stay_as_they_are(given):
@@ -285,27 +275,23 @@ def stepwise(sizes):
 STEPS = [(0.5, 90), (3.0, 60), (40.0, 55), (np.inf, 50)]
 
 
-@pytest.mark.parametrize(("size", "edge"), [(60, 0.5), (55, 3.0), (50, 40.0)])
-def test_the_smallest_sigma2_of_a_size_is_found(size, edge):
-    at, _ = stepwise(STEPS)
-    found = solved(at, size).diagnostics["solved_sigma2"]
-    assert edge <= found <= 1.011 * edge
+def sigma2_of(at, size):
+    made = solved(at, size)
+    return made and made.diagnostics["solved_sigma2"]
+
+
+def test_the_smallest_sigma2_of_a_size_is_found():
+    for size, edge in ((60, 0.5), (55, 3.0), (50, 40.0)):
+        assert edge <= sigma2_of(stepwise(STEPS)[0], size) <= 1.011 * edge
+    # all units are had at the smallest of all, and a size that there is not is not given
+    assert sigma2_of(stepwise([(0.5, 90), (np.inf, 60)])[0], 90) < 1e-8
+    assert [sigma2_of(stepwise(STEPS)[0], size) for size in (49, 58, 200)] == [None] * 3
 
 
 def test_a_size_that_sigma2_jumps_over_is_looked_for_in_other_orders():
     at, calls = stepwise(STEPS)
-    assert 3.0 <= solved(at, 56).diagnostics["solved_sigma2"] <= 1.011 * 3.0
+    assert 3.0 <= sigma2_of(at, 56) <= 1.011 * 3.0
     assert calls[-1][1] == 1
-
-
-@pytest.mark.parametrize("size", [49, 58, 200])
-def test_a_size_that_there_is_not_is_not_given(size):
-    assert solved(stepwise(STEPS)[0], size) is None
-
-
-def test_all_units_are_the_smallest_sigma2():
-    at, _ = stepwise([(0.5, 90), (np.inf, 60)])
-    assert solved(at, 90).diagnostics["solved_sigma2"] < 1e-8
 
 
 def test_pfnm_of_a_size_is_pfnm_at_the_sigma2_that_it_names():

@@ -50,24 +50,18 @@ def test_private_tensors_of_clients_that_are_not_drawn_keep_their_bytes(name, gi
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_client_begins_with_tensors_of_its_own_whenever_it_is_drawn(name, given):
-    made, (first, *_) = run(name, given)
+    made, (first, *_, last) = run(name, given)
     assert first["private"] == {}
+    assert set(made.model(last, given.clients).tensors) == set(given.clients.network.shapes)
     term = RepresentationMatching(1.0, "mean")
     for done in range(3):
-        private = made.private_tensors(
-            first, np.array([2, 0]), given.clients, Rng(0).at(round=done)
-        )
+        rng = Rng(0).at(round=done)
+        private = made.private_tensors(first, np.array([2, 0]), given.clients, rng)
         for at, client in enumerate((2, 0)):
             wanted = term.initial(given.clients.network, Rng(0).at(client=client))
             for key, value in wanted.items():
                 assert private[key][at].tobytes() == value.tobytes()
         assert not np.array_equal(*private["match0_weight"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_model_is_the_global_network_alone(name, given):
-    made, found = run(name, given)
-    assert set(made.model(found[-1], given.clients).tensors) == set(given.clients.network.shapes)
 
 
 def test_without_a_coefficient_it_is_fedavg(given):
@@ -108,10 +102,6 @@ def test_matching_is_what_the_paper_prints_unless_told_otherwise():
 # ------------------------------------------------------------------------------------- refusals
 
 
-def clients_with(network, given):
-    return replace(given.clients, network=network)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("model", "shape", "layer"),
@@ -121,29 +111,25 @@ def test_networks_that_cannot_be_matched_are_refused_before_training(
     name, model, shape, layer, given, monkeypatch
 ):
     made = METHODS[name].fn()
-    other = clients_with(network_of(components("model")[model].spec(), shape, 3), given)
+    network = network_of(components("model")[model].spec(), shape, 3)
+    other = replace(given.clients, network=network)
     monkeypatch.setattr(Clients, "average", None)
     clients, info = asked_by(made, other), allowed(given.info, METHODS[name])
     with pytest.raises(FedreproError, match=f"cannot give back what a layer {layer}"):
         made.init(clients, info, Rng(0))
 
 
-@pytest.mark.parametrize(
-    "layers",
-    [
-        (MaxPool(), Convolution2d(2, 3, 1), Relu(), Affine(3)),
-        (Convolution2d(2, 3, 1), MaxPool(), Relu(), Affine(3)),
-        (Convolution2d(2, 3, 1), Relu(), MaxPool(), MaxPool(), Affine(3)),
-    ],
-)
-def test_a_pooling_that_cannot_be_undone_is_refused(layers):
-    with pytest.raises(FedreproError, match="undoes a pooling that follows a ReLU"):
-        require_matchable(Network((1, 8, 8), layers, "convolutional"))
-
-
-@pytest.mark.parametrize("model", ["mlp", "cnn", "logistic"])
-def test_the_models_of_the_papers_can_be_matched(model):
-    require_matchable(network_of(components("model")[model].spec(), (8, 8), 3))
+def test_only_poolings_that_can_be_undone_can_be_matched():
+    first, pool = Convolution2d(2, 3, 1), MaxPool()
+    for layers in (
+        (pool, first, Relu(), Affine(3)),
+        (first, pool, Relu(), Affine(3)),
+        (first, Relu(), pool, pool, Affine(3)),
+    ):
+        with pytest.raises(FedreproError, match="undoes a pooling that follows a ReLU"):
+            require_matchable(Network((1, 8, 8), layers, "convolutional"))
+    for model in ("mlp", "cnn", "logistic"):
+        require_matchable(network_of(components("model")[model].spec(), (8, 8), 3))
 
 
 def planned(entry, **settings):
@@ -155,15 +141,9 @@ def planned(entry, **settings):
     ("entry", "sentence"),
     [
         ({"name": "fedavg", "fraction": 1.5}, "'fraction' must be at most 1, not 1.5"),
-        ({"name": "fedavg", "fraction": -0.1}, "'fraction' must be at least 0, not -0.1"),
-        ({"name": "fedavg", "steps": 0}, "'steps' must be at least 1, not 0"),
-        ({"name": "fedavg", "divergence": -1}, "'divergence' must be at least 0, not -1"),
         ({"name": "fedavg", "last_steps": 5}, "'M': last_steps is 5, and there are no `steps`"),
         ({"name": "adaptive_fedavg", "window": -1}, "'window' must be at least 0, not -1"),
-        ({"name": "adaptive_fedavg", "meta_lr": -1}, "'meta_lr' must be at least 0, not -1"),
-        ({"name": "adaptive_fedavg", "precision": 1}, "'precision' must be at least 2, not 1"),
         ({"name": "adaptive_fedavg", "lrs": [0.1]}, "'M': 'lrs' is an axis of a grid with the"),
-        ({"name": "adaptive_fedavg", "lrs": [0.1, 0.1]}, "'M': 'lrs' is .* lists a value twice"),
         ({"name": "adaptive_fedavg", "step_counts": [0, 5]}, "'step_counts' must be at least 1"),
     ],
 )

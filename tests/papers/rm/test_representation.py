@@ -25,14 +25,20 @@ from fedrepro.training.engine import train
 from fedrepro.training.terms import Entropy, Proximal
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_representation_matching_of_a_perceptron_is_equation_1(reduction):
-    given, net, name = procedure(lr=0.01, epochs=3), network("mlp"), "mlp"
-    term = RepresentationMatching(0.5, reduction)
+def descends(name, term, extra, given=None, path=None):
+    """Check that clients descend on a loss that has something more."""
+    net, given = network(name), given or procedure(lr=0.005, epochs=2)
     examples, tasks = problem(name, torch.float64)
     start = starts(net, given, tasks, torch.float64)
-    own = [term.initial(net, task.rng) for task in tasks]
-    private = {k: np.stack([o[k] for o in own]).astype(np.float64) for k in own[0]}
+    drawn = [term.initial(net, task.rng) for task in tasks]
+    private = {k: np.stack([o[k] for o in drawn]).astype(np.float64) for k in drawn[0]}
+    how = {"terms": [term], "private": private, "block": 2, "path": path}
+    found = train(net, examples, tasks, given, start, **how)
+    check(name, examples, tasks, given, start | private, found, 1e-10, extra)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_representation_matching_of_a_perceptron_is_equation_1(reduction):
 
     def activations(w, x):
         found = [x]
@@ -51,18 +57,13 @@ def test_representation_matching_of_a_perceptron_is_equation_1(reduction):
             total = total + (gap.sum(1) if reduction == "sum" else gap.mean(1)).mean()
         return 0.5 * total
 
-    found = train(net, examples, tasks, given, start, terms=[term], private=private, block=2)
-    check(name, examples, tasks, given, start | private, found, 1e-10, extra)
+    term = RepresentationMatching(0.5, reduction)
+    descends("mlp", term, extra, procedure(lr=0.01, epochs=3))
 
 
 @pytest.mark.parametrize("name", ["mlp", "fedavg-cnn"])
 def test_representation_matching_from_the_same_layer(name):
-    given, net = procedure(lr=0.005, epochs=2), network(name)
-    term = RepresentationMatching(0.3, source="same")
-    examples, tasks = problem(name, torch.float64)
-    start = starts(net, given, tasks, torch.float64)
-    drawn = [term.initial(net, task.rng) for task in tasks]
-    private = {k: np.stack([o[k] for o in drawn]).astype(np.float64) for k in drawn[0]}
+    net = network(name)
     convolutions = 2 if name == "fedavg-cnn" else 0
 
     def activations(w, x):
@@ -92,19 +93,13 @@ def test_representation_matching_from_the_same_layer(name):
             total = total + ((back - received) ** 2).flatten(1).sum(1).mean()
         return 0.3 * total
 
-    found = train(net, examples, tasks, given, start, terms=[term], private=private, block=2)
-    check(name, examples, tasks, given, start | private, found, 1e-10, extra)
+    descends(name, RepresentationMatching(0.3, source="same"), extra)
 
 
 @pytest.mark.parametrize("path", ["grouped", "loop"])
 @pytest.mark.parametrize("name", ["fedavg-cnn", "valid-cnn"])
 def test_representation_matching_of_images_unpools_and_convolves(name, path):
-    given, net = procedure(lr=0.005, epochs=2), network(name)
-    term = RepresentationMatching(0.1)
-    examples, tasks = problem(name, torch.float64)
-    start = starts(net, given, tasks, torch.float64)
-    own = [term.initial(net, task.rng) for task in tasks]
-    private = {k: np.stack([o[k] for o in own]).astype(np.float64) for k in own[0]}
+    net = network(name)
     pads, every = (2, 1) if name == "fedavg-cnn" else (0, 2)
 
     def activations(w, x):
@@ -141,10 +136,7 @@ def test_representation_matching_of_images_unpools_and_convolves(name, path):
             total = total + ((back.flatten(1) - theirs[j].flatten(1)) ** 2).sum(1).mean()
         return 0.1 * total
 
-    found = train(
-        net, examples, tasks, given, start, terms=[term], private=private, block=2, path=path
-    )
-    check(name, examples, tasks, given, start | private, found, 1e-10, extra)
+    descends(name, RepresentationMatching(0.1), extra, path=path)
 
 
 def test_on_dense_networks_it_is_written_out():
