@@ -20,6 +20,7 @@ from fedrepro.site.verdicts import (
     CLAIMS,
     PRINTED,
     beside,
+    counted,
     glossary,
     of_claims,
     of_values,
@@ -52,7 +53,12 @@ def name_of(paper: str) -> str:
 # ------------------------------------------------------------------------------------------ home
 
 
-def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str, Any]]) -> str:
+def home(
+    reports: Reports,
+    answers: Mapping[str, str],
+    trees: Sequence[tuple[str, Any]],
+    links: Mapping[str, str] | None = None,
+) -> str:
     """The first page. answers: paper -> its finding; trees: captions of the menu with pages."""
     shown = [
         (paper, board)
@@ -61,7 +67,7 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
         if not boards.superseded_by(board, paper.boards)
     ]
     found = boards.answer(shown[0][1]) if shown else None
-    chosen = choices(shown[0][1]) if found else {}
+    chosen = {**choices(shown[0][1]), "links": links or {}} if found else {}
     cards = [_card(paper, answers.get(paper.name, "")) for paper in reports.papers]
     papers = [card for card in cards if not card["paper"].boards]
     papers.sort(key=lambda card: -card["counts"]["decided"])
@@ -171,6 +177,7 @@ def paper_page(
             ("Printed numbers", of_values(paper.printed), PRINTED),
             ("Claims", of_claims(paper.claims), CLAIMS),
         ],
+        in_words=in_words,
         picture=None if paper.boards else shown,
         drawn=None if shown else beside(paper.printed),
         values=len(paper.printed),
@@ -191,7 +198,7 @@ def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
     """A table of claims, each given as the rows of its checks; empty without any."""
     shown = [
         {"checks": checks, "decided": decided(checks), "remarks": remarks(checks[0])}
-        for checks in sorted(claims, key=lambda checks: _natural(checks[0]["claim"]))
+        for checks in sorted(claims, key=_paper_first)
     ]
     return page("claims.html", up="../", claims=shown, interval_text=interval) if shown else ""
 
@@ -249,6 +256,11 @@ def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[Shown]]]]]:
     return [(title, found) for title, found in sections if found]
 
 
+def _paper_first(checks: Sequence[Mapping[str, str]]) -> Any:
+    """Order the claims of a paper by number, before those that were added here."""
+    return checks[0]["place"] == "ours", _natural(checks[0]["claim"])
+
+
 def _natural(name: str) -> list[tuple[int, int, str]]:
     """Names in the order of their numbers: table-2 before table-11."""
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
@@ -276,6 +288,8 @@ def _exhibit(paper: Paper, shown: Shown, charts: frozenset[str]) -> Any:
         in_words=in_words(shown.name),
         numbers=numbers,
         judged=judged,
+        counts=counted([verdict_of(row) for row in paper.printed_of(shown.name)], PRINTED),
+        known=PRINTED,
         costs=cost_table(*costs),
         with_chart=shown.key in charts,
         parts=paper.parts.get(shown.name, ()),
