@@ -148,7 +148,9 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
         for each in (*reports.maps, *reports.graphs):
             contents.copies[f"shown/{each['image']}"] = folder / each["image"]
     contents.pages |= {"api.md": page("api.md", rooms=_rooms())} if whole else {}
-    contents.pages["index.md"] = pages.home(reports, answers[0], _trees(reports, contents.pages))
+    contents.pages["index.md"] = pages.home(
+        reports, answers[0], _trees(reports, contents.pages), links
+    )
     contents.copies |= {copied(path): root / path for path in guides.copies}
     package = resources.files("fedrepro.site")
     for name in (STYLE, "site.js"):

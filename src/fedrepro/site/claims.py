@@ -59,7 +59,8 @@ def interval(row: Check) -> str:
     value = f"{float(row['value']):.4g}"
     if not row["low"] or not row["high"]:
         return f"{value}, error unknown"
-    ends = f"{float(row['low']):.4g} to {float(row['high']):.4g}{level}"
+    low, high = (float(row[end]) + 0.0 for end in ("low", "high"))  # no minus before zero
+    ends = f"{low:.4g} to {high:.4g}{level}"
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 

@@ -62,6 +62,7 @@ SENDS = {
     "federated": "In every round the chosen clients receive the global model and send theirs.",
     "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
 }
+WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # text without the blanks around it
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
@@ -189,7 +190,11 @@ def docstring(text: str) -> str:
             parts.append("```text\n" + inspect.cleandoc(block) + "\n```")
         else:
             pieces = re.split(r"(`[^`]+`)", block)
-            parts.append("".join(p if p.startswith("`") else plain_doc(p) for p in pieces))
+            said = (
+                p if p.startswith("`") else WORDS.sub(lambda words: plain_doc(words[0]), p)
+                for p in pieces
+            )
+            parts.append("".join(said))
     return "\n\n".join(parts)
 
 

@@ -20,6 +20,7 @@ from fedrepro.site.verdicts import (
     CLAIMS,
     PRINTED,
     beside,
+    counted,
     glossary,
     of_claims,
     of_values,
@@ -39,13 +40,19 @@ def name_of(paper: str) -> str:
 # ------------------------------------------------------------------------------------------ home
 
 
-def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str, Any]]) -> str:
+def home(
+    reports: Reports,
+    answers: Mapping[str, str],
+    trees: Sequence[tuple[str, Any]],
+    links: Mapping[str, str] | None = None,
+) -> str:
     """Write the first page.
 
     Args:
         reports: papers with their exhibits.
         answers: paper -> its finding.
         trees: captions of the menu with pages.
+        links: method -> its page, for the chooser.
     """
     shown = [
         (paper, board)
@@ -54,7 +61,7 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
         if not boards.superseded_by(board, paper.boards)
     ]
     found = boards.answer(shown[0][1]) if shown else {}
-    chosen = choices(shown[0][1]) if found else {}
+    chosen = {**choices(shown[0][1]), "links": links or {}} if found else {}
     cards = [_card(paper, answers.get(paper.name, "")) for paper in reports.papers]
     papers = [card for card in cards if not card["paper"].boards]
     papers.sort(key=lambda card: -card["counts"]["decided"])
@@ -166,6 +173,7 @@ def paper_page(
             ("Printed numbers", of_values(paper.printed), PRINTED),
             ("Claims", of_claims(paper.claims), CLAIMS),
         ],
+        in_words=in_words,
         picture=None if paper.boards else shown,
         drawn=None if shown else beside(paper.printed),
         values=len(paper.printed),
@@ -190,7 +198,7 @@ def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
             "decided": of_readings(checks) if checks[0]["check"] else {},
             "remarks": remarks(checks[0]),
         }
-        for checks in sorted(claims, key=lambda checks: _natural(checks[0]["claim"]))
+        for checks in sorted(claims, key=_paper_first)
     ]
     given = {"interval_text": interval, "drawing": drawing, "known": CLAIMS}
     return page("claims.html", up="../", claims=shown, **given) if shown else ""
@@ -242,6 +250,11 @@ def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[Shown]]]]]:
     return [(title, found) for title, found in sections if found]
 
 
+def _paper_first(checks: Sequence[Mapping[str, str]]) -> Any:
+    """Order the claims of a paper by number, before those that were added here."""
+    return checks[0]["place"] == "ours", _natural(checks[0]["claim"])
+
+
 def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
 
@@ -262,6 +275,8 @@ def _exhibit(paper: Paper, shown: Shown, charts: frozenset[str]) -> Any:
     text = page(
         "exhibit.html", up="../", paper=paper, shown=shown, in_words=in_words(shown.name),
         numbers=numbers, judged=judged, costs=cost_table(*costs), with_chart=shown.key in charts,
+        counts=counted([verdict_of(row) for row in paper.printed_of(shown.name)], PRINTED),
+        known=PRINTED,
         parts=paper.parts.get(shown.name, ()),
     )  # fmt: skip
     return marked(text)

@@ -118,23 +118,35 @@
     const lines = near.lines.filter(function (line) {
       return !rows.some(function (row) { return row[1] === line[1]; });
     });
+    const heads = ["Method", "Score, 95 %", "Accuracy, %", "Sends", "Exchanges"];
     const body = element("tbody", []);
+    const two = function (score) { return score.toFixed(2).replace("-", "−"); };
+    let last = "";
     rows.concat(lines).forEach(function (row, at) {
-      const ours = at < rows.length;
+      const ours = at < rows.length, kind = ours ? row[0] : "to compare";
+      if (kind !== last) {
+        const head = element("td", kind);
+        head.colSpan = heads.length;
+        body.append(element("tr", head, "kind"));
+        last = kind;
+      }
+      let name = row[1];
+      if (known.links[name]) {
+        name = element("a", name);
+        name.href = known.links[row[1]];
+      }
       body.append(element("tr", [
-        element("td", ours ? row[0] : "to compare"),
-        element("th", row[1]),
-        element("td", [element("b", row[2].toFixed(2)), " ",
-          element("span", row[3].toFixed(2) + " to " + row[4].toFixed(2), "soft")]),
+        element("th", name),
+        element("td", [element("b", two(row[2])), " ",
+          element("span", two(row[3]) + " to " + two(row[4]), "soft")]),
         element("td", row[5]),
         element("td", ours ? row[6].toFixed(1) + " ×" : "–"),
         element("td", ours ? String(row[7]) : "–")
       ], ours ? "" : "bound"));
     });
-    const heads = ["What predicts", "Method", "Score, 95 %", "Accuracy, %", "Sends", "Exchanges"];
     const table = element("table", [element("thead", element("tr", heads.map(function (head) {
       return element("th", head);
-    }))), body], "plain");
+    }))), body], "plain chosen");
     const words = "fedrepro recommend --clients " + clients + " --skew " + wanted.skew +
       " --exchanges " + wanted.exchanges + (wanted.starts === known.starts[0] ? "" : " --starts different") +
       (wanted.sends === "models" ? " --only-models" : wanted.sends === "public" ? " --public images" : "");
@@ -146,7 +158,7 @@
     place.replaceChildren(
       element("p", ["Nearest on the leaderboard: " + near.names.join("; ") + "." + (away ? " That is " +
         away.toFixed(1) + " doublings from your clients" + (away >= 3 ? ", so it says little of them." : ".") : "")], "soft small"),
-      wide, element("p", element("code", words), "small"));
+      wide, element("p", ["The same by a command: ", element("code", words)], "small"));
   }
   if (data) {
     const form = document.getElementById("chooser"), known = JSON.parse(data.textContent);
@@ -166,17 +178,27 @@
   // ---------------------------------------------------------------- what a found page says there
   const results = document.getElementById("search-results");
   if (results) {
-    const words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/);
+    const asked = (new URLSearchParams(location.search).get("q") || "").toLowerCase().trim();
+    const words = asked.split(/\s+/);
+    const seen = {};
+    let found = 0;
+    if (window.Scorer) window.Scorer.score = function (result) { return result[6] === "object" ? -1 : result[4]; };  // pages first
     const excerpt = function (item) {
       const link = item.querySelector("a");
       if (!link || item.dataset.told) return;
       item.dataset.told = "yes";
       const name = link.getAttribute("href").split(/[?#]/)[0];
+      const page = name + link.textContent;  // several words of the index may lead to one
+      if (seen[page]) { item.remove(); return; }
+      seen[page] = true;
       const text = (window.fedreproExcerpts || {})[name] || "";
       const places = words.map(function (word) { return text.toLowerCase().indexOf(word); });
-      const at = Math.min.apply(null, places.filter(function (found) { return found > 0; }).concat(text.length));
+      const whole = words.length > 1 ? text.toLowerCase().indexOf(asked) : -1;  // the words as they were put
+      const at = whole >= 0 ? whole :
+        Math.min.apply(null, places.filter(function (place) { return place > 0; }).concat(text.length));
       const from = at < text.length ? Math.max(0, at - 70) : 0;
       if (text) item.append(element("p", (from ? "… " : "") + text.slice(from, from + 220) + " …", "soft small"));
+      if (whole >= 0) item.parentElement.insertBefore(item, item.parentElement.children[found++]);
     };
     const all = function () { results.querySelectorAll("li").forEach(excerpt); };
     script("excerpts.js").then(function () {
