@@ -20,7 +20,6 @@ from fedrepro.site.verdicts import (
     CLAIMS,
     PRINTED,
     beside,
-    glossary,
     of_claims,
     of_values,
     verdict_of,
@@ -327,8 +326,3 @@ def _machines(shown: Shown) -> str:
 def drawings_page(reports: Reports) -> str:
     """Write the page of partitions and graphs that the exhibits of this scale use in trial one."""
     return page("drawings.md", drawn=[*reports.maps, *reports.graphs])
-
-
-def glossary_page(guide: str = "", others: str = "") -> str:
-    """Write the page of all verdicts, with links to the guides on claims and on other words."""
-    return page("verdicts.md", words=glossary(), guide=guide, glossary=others)
