@@ -143,8 +143,8 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
     contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
-    words = {"words": glossary(), "guide": claims, "glossary": terms}
-    contents.pages["verdicts.md"] = page("verdicts.md", **words)
+    verdicts = page("verdicts.md", words=glossary(), guide=claims, glossary=terms)
+    contents.pages["verdicts.md"] = verdicts
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):

@@ -260,8 +260,8 @@ def _exhibit(paper: Paper, shown: Shown, charts: frozenset[str]) -> Any:
         numbers = with_sent(shown.table(paper.printed_of(shown.name)), shown.about, costs[1])
     text = page(
         "exhibit.html", up="../", paper=paper, shown=shown, in_words=in_words(shown.name),
-        numbers=numbers, judged=judged, costs=cost_table(*costs), with_chart=shown.key in charts,
-        parts=paper.parts.get(shown.name, ()),
+        numbers=numbers, judged=judged, costs=cost_table(*costs),
+        with_chart=shown.key in charts, parts=paper.parts.get(shown.name, ()),
     )  # fmt: skip
     return marked(text)
 
