@@ -182,15 +182,10 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
     for entry in results.applied:
         sent = entry.numbers["bytes_up"]
         # a control does not exchange models, so its traffic says nothing
-        costs = (
-            ("–", "–", "–")
-            if entry.kind == "control"
-            else (
-                f"{sent / 1e6:.3g}",
-                times(sent, sent / entry.sent).removesuffix(" ×") if sent else "",
-                f"{entry.numbers['rounds']:.0f}",
-            )
-        )
+        costs = ["–"] * 3
+        if entry.kind != "control":
+            models = times(sent, sent / entry.sent).removesuffix(" ×") if sent else ""
+            costs = [f"{sent / 1e6:.3g}", models, f"{entry.numbers['rounds']:.0f}"]
         table.add_row(
             entry.called,
             f"{100 * entry.numbers['accuracy']:.1f} %",

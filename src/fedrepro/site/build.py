@@ -30,6 +30,7 @@ from fedrepro.site.guides import Guides, copied
 from fedrepro.site.methods import links_of, method_pages
 from fedrepro.site.reading import Paper, Reports
 from fedrepro.site.svg import lighter
+from fedrepro.site.verdicts import glossary
 from fedrepro.site.writing import page
 
 RECORD = Path("reports/record")
@@ -142,7 +143,8 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
     contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
-    contents.pages["verdicts.md"] = pages.glossary_page(claims, terms)
+    verdicts = page("verdicts.md", words=glossary(), guide=claims, glossary=terms)
+    contents.pages["verdicts.md"] = verdicts
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):

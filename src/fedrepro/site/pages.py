@@ -21,7 +21,6 @@ from fedrepro.site.verdicts import (
     PRINTED,
     beside,
     counted,
-    glossary,
     of_claims,
     of_values,
     verdict_of,
@@ -274,10 +273,9 @@ def _exhibit(paper: Paper, shown: Shown, charts: frozenset[str]) -> Any:
         numbers = with_sent(shown.table(paper.printed_of(shown.name)), shown.about, costs[1])
     text = page(
         "exhibit.html", up="../", paper=paper, shown=shown, in_words=in_words(shown.name),
-        numbers=numbers, judged=judged, costs=cost_table(*costs), with_chart=shown.key in charts,
+        numbers=numbers, judged=judged, costs=cost_table(*costs),
         counts=counted([verdict_of(row) for row in paper.printed_of(shown.name)], PRINTED),
-        known=PRINTED,
-        parts=paper.parts.get(shown.name, ()),
+        with_chart=shown.key in charts, parts=paper.parts.get(shown.name, ()), known=PRINTED,
     )  # fmt: skip
     return marked(text)
 
@@ -342,8 +340,3 @@ def _machines(shown: Shown) -> str:
 def drawings_page(reports: Reports) -> str:
     """Write the page of partitions and graphs that the exhibits of this scale use in trial one."""
     return page("drawings.md", drawn=[*reports.maps, *reports.graphs])
-
-
-def glossary_page(guide: str = "", others: str = "") -> str:
-    """Write the page of all verdicts, with links to the guides on claims and on other words."""
-    return page("verdicts.md", words=glossary(), guide=guide, glossary=others)
