@@ -201,7 +201,7 @@ class GlobalModel:
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. ties: if given, networks vote
     instead, each with its weights for the class that it predicts, and this is the random place that
     decides between classes with equally many votes. gate: if given, the prediction is argmax of
-    what this small network makes of all logits instead, see `networks.gates`. diagnostics: named
+    what this small network makes of all logits instead, see `networks.predict`. diagnostics: named
     numbers that become metrics, of METRICS or declared by the method. traffic: all that a one-shot
     method sent, if it is not every client's model once and what `Clients` counted. exchanges: those
     of all clients with the server, if they are not one, and one more for what clients did beside.

@@ -10,7 +10,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
-from fedrepro.networks.dense import dense_spec
+from fedrepro.networks.network import dense_spec
 
 
 @method("local", kind="control", label="clients alone", any_width=True)

@@ -9,7 +9,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.networks.dense import dense_spec, widths
+from fedrepro.networks.network import dense_spec, widths
 from fedrepro.networks.predict import network_of, probabilities
 
 
