@@ -7,7 +7,7 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
-from fedrepro.networks.dense import widths
+from fedrepro.networks.network import widths
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.own.contract import allowed as allowed
 from fedrepro.own.contract import each as each

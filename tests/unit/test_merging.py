@@ -18,7 +18,7 @@ from fedrepro.merging.kronecker import (
     regression_mean,
 )
 from fedrepro.merging.vectors import elected
-from fedrepro.networks.gates import gated_logits
+from fedrepro.networks.predict import gated_logits
 
 IN, OUT, CLIENTS = 5, 4, 3
 SEEDS = st.integers(0, 10_000)

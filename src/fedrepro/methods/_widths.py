@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fedrepro.api import LocalModels
 from fedrepro.core.spec import Arg
-from fedrepro.networks.dense import widths
+from fedrepro.networks.network import widths
 
 Units = Annotated[
     int | None,

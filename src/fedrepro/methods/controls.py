@@ -11,7 +11,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.methods._merging import network_like
-from fedrepro.networks.dense import dense_spec
+from fedrepro.networks.network import dense_spec
 
 
 @method("local", kind="control", label="clients alone", any_width=True)

@@ -10,7 +10,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like
-from fedrepro.networks.dense import dense_spec, widths
+from fedrepro.networks.network import dense_spec, widths
 from fedrepro.networks.predict import network_of, probabilities
 
 

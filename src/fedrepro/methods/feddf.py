@@ -45,8 +45,7 @@ def feddf(
     that of most clients, and starts from their average.
     """
     from fedrepro.core.registry import components
-    from fedrepro.networks.gates import joint_logits
-    from fedrepro.networks.predict import network_of
+    from fedrepro.networks.predict import joint_logits, network_of
     from fedrepro.training.engine import train
     from fedrepro.training.examples import Examples, tensor_of
     from fedrepro.training.minibatches import Task

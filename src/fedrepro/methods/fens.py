@@ -50,7 +50,7 @@ def fens(
     or the nearest to it that is known. Source: FENS, by the authors' code.
     """
     from fedrepro.merging.gates import GateServer, class_weights, gradients
-    from fedrepro.networks.gates import joint_logits
+    from fedrepro.networks.predict import joint_logits
     from fedrepro.training.examples import Examples, tensor_of
 
     assert info.clients is not None

@@ -24,7 +24,7 @@ from fedrepro.matching.networks import (
     networks_of,
     tensors_of,
 )
-from fedrepro.networks.dense import widths
+from fedrepro.networks.network import widths
 
 Sigma2 = Annotated[float, Arg("variance of a local unit around its global unit", above=0)]
 Sigma2Layers = Annotated[

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import (
     Affine,
     Convolution2d,
@@ -307,6 +309,19 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
     for units in sizes[1:-1]:
         layers += [Affine(units), Relu(), *([Dropout(dropout)] if dropout else [])]
     return Network((sizes[0],), (*layers, Affine(sizes[-1])))
+
+
+def dense_spec(hidden: tuple[int, ...]) -> Spec:
+    """Return the spec of a fully connected network with these hidden widths (none: logistic)."""
+    if not hidden:
+        return components("model")["logistic"].spec()
+    return components("model")["mlp"].spec({"hidden": list(hidden)})
+
+
+def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
+    """Return hidden widths, from the tensors (leading dimension: networks)."""
+    layers = sum(name.startswith("weight") for name in tensors)
+    return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))
 
 
 def _named(local: str, place: int) -> str:

@@ -11,9 +11,8 @@ import numpy as np
 from fedrepro.api import GlobalModel, Traffic
 from fedrepro.core.metrics import Number
 from fedrepro.core.rng import Rng
-from fedrepro.networks.gates import gated
 from fedrepro.networks.network import Network
-from fedrepro.networks.predict import network_of, predict_belief, probabilities, votes
+from fedrepro.networks.predict import gated, network_of, predict_belief, probabilities, votes
 from fedrepro.training.examples import Examples, tensor_of
 
 if TYPE_CHECKING:

@@ -155,7 +155,7 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
         done = applied(ground, setting, seed, costly)
         seconds, at_clients = seconds + done.seconds, max(at_clients, done.further.seconds)
         score = 0.0
-        if chosen and ground.validation:
+        if chosen and ground.validation is not None:
             score = measured(done.made, ground.validation)["accuracy"]
         if best is None or score > best[0]:
             best = score, setting, done

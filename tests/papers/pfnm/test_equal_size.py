@@ -18,7 +18,7 @@ from fedrepro.matching.clustering import k_means, merged
 from fedrepro.matching.networks import networks_of, tensors_of
 from fedrepro.matching.permuting import agreement, fitted, in_step, permuted
 from fedrepro.matching.transport import barycentre
-from fedrepro.networks.dense import widths
+from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.pfnm.methods.pfnm_sized import solved
 

@@ -18,7 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.networks.dense import dense_spec, widths
+from fedrepro.networks.network import dense_spec, widths
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.gems.methods._hidden import (
     UNIT_METRICS,

@@ -10,7 +10,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.methods._widths import Units, asked, within_reach
 from fedrepro.methods.pfnm import Gamma0, Sigma02, pfnm
-from fedrepro.networks.dense import widths
+from fedrepro.networks.network import widths
 
 LEAST, MOST = 1e-9, 1e6  # of sigma2
 STEP = 8.0  # between two sigma2 that may hold the size between them

@@ -28,7 +28,7 @@ from fedrepro.methods.pfnm import (
     WidthCap,
     visiting_orders,
 )
-from fedrepro.networks.dense import widths
+from fedrepro.networks.network import widths
 from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
 
 if TYPE_CHECKING:

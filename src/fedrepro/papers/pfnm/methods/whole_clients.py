@@ -9,7 +9,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.matching.networks import tensors_of
 from fedrepro.methods._widths import Units, asked
 from fedrepro.methods.concatenation import ClassWeights, joined
-from fedrepro.networks.dense import widths
+from fedrepro.networks.network import widths
 
 
 @method(
