@@ -1,5 +1,5 @@
-"""A method and a partition outside the package, through the workflow: named in the configuration
-alone, and computed anew when their file changes."""
+"""Methods and a partition outside the package, through the workflow: named in the configuration
+alone, computed again when their file changes, and a row of their own where they fail."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import json
 import pytest
 from test_workflow import checkout, edit, planned, run, snakemake
 
-from fedrepro.core.artifacts import read_table
 from fedrepro.numbers.summary import read_csv
 
 pytestmark = pytest.mark.workflow
 
 MINE = '''
+from typing import Annotated
+
 import numpy as np
 
-from fedrepro.api import GlobalModel, method
+from fedrepro.api import GlobalModel, Report, method
 from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
 from fedrepro.data.split import Owners
 
 
@@ -32,49 +34,6 @@ def median(clients, info, *, rng):
     """median_j w_j, weight by weight."""
     tensors = {k: np.median(v, axis=0)[None] for k, v in clients.tensors.items()}
     return GlobalModel(clients.model, tensors)
-'''
-EXHIBIT = """
-paper: mine
-title: Mine
-source: nobody, nowhere, 2026
-exhibits:
-  table-mine:
-    drawing: {name: table, rows: [epochs], columns: [method]}
-    title: Mine
-    place: nowhere
-    caption: None.
-    trials: 1
-    dataset: {name: digits}
-    model: {name: mlp}
-    training: {name: adam}
-    sweep: {training.epochs: [2]}
-    partition: {name: halves}
-    methods: [{name: median, label: median}]
-"""
-TARGET = "reports/tiny/mine/table-mine.html"
-
-
-def test_a_file_of_ones_own_is_all_there_is_to_a_method(tmp_path):
-    folder = checkout(tmp_path / "own")
-    (folder / "mine.py").write_text(MINE)
-    (folder / "config/exhibits/mine.yaml").write_text(EXHIBIT)
-    config = folder / "config/config.yaml"
-    config.write_text(config.read_text() + "components: [mine.py]\n")
-    run(folder, TARGET)
-    (path,) = (folder / "results/tiny").rglob("metrics.parquet")
-    assert "-median-" in str(path)
-    assert read_table(path, "metrics").num_rows
-    assert planned(folder, TARGET) == set()
-    edit(folder / "mine.py", "np.median", "np.mean")
-    # the partition lies in the same file
-    assert planned(folder, TARGET) == {"partition", "train", "aggregate", "table"}
-
-
-FAILING = '''
-from typing import Annotated
-
-from fedrepro.api import GlobalModel, Report, method
-from fedrepro.core.spec import Arg
 
 
 @method("broken", kind="one_shot", label="broken", grid={"scale": (1, 2)})
@@ -102,38 +61,54 @@ class Late:
     def model(self, state, clients):
         return GlobalModel(clients.model, state["weights"])
 '''
-WITH_FAILING = """
+EXHIBIT = """
+paper: mine
+title: Mine
+source: nobody, nowhere, 2026
+exhibits:
+  table-mine:
+    drawing: {name: table, rows: [epochs], columns: [method]}
+    title: Mine
+    place: nowhere
+    caption: None.
+    trials: 1
+    dataset: {name: digits}
+    model: {name: mlp}
+    training: {name: adam}
+    sweep: {training.epochs: [2]}
+    partition: {name: halves}
     methods:
-      - {name: average, label: average}
+      - {name: median, label: median}
       - {name: broken, label: broken}
-      - {name: broken, label: chosen, settings: grid, choose: server}
+      - {name: broken, label: chosen, settings: grid, choose: pooled_train}
       - {name: late, label: late}
 """
+TARGET = "reports/tiny/mine/table-mine.html"
 
 
-def test_a_method_that_fails_is_a_row_and_the_end_says_so(tmp_path):
+def test_a_file_of_ones_own_is_all_there_is_to_a_method_and_what_fails_is_a_row(tmp_path):
     folder = checkout(tmp_path / "own")
-    (folder / "mine.py").write_text(FAILING)
-    whole = EXHIBIT.replace("{name: halves}", "{name: iid, clients: 2, validation: 20}")
-    methods = whole.index("    methods:")
-    exhibit = whole[:methods] + WITH_FAILING.lstrip("\n")
-    (folder / "config/exhibits/mine.yaml").write_text(exhibit)
-    config = folder / "config/config.yaml"
+    (folder / "mine.py").write_text(MINE)
+    (folder / "config/exhibits/mine.yaml").write_text(EXHIBIT)
+    config, target = folder / "config/config.yaml", folder / TARGET
     config.write_text(config.read_text() + "components: [mine.py]\n")
+
+    def rows():
+        return read_csv(target.with_suffix(".csv").read_text())
+
     done = snakemake(folder, "--cores", "2", TARGET)
     said = done.stderr + done.stdout
     assert done.returncode == 1, said[-3000:]
-    assert "broken failed in trial 0: mine.py, line 11, `times = " in said
+    assert "broken failed in trial 0: mine.py, line 28, `times = " in said
     assert "KeyError: 1" in said
-    assert "late failed in trial 0: mine.py, line 28, `return state, Report" in said
+    assert "late failed in trial 0: mine.py, line 45, `return state, Report" in said
     assert "fault of the program" not in said
-    rows = read_csv((folder / TARGET).with_suffix(".csv").read_text())
-    shown = rows[rows["metric"] == "accuracy"].set_index("method")["mean"]
-    assert shown["average"] > 0
+    shown = rows()[rows()["metric"] == "accuracy"].set_index("method")["mean"]
+    assert shown["median"] > 0
     assert shown[["broken", "chosen", "late"]].isna().all()
-    assert (folder / TARGET).with_suffix(".md").read_text().count("| failed") == 3
-    assert set(rows[rows["metric"] == "failed"]["mean"]) == {1.0}
-    about = json.loads((folder / TARGET).with_suffix(".json").read_text())
+    assert target.with_suffix(".md").read_text().count("| failed") == 3
+    assert set(rows()[rows()["metric"] == "failed"]["mean"]) == {1.0}
+    about = json.loads(target.with_suffix(".json").read_text())
     assert sum("failed in trial 0" in note for note in about["notes"]) == 3
     logs = "".join(path.read_text() for path in (folder / "results/tiny/logs").rglob("*.log"))
     assert "Traceback" in logs
@@ -142,7 +117,10 @@ def test_a_method_that_fails_is_a_row_and_the_end_says_so(tmp_path):
     edit(folder / "mine.py", "{3: 1}[scale]", "1")
     edit(folder / "mine.py", "self.nothing", "{}")
     run(folder, TARGET)
-    rows = read_csv((folder / TARGET).with_suffix(".csv").read_text())
-    assert rows[rows["metric"] == "accuracy"]["mean"].notna().all()
-    assert "failed" not in (folder / TARGET).with_suffix(".json").read_text()
+    assert rows()[rows()["metric"] == "accuracy"]["mean"].notna().all()
+    assert "failed" not in target.with_suffix(".json").read_text()
     assert planned(folder, TARGET) == set()
+    edit(folder / "mine.py", "np.median", "np.mean")
+    # the partition lies in the same file
+    rules = {"partition", "train", "aggregate", "federate", "table"}
+    assert planned(folder, TARGET) == rules

@@ -68,11 +68,14 @@ sys.exit(pytest.main(["-p", "no:cacheprovider", "-n", "0", *sys.argv[1:]]))
 """
 
 
-def taken_out() -> list[tuple[str, ...]]:
-    """Each paper that has code by itself, and at once all that are figures and numbers alone."""
+def taken_out() -> list[object]:
+    """At once all papers that are figures and numbers alone, and each that has code by itself."""
     folders = {paper: ROOT / "src/fedrepro/papers" / paper for paper in packs()}
     alone = [paper for paper, folder in folders.items() if [*folder.glob("*/*.py")]]
-    return [*((paper,) for paper in alone), tuple(sorted(set(packs()) - set(alone)))]
+    return [
+        tuple(sorted(set(packs()) - set(alone))),
+        *(pytest.param((paper,), marks=pytest.mark.nightly) for paper in alone),
+    ]
 
 
 @pytest.mark.parametrize("papers", taken_out(), ids=lambda papers: "-".join(papers))
