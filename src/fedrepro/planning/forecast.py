@@ -23,11 +23,10 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import tuning_of
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.config import SCALES
-from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.fitting import FORMS, doubts
 from fedrepro.planning.jobs import METRICS
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.runs import Scenario, public_data_of
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
