@@ -209,11 +209,6 @@ class Plan:
                 known[1].update(exhibit.follow[run])
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
-    @property
-    def runs(self) -> list[Run]:
-        """List the distinct runs of all exhibits, selected or not."""
-        return list(self.trials)
-
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
         """Return the exhibits among `keys` by their (data set, partition), controls aside."""
         by_pair: dict[tuple[Spec, Spec], list[str]] = {}
