@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
@@ -35,9 +34,6 @@ from fedrepro.core.traffic import Traffic as Traffic
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
     from fedrepro.federation.peers import Peers
-
-# imported on use: no result depends on it
-STATE_DICTS = "fedrepro.networks.state_dicts"
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 
@@ -135,7 +131,8 @@ class LocalModels:
         Raises:
             FedreproError: they do not fit; see `networks.state_dicts`.
         """
-        module = import_module(STATE_DICTS)
+        from fedrepro.networks import state_dicts as module
+
         words = [model] if isinstance(model, str) else list(model or ())
         specs = [spec_called("model", word) for word in words]
         stacked = module.stack(state_dicts, specs, tuple(shape) if shape else None, layers, names)
@@ -267,11 +264,9 @@ class GlobalModel:
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return the state dict of each of the m networks; see `state_dict`."""
-        dicts: list[dict[str, Any]]
-        dicts = import_module(STATE_DICTS).unstack(
-            self.model, self.tensors, layers or self.layers, self.widths
-        )
-        return dicts
+        from fedrepro.networks.state_dicts import unstack
+
+        return unstack(self.model, self.tensors, layers or self.layers, self.widths)
 
 
 def _numbers(

@@ -16,9 +16,8 @@ from fedrepro.drawings.canvas import rules
 from fedrepro.numbers.board import Entered, Ground, Row, ground, rows_of
 from fedrepro.numbers.board_tables import _costs_there, leaderboard, scenarios, seconds
 from fedrepro.numbers.summary import csv_text, read_csv
-from fedrepro.planning.boards import ground_of, part_keys, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
 from fedrepro.record.sentences import filled
 from fedrepro.site.boards import answer, made_from, superseded_by
 from fedrepro.site.pages import board_part
@@ -412,7 +411,7 @@ def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> No
         own = ExhibitFile.model_validate(file.model_dump() | {"exhibits": exhibits})
         return Plan(Config(), {"arena": own}, "paper")
 
-    with pytest.raises(FedreproError, match="make it arena/2 beside it"):
+    with pytest.raises(FedreproError, match="add it as arena/2"):
         require_frozen(changed(trials=6))
     methods = [*file.defaults["methods"], {"name": "average", "label": "once more"}]
     require_frozen(changed(methods=methods))

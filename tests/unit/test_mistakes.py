@@ -8,9 +8,8 @@ from synthetic import plan, undrawn, workplace
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
-from fedrepro.planning.boards import parts_of, require_frozen
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Plan, parts_of, require_frozen
 from fedrepro.stages.board import run as board
 from fedrepro.verdicts.printed import leave_out_mistaken, require_printed
 

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.data.unlabelled import unlabelled
-from fedrepro.planning.elsewhere import public_data_of
+from fedrepro.planning.runs import public_data_of
 
 FEDDF = components("method")["feddf"]
 

@@ -161,8 +161,8 @@ def test_pairs_and_every_combination_of_the_same_lists_are_two_things():
 @pytest.mark.parametrize(
     ("token", "sentence"),
     [
-        ("example+clients~1@2+paired~3", "pairs 3 settings, but 'clients' lists 2"),
-        ("example+clients~1+paired~2", "lists no values"),
+        ("example+clients~1@2+paired~3", "does not list 3 settings"),
+        ("example+clients~1+paired~2", "does not list 2 settings"),
         ("example+cap~1@1+clients~1@2+paired~2", "write 'example[+]cap~1[+]clients~1@2'"),
         ("example+cap~1@1+clients~2@2+paired~2", "lists a setting twice"),
     ],

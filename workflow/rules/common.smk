@@ -20,7 +20,6 @@ from fedrepro.cli import (
     slurm,
     take_failed,
 )
-from fedrepro.planning.boards import part_keys, parts_of
 from fedrepro.planning.config import (
     SCALES,
     load_exhibits,
@@ -33,7 +32,7 @@ from fedrepro.core.packs import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.sources import digest_of_file
 from fedrepro.verdicts.printed import leave_out_mistaken
 from fedrepro.planning.jobs import METRICS, TIMINGS
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Plan, part_keys, parts_of
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 

@@ -170,6 +170,23 @@ class Component:
         swept = Spec(self, columns).swept
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
+    def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
+        """Make a sweep of `count` settings, listed one by one in the lists among `values`."""
+        params = self.params
+        lists = {
+            key: value
+            for key, value in values.items()
+            if isinstance(value, list) and not (key in params and params[key].many)
+        }
+        if not lists or any(len(items) != count for items in lists.values()):
+            raise FedreproError(
+                f"{where}: {self.kind} '{self.name}' does not list {count} settings: give each "
+                "parameter that differs a list of as many values"
+            )
+        same = {key: value for key, value in values.items() if key not in lists}
+        rows = zip(*lists.values(), strict=True)
+        return self.paired(same, [dict(zip(lists, row, strict=True)) for row in rows], where)
+
 
 @dataclass(frozen=True)
 class Spec:

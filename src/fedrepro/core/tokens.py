@@ -91,20 +91,6 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
         if key not in component.params:
             raise unknown("parameter", key, component.params, where)
         values[key] = component.params[key].read_list(text, where)
-    return _paired(component, values, paired, where) if paired else component.spec(values)
-
-
-def _paired(component: Component, values: Mapping[str, Any], count: str, where: str) -> Spec:
-    """Return the settings that a token lists one by one, from a list per parameter that differs."""
-    params = component.params
-    lists = {k: v for k, v in values.items() if isinstance(v, list) and not params[k].many}
-    for key, items in lists.items():
-        if str(len(items)) != count:
-            raise FedreproError(
-                f"{where}: it pairs {count} settings, but '{key}' lists {len(items)} values"
-            )
-    if not lists:
-        raise FedreproError(f"{where}: it pairs {count} settings, but lists no values")
-    same = {key: value for key, value in values.items() if key not in lists}
-    rows = zip(*lists.values(), strict=True)
-    return component.paired(same, [dict(zip(lists, row, strict=True)) for row in rows])
+    if not paired:
+        return component.spec(values)
+    return component.listing(values, int(paired) if paired.isdecimal() else 0, where)

@@ -14,9 +14,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validating
 from fedrepro.data.population import population_of
 from fedrepro.graphs.made import weights_of
-from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.measures import PUBLIC_SAMPLE, Measure, in_rounds, simulated
-from fedrepro.planning.runs import Scenario, clients_of
+from fedrepro.planning.runs import Scenario, clients_of, public_data_of
 
 if TYPE_CHECKING:
     from fedrepro.planning.exhibit import Exhibit

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from statistics import mean
@@ -23,25 +22,14 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import tuning_of
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.config import SCALES
-from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.fitting import FORMS, doubts
-from fedrepro.planning.jobs import METRICS
+from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job
 from fedrepro.planning.plan import Exhibit, Plan, Run
 from fedrepro.planning.runs import Scenario
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
+RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
-
-
-@dataclass(frozen=True)
-class PlannedJob:
-    """One process of a forecast. work: multiplications of models by examples."""
-
-    stage: str
-    name: str  # of the network; of what is simulated
-    file: Path
-    work: float
-    bytes: float = 0.0
 
 
 @dataclass
@@ -65,37 +53,27 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     """Forecast what is left to compute of an exhibit, or of all selected ones if key is None."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
-    missing, needed = {}, False
-    for exhibit in chosen:
-        for job in jobs_of(plan, exhibit):
-            if (
-                job.stage != "train"
-            ):  # models come after the job that reads them, and serve it alone
-                needed = not job.file.exists()
-            if needed and not job.file.exists():
-                missing[job.file] = job
-    for job in missing.values():
-        total.jobs[job.stage] += 1
-        total.bytes += job.bytes
-        rate = rates.get((job.stage, job.name)) or rates.get((job.stage, ""))
-        if rate is None:
-            total.unknown[job.stage] += 1
-        else:
-            total.seconds[job.stage] += rate[0] * job.work
-            total.sources[rate[1]] += 1
-    cases = {run.scenario for exhibit in chosen for run in exhibit.runs if run.scenario}
-    data = {case.dataset for case in cases}
-    data |= {d for exhibit in chosen for run in exhibit.runs if (d := public_data_of(run.method))}
-    folders = {plan.jobs.dataset(dataset) for dataset in data} if missing else ()
-    total.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
-    cuts = {
-        plan.jobs.partition(run.scenario.dataset, run.scenario.partition, block)
+    runs = [
+        plan.jobs.run(run, block)
         for exhibit in chosen
         for run, trials in exhibit.trials.items()
         for block in plan.blocks_of(run, trials)
-        if run.scenario and missing
-    }
-    total.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
+    ]
+    for job in plan.needed(*(out for out in runs if not Path(out, METRICS).exists())):
+        if Path(job.out, RESULTS.get(job.stage, METRICS)).exists():
+            continue
+        total.jobs[job.stage] += 1
+        if job.stage not in COMPUTING:
+            continue
+        if job.clients and job.trials:
+            numbers = _network(plan, job.scenario)[1]
+            total.bytes += 4.0 * numbers * len(job.trials) * len(job.clients)
+        rate = rates.get((job.stage, _network_name(job))) or rates.get((job.stage, ""))
+        if rate is None:
+            total.unknown[job.stage] += 1
+        else:
+            total.seconds[job.stage] += rate[0] * _work(plan, job)
+            total.sources[rate[1]] += 1
     total.jobs["exhibit"] = sum(
         not Path(plan.exhibit_file(e.key, e.suffix)).exists() for e in chosen
     )
@@ -104,28 +82,8 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     return total
 
 
-def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[PlannedJob]:
-    """List the jobs that train and measure for an exhibit, finished or not."""
-    for run, trials in exhibit.trials.items():
-        case = run.scenario
-        for block in plan.blocks_of(run, trials):
-            work = len(block) * whole_settings(run) * _work(plan, run)
-            yield PlannedJob(
-                run.stage,
-                case.model.name if case else "",
-                Path(plan.jobs.run(run, block), METRICS),
-                work,
-            )
-            if case is None or run.every is not None:
-                continue
-            network = _network(plan, case)
-            each = len(block) * 4.0 * network[1]
-            local = plan.jobs.local(case, block)
-            for path, clients in zip(local.files, local.pieces, strict=True):
-                share = len(block) * len(clients) / case.clients
-                passes: Any = case.training["epochs"]
-                seen = share * passes * network[2] * max(LEAST_PRODUCTS, network[0])
-                yield PlannedJob("train", case.model.name, Path(path), seen, each * len(clients))
+def _network_name(job: Job) -> str:
+    return job.specs["model"].name if "model" in job.specs else ""
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
@@ -138,18 +96,19 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
     for exhibit in plan.exhibits.values():
         works: dict[str, float] = defaultdict(float)
         names: dict[str, set[str]] = defaultdict(set)
-        for job in {job.file: job for job in jobs_of(plan, exhibit)}.values():
-            works[job.stage] += job.work
-            names[job.stage].add(job.name)
-            timings = job.file.with_name("timings.parquet")
-            if not timings.exists() or not job.work:
+        for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
+            work, network = _work(plan, job), _network_name(job)
+            works[job.stage] += work
+            names[job.stage].add(network)
+            timings = Path(job.out, TIMINGS)
+            if not timings.exists() or not work:
                 continue
             table = read_table(timings, "timings")
             about = read_provenance(table)
             if (about.get("device", "cpu") != "cpu") == cuda:
                 took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
-                for name in (job.name, ""):
-                    found["finished jobs"][job.stage, name].append(took / job.work)
+                for name in (network, ""):
+                    found["finished jobs"][job.stage, name].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
         run = read_json_of(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
@@ -239,23 +198,30 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
     return float(values.get("rounds", 1) * max(1.0, values.get("fraction", 1.0) * clients) * each)
 
 
-def _work(plan: Plan, run: Run) -> float:
-    """Count the multiplications of models by examples in a trial; 1 for a simulation."""
-    if run.scenario is None:
-        return 1.0
-    products, _, examples = _network(plan, run.scenario)
+def _work(plan: Plan, job: Job) -> float:
+    """Count the multiplications of models by examples in a job; of a simulation its settings."""
+    trials, method = float(len(job.trials or ())), job.specs.get("method")
+    scenario = job.scenario if "dataset" in job.specs else None
+    if method:
+        trials *= whole_settings(Run(scenario, method, job.every, job.tune))
+    if scenario is None:
+        return trials
+    products, _, examples = _network(plan, scenario)
     try:
-        clients = run.scenario.clients
+        clients = scenario.clients
     except FedreproError:  # where only the data can tell
         clients = 1
-    passes = float(clients * examples)
-    if run.every is not None:
+    if job.clients:
+        passes: float = len(job.clients) / clients * scenario.training["epochs"] * examples
+    elif method and job.every is not None:
         passes = mean(
-            trained_on(method, training, examples / clients, clients)
-            for method in run.method.expand()
-            for training in run.scenario.training.expand()
+            trained_on(each, training, examples / clients, clients)
+            for each in method.expand()
+            for training in scenario.training.expand()
         )
-    return passes * max(LEAST_PRODUCTS, products)
+    else:
+        passes = float(clients * examples)
+    return trials * passes * max(LEAST_PRODUCTS, products)
 
 
 def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:

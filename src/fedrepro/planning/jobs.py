@@ -25,8 +25,7 @@ from fedrepro.core.tokens import named
 from fedrepro.core.tuning import KIND as TUNE_KIND
 from fedrepro.core.tuning import TUNE
 from fedrepro.data.represent import resolved_features
-from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.runs import Run, Scenario, TrialBlock, blocks, specs_of
+from fedrepro.planning.runs import Run, Scenario, TrialBlock, blocks, public_data_of, specs_of
 
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
@@ -172,15 +171,8 @@ def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
     if data["name"] not in known:
         raise unknown(kind, data["name"], known, where)
     component = known[data["name"]]
-    if not (count := data.get(PAIRED)):
-        return component.spec(values, where)
-    params = component.params
-    lists = {k: v for k, v in values.items() if isinstance(v, list) and not params[k].many}
-    if not lists or any(len(items) != count for items in lists.values()):
-        raise FedreproError(f"{where}: {kind} '{component.name}' does not list {count} settings")
-    same = {key: value for key, value in values.items() if key not in lists}
-    rows = zip(*lists.values(), strict=True)
-    return component.paired(same, [dict(zip(lists, row, strict=True)) for row in rows], where)
+    count = data.get(PAIRED)
+    return component.listing(values, count, where) if count else component.spec(values, where)
 
 
 def _block(value: Any) -> TrialBlock:
@@ -291,24 +283,20 @@ class Jobs:
     def dataset(self, dataset: Spec) -> str:
         """Name the folder of a data set's arrays."""
         folder = dataset_folder(self.scale, dataset)
-        self.made.setdefault(folder, partial(self._prepare, dataset, folder))
+        raw = f"resources/{dataset.name}"
+        job = partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw)
+        self.made.setdefault(folder, job)
         return folder
-
-    def _prepare(self, dataset: Spec, folder: str) -> Job:
-        specs = {"dataset": dataset}
-        return Job("prepare", folder, specs, raw=f"resources/{dataset.name}")
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
         """Name the file of the partition in a block of trials."""
         base = self._base((dataset, partition), "partition", [dataset, partition])
         folder = f"{base}{TRIALS}{trials}"
         if folder not in self.made:
-            self.made[folder] = partial(self._partition, dataset, partition, trials, folder)
+            specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
+            job = partial(Job, "partition", folder, specs, self.seed, trials=trials, data=data)
+            self.made[folder] = job
         return f"{folder}/{MEMBERS}"
-
-    def _partition(self, dataset: Spec, partition: Spec, trials: TrialBlock, folder: str) -> Job:
-        specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
-        return Job("partition", folder, specs, self.seed, trials=trials, data=data)
 
     def training(self, scenario: Scenario) -> str:
         """Return the beginning of the folders of a scenario's local models."""

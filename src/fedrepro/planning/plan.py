@@ -7,17 +7,19 @@ block of trials, so more exhibits, methods or trials add files and rename none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.packs import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.jobs import LOCAL, METRICS, TRIALS, Job, Jobs
-from fedrepro.planning.runs import TrialBlock, clients_of, whole_blocks
+from fedrepro.planning.runs import TrialBlock, clients_of, specs_of, whole_blocks
 
 __all__ = ["Exhibit", "Measure", "Plan", "Point", "Run"]
 
@@ -207,11 +209,6 @@ class Plan:
                 known[1].update(exhibit.follow[run])
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
-    @property
-    def runs(self) -> list[Run]:
-        """List the distinct runs of all exhibits, selected or not."""
-        return list(self.trials)
-
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
         """Return the exhibits among `keys` by their (data set, partition), controls aside."""
         by_pair: dict[tuple[Spec, Spec], list[str]] = {}
@@ -325,3 +322,62 @@ class Plan:
                 found[f"{self.jobs.training(run.scenario)}{pieces}{clients}"] = None
             found[f"{self.jobs.name(run)}{pieces}"] = None
         return list(found)
+
+
+# ----------------------------------------------------------------------------- leaderboards
+
+
+def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
+    """List the exhibits of a leaderboard, in the order of their file.
+
+    Raises:
+        FedreproError: one of them has a mistake.
+    """
+    return [plan.exhibit(key) for key in part_keys(plan, paper, version)]
+
+
+def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
+    """List the keys of a leaderboard's exhibits, in the order of their file."""
+    return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
+
+
+def ground_of(parts: Iterable[Exhibit]) -> str:
+    """Return a digest of what no method changes: scenarios, trials and rules of choice.
+
+    Scenarios enter with all parameters and versions. New methods, and new versions of methods,
+    leave the digest as it is.
+    """
+    lines = []
+    for exhibit in parts:
+        rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
+        for point in exhibit.points:
+            scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
+            trials = sorted(set(point.trials.values()))
+            lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
+    """Refuse a leaderboard whose ground has another digest than its file records, at scale paper.
+
+    Args:
+        plan: the exhibits of a scale; at other scales than paper nothing is checked.
+        papers: whose leaderboards to check; None checks all.
+
+    Raises:
+        FedreproError: the ground changed.
+    """
+    checked = plan.files if papers is None else papers
+    for paper, file in ((paper, plan.files[paper]) for paper in checked):
+        if plan.scale != "paper":
+            continue
+        for version, board in file.boards.items():
+            if set(part_keys(plan, paper, version)) & set(plan.broken):
+                continue  # `Plan.exhibit` raises its error
+            digest = ground_of(parts_of(plan, paper, version))
+            if board.ground and digest != board.ground:
+                raise FedreproError(
+                    f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
+                    f"digest is {digest}, written is {board.ground}); results on two grounds do "
+                    f"not compare: undo the change, or add it as {paper}/{int(version) + 1}"
+                )

@@ -11,10 +11,12 @@ from typing import Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
-from fedrepro.core.registry import SCENARIO
+from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 
+PUBLIC_INPUTS = "public_inputs"  # the need
+DATA = "public_data"  # and the parameter of the method that names the data set
 BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
@@ -116,6 +118,23 @@ def clients_of(partition: Spec) -> int | None:
     count = partition.component.meta.get("clients")
     clients: Any = count(partition.values) if count else partition.values.get("clients", 1)
     return None if clients is None else int(clients)
+
+
+def public_data_of(method: Spec) -> Spec | None:
+    """Return the data set whose unlabelled inputs a method has at the server, if it needs one.
+
+    Raises:
+        FedreproError: the method does not name one known data set.
+    """
+    if PUBLIC_INPUTS not in method.component.meta["needs"]:
+        return None
+    name, known = method[DATA], components("dataset")
+    if not isinstance(name, str) or name not in known:
+        raise FedreproError(
+            f"method '{method.name}': {DATA} '{name}' is not the name of one data set: known are "
+            f"{', '.join(sorted(known))}"
+        )
+    return known[name].spec()
 
 
 @dataclass(frozen=True)

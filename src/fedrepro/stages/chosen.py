@@ -28,9 +28,8 @@ from fedrepro.core.states import save_state
 from fedrepro.core.tokens import named
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.files import open_exhibit
-from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.runs import Scenario, public_data_of
 from fedrepro.stages.aggregate import Prepare, handed, ruled
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of

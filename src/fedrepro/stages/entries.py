@@ -34,12 +34,11 @@ from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.numbers.files import TIMES, ExhibitFiles, open_exhibit
-from fedrepro.planning.boards import part_keys
 from fedrepro.planning.config import Config, ExhibitFile, ExhibitKey, load_config, load_exhibits
 from fedrepro.planning.drawing import Strict
 from fedrepro.planning.entries import Scale
 from fedrepro.planning.jobs import TIMINGS
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Plan, part_keys
 from fedrepro.record.boards import ENTRY, VERDICT, digests_of, entries_folder, write_board
 from fedrepro.record.keep import RECORD, REPORTS, read_drawn, write_kept
 from fedrepro.stages import exhibit as exhibit_stage

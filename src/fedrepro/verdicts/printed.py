@@ -32,9 +32,8 @@ from fedrepro.core.tuning import TUNE
 from fedrepro.numbers.pairing import CLIENTS_SD
 from fedrepro.numbers.series import select
 from fedrepro.numbers.times import FIRST
-from fedrepro.planning.boards import require_frozen
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Plan, require_frozen
 from fedrepro.verdicts.claims import load_claims
 from fedrepro.verdicts.published import SETTING, PrintedValue, read_published
 

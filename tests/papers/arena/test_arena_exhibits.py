@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from fedrepro.papers.arena import exhibits
-from fedrepro.planning.boards import ground_of, part_keys, parts_of
 from fedrepro.planning.config import Config, load_exhibits
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of
 
 RECORD = Path(__file__).parents[3] / "reports/record/paper/arena"
 POINT = ["model_name", "partition_name", "partition_alpha", "partition_clients"]
