@@ -10,7 +10,6 @@ from fedrepro.training.block import Block
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task
-from fedrepro.training.paths import StepPath
 from fedrepro.training.procedure import Fetched, Given, Part, Procedure
 from fedrepro.training.sizes import block_size
 
@@ -24,7 +23,6 @@ class BlockTrainer:
     def __init__(
         self,
         procedure: Procedure,
-        path: StepPath,
         examples: Examples,
         tasks: Sequence[Task],
         keep_gradients: bool,
@@ -35,7 +33,7 @@ class BlockTrainer:
         self.size, self.keep = self.inner.size + self.outer.size, keep_gradients
         device = examples.inputs.device
         most = block or block_size(procedure, device, len(tasks))
-        self.models = 1 if path == "loop" else min(len(tasks), most)
+        self.models = min(len(tasks), most)
 
     def parts(
         self, tasks: Sequence[Task], given: Given, memory: Mapping[str, np.ndarray] | None

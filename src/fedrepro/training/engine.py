@@ -254,11 +254,12 @@ class _Work:
         procedure.require_pieces()
         device = examples.inputs.device.type
         path = require(path, procedure, device) if path else choose(procedure, device)
-        self.trainer = (
-            CompiledTrainer(procedure, examples, keep_gradients)
-            if path == "compiled"
-            else BlockTrainer(procedure, path, examples, tasks, keep_gradients, block)
-        )
+        self.trainer: CompiledTrainer | BlockTrainer
+        if path == "compiled":
+            self.trainer = CompiledTrainer(procedure, examples, keep_gradients)
+        else:
+            block = 1 if path == "loop" else block
+            self.trainer = BlockTrainer(procedure, examples, tasks, keep_gradients, block)
         self.tasks, self.given = tasks, given
         self.shapes, self.dtype = procedure.network.shapes, str(examples.dtype).split(".")[-1]
         # those of a model that is not finite stay as they were given
