@@ -205,7 +205,7 @@ class GlobalModel:
     instead, each with its weights for the class that it predicts, and this place draws between
     classes with equal votes. gate: if given, the prediction is the argmax of this small network's
     outputs on all logits, see `networks.predict`. diagnostics: named numbers that become metrics,
-    of METRICS or declared by the method. traffic: all messages of a one-shot method, if they are not
+    of METRICS or declared by the method. traffic: all messages of a one-shot method, if not
     every client's model once and those that `Clients` counted. exchanges: of all clients with the
     server, if not one, and one more for further work of clients. layers: names of layers in the
     clients' state dicts, if there are any. widths: of each network as of `LocalModels`, where they
