@@ -301,7 +301,7 @@ class Beyond(Branching):
     [
         (Straight(3, nn.GroupNorm(2, 4)), r"layer 'body' \(GroupNorm\) has 2 groups"),
         (Straight(3, nn.Conv2d(4, 4, 1, groups=2)), r"layer 'body' \(Conv2d\) is a convolution of"),
-        (Straight(3, nn.Softmax2d()), r"layer 'body' \(Softmax2d\) is of a kind of which nobody"),
+        (Straight(3, nn.Softmax2d()), r"layer 'body' \(Softmax2d\) is of an unknown kind"),
         (Beyond(3, nn.Identity()), "the call of getitem does not keep units apart"),
         (Branching(3, nn.Identity()), "cannot be traced, so nobody knows which layers share units"),
     ],
