@@ -114,6 +114,15 @@ def test_the_table_has_every_method_that_combines_trained_models(page):
     ).all()
 
 
+def test_the_lines_that_the_readme_shows_are_printed(page):
+    readme = (ROOT / "README.md").read_text()
+    lines = re.search(r"^    method +accuracy .*\n((?:    .*\n)+)", readme, re.M)[1]
+    shown = [re.split(r" {2,}", line.strip()) for line in lines.strip().splitlines()]
+    printed = [[cell.strip() for cell in line.split("│")[1:]] for line in page[1].splitlines()]
+    assert len(shown) > 3
+    assert all(any(row[: len(line)] == line for row in printed) for line in shown)
+
+
 def test_costs_are_those_of_what_was_sent(page):
     table = table_in(page[0])
     numbers = 64 * 32 + 32 + 32 * 10 + 10
