@@ -123,13 +123,13 @@ class Data:
 
 def trained(clients: Any) -> Any:
     """Local models from starts of their own."""
-    from fedrepro.core.rng import Rng
-    from fedrepro.federation.clients import own_starts
+    from fedrepro.core.rng import RngKey
+    from fedrepro.federation.clients import initial_weights
     from fedrepro.training.engine import train
     from fedrepro.training.minibatches import Task
 
-    tasks = [Task(rows, Rng(0, client=j)) for j, rows in enumerate(clients.data.rows)]
-    starts = own_starts(clients.network, clients.settings, [task.rng for task in tasks])
+    tasks = [Task(rows, RngKey(0, client=j)) for j, rows in enumerate(clients.data.rows)]
+    starts = initial_weights(clients.network, clients.settings, [task.rng for task in tasks])
     return train(clients.network, clients.data.examples, tasks, clients.settings, starts).checked()
 
 
@@ -137,7 +137,7 @@ def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
     """The first client's softmax regression with what it is judged by, and the search."""
     from fedrepro.papers.gems.methods._spaces import BALL, lowest_layers
     from fedrepro.papers.gems.spaces.linear import Softmax
-    from fedrepro.papers.gems.spaces.search import Bisection
+    from fedrepro.papers.gems.spaces.radius_search import Bisection
 
     clients = data.clients("logistic", epochs=EPOCHS, lr=0.001)
     centre = lowest_layers(trained(clients).tensors)[0]
@@ -180,7 +180,7 @@ class Trial:
 
     def setting(self, clusters: int) -> dict[str, float]:
         """A setting, with what those before it have found."""
-        from fedrepro.numbers.measure import EvaluationSplit, measure
+        from fedrepro.numbers.model_evaluation import EvaluationSplit, measure
         from fedrepro.stages.common import examples_of
 
         began, spec, own = time.process_time(), self._spec(clusters), self.shared
@@ -194,7 +194,7 @@ class Trial:
 
     def radii(self) -> dict[str, float]:
         """The balls of all hidden units, searched anew."""
-        from fedrepro.papers.gems.spaces.units import values
+        from fedrepro.papers.gems.spaces.unit_balls import values
 
         found = self._prepare()(self._spec(1))["prepared"].radii(HIDDEN["epsilon_hidden"])
         return {"units": float(len(found)), "radius": float(values(found).mean())}
@@ -209,14 +209,14 @@ class Trial:
         """What is made once for all settings, as the harness does it."""
         from fedrepro.api import ClientInfo, LocalModels
         from fedrepro.core.registry import components
-        from fedrepro.core.rng import Rng
-        from fedrepro.stages.aggregate import Prepare
+        from fedrepro.core.rng import RngKey
+        from fedrepro.stages.aggregate import SharedPreparation
 
         shape, classes = self.data.prepared.shape, self.clients.network.classes
         models = LocalModels(self.clients.model, shape, classes, self.local.tensors)
         info = ClientInfo(components("training")["adam"].spec(LOCAL), clients=self.clients)
         method = components("method")["gems_neural"]
-        return Prepare(method.meta["prepare"], models, info, Rng(0))
+        return SharedPreparation(method.meta["prepare"], models, info, RngKey(0))
 
 
 if __name__ == "__main__":

@@ -73,23 +73,23 @@ def one_thread(pinned: bool = True) -> None:
     Only contenders ask MKL. It takes its widest branch, the same wherever matrices lie. pinned:
     whether the other libraries are held to AVX2, as commands hold them.
     """
-    from fedrepro.core import arithmetic
+    from fedrepro.core import cpu_kernels
 
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     if not pinned:  # `fedrepro bench` has pinned them
-        for name in arithmetic.BRANCHES:
+        for name in cpu_kernels.BRANCHES:
             os.environ.pop(name, None)
-    flags = arithmetic.flags()
-    if flags >= arithmetic.NEEDED:
+    flags = cpu_kernels.flags()
+    if flags >= cpu_kernels.NEEDED:
         os.environ["MKL_CBWR"] = "AVX512" if "avx512f" in flags else "AVX2"
     if pinned:
-        arithmetic.pin()
+        cpu_kernels.pin()
 
 
 def unpinned() -> dict[str, str]:
     """Return the environment of frameworks to compare with: their libraries choose branches."""
-    from fedrepro.core.arithmetic import BRANCHES
+    from fedrepro.core.cpu_kernels import BRANCHES
 
     return {k: v for k, v in os.environ.items() if k == "MKL_CBWR" or k not in BRANCHES}
 
@@ -234,7 +234,7 @@ def prepared(token: str) -> Any:
     from fedrepro.core.errors import FedreproError
     from fedrepro.core.registry import parse_token
     from fedrepro.data.prepared import load_prepared
-    from fedrepro.data.table import raw_files
+    from fedrepro.data.raw_files_table import raw_files
     from fedrepro.stages.data import download, prepare
 
     spec = parse_token("dataset", token)

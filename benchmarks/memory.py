@@ -121,8 +121,8 @@ def match_block(models: Path, home: Path, block: int) -> None:
     from fedrepro.api import ClientInfo, LocalModels
     from fedrepro.core.local_models import read_models
     from fedrepro.core.registry import parse_token
-    from fedrepro.core.rng import Rng
-    from fedrepro.data.membership import read_partition
+    from fedrepro.core.rng import RngKey
+    from fedrepro.data.partition_table import read_partition
     from fedrepro.data.prepared import load_prepared
 
     prepared = load_prepared(home / "data")
@@ -132,7 +132,7 @@ def match_block(models: Path, home: Path, block: int) -> None:
     local = LocalModels(parse_token("model", "mlp"), prepared.dims, counts.shape[1], tensors)
     info = ClientInfo(parse_token("training", "adam"), label_counts=counts)
     method = parse_token("method", "pfnm")
-    method.component.fn(local, info, rng=Rng(0, 0), **method.values)
+    method.component.fn(local, info, rng=RngKey(0, 0), **method.values)
 
 
 def generate(folder: Path, examples: int) -> None:

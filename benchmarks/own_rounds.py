@@ -18,15 +18,15 @@ import torch
 from problems import Workload
 
 from fedrepro.core.registry import parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching
 from fedrepro.training.engine import average
 from fedrepro.training.examples import Examples
+from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import settings_of
-from fedrepro.training.terms import Entropy
 
 MATCHING = RepresentationMatching(1.0, "mean")
 PEAK_GIB, STATE_MB = 1.5, 200.0
@@ -91,13 +91,13 @@ class Rounds:
     def train(self, terms: list[Entropy | RepresentationMatching]) -> None:
         """All rounds; private tensors stay with their clients from one to the next."""
         cohort = self.number("cohort")
-        weights = own_starts(self.network, self.settings, [Rng(0, client=-1)])
+        weights = initial_weights(self.network, self.settings, [RngKey(0, client=-1)])
         private: dict[str, np.ndarray] = {}
         if MATCHING in terms:
-            drawn = [MATCHING.initial(self.network, Rng(0, client=j)) for j in range(cohort)]
+            drawn = [MATCHING.initial(self.network, RngKey(0, client=j)) for j in range(cohort)]
             private = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
         for done in range(self.number("rounds")):
-            place, steps = Rng(0, round=done), self.number("steps")
+            place, steps = RngKey(0, round=done), self.number("steps")
             tasks = [Task(self.rows[j], place.at(client=j), steps=steps) for j in range(cohort)]
             share = [1 / cohort] * cohort
             found = average(

@@ -21,7 +21,7 @@ from pathlib import Path
 import harness
 import yaml
 
-from fedrepro.core.packs import exhibits_of
+from fedrepro.core.paper_files import exhibits_of
 from fedrepro.planning.config import ExhibitFile
 
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")

@@ -116,20 +116,20 @@ def one(method: str, clients: int, count: int) -> None:
     from fedrepro.planning.jobs import Job
     from fedrepro.planning.runs import Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
-    from fedrepro.stages.progress import Keeper
+    from fedrepro.stages.trial_progress import Checkpointer
 
     torch.set_num_threads(1)
     libraries, ticks = peak(), [time.process_time()]
 
-    class Clock(Keeper):
+    class Clock(Checkpointer):
         """Notes when a round is over; checkpoints are not counted."""
 
         def offer(self, progress, *, last: bool) -> None:
             ticks[-1] = time.process_time() - ticks[-1]
-            super().offer(progress, last=last)
+            super().maybe_save(progress, last=last)
             ticks.append(time.process_time())
 
-    rounds_job.Keeper = Clock  # type: ignore[misc]
+    rounds_job.Checkpointer = Clock  # type: ignore[misc]
     dataset = components("dataset")["synthetic"].spec(DATA)
     partition = components("partition")["natural"].spec({"clients": clients})
     training = components("training")["sgd"].spec(TRAINING)

@@ -36,8 +36,8 @@ sys.path.append(str(FOLDER))
 import work  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
-from fedrepro.core.rng import Rng  # noqa: E402
-from fedrepro.federation.clients import ClientData, Clients, own_starts  # noqa: E402
+from fedrepro.core.rng import RngKey  # noqa: E402
+from fedrepro.federation.clients import ClientData, Clients, initial_weights  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402
@@ -135,10 +135,10 @@ class Averaging:
 
     def __call__(self) -> harness.Timed:
         clients, wanted = self.clients, self.made.settings
-        weights = own_starts(clients.network, clients.settings, [Rng(0, client=-1)])
+        weights = initial_weights(clients.network, clients.settings, [RngKey(0, client=-1)])
         began = time.perf_counter()
         for done in range(int(wanted["rounds"])):  # type: ignore[call-overload]
-            rng = Rng(0, round=done)
+            rng = RngKey(0, round=done)
             draw = rng.stream("cohort").choice(clients.count, wanted["cohort"], replace=False)
             averaged = clients.average(
                 weights,

@@ -24,22 +24,22 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from fedrepro.core import arithmetic  # noqa: E402
+from fedrepro.core import cpu_kernels  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
-from fedrepro.core.rng import Rng  # noqa: E402
+from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.networks.layers import Convolution2d  # noqa: E402
 from fedrepro.networks.network import Network  # noqa: E402
 from fedrepro.networks.predict import network_of  # noqa: E402
-from fedrepro.products.compiled import multiplier, product  # noqa: E402
-from fedrepro.products.memory import aligned  # noqa: E402
-from fedrepro.training.compiled import CompiledTrainer  # noqa: E402
+from fedrepro.portable_ops.aligned_buffers import aligned  # noqa: E402
+from fedrepro.portable_ops.compiled_math import multiplier, product  # noqa: E402
+from fedrepro.training.compiled_trainer import CompiledTrainer  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402
-from fedrepro.training.procedure import Given, Procedure  # noqa: E402
+from fedrepro.training.procedure import InitialTensors, Procedure  # noqa: E402
 from fedrepro.training.settings import Settings  # noqa: E402
 
 STEPS, MANY = 16, 500  # of a run, of dense networks
-AVX512 = "avx512f" in arithmetic.flags()
+AVX512 = "avx512f" in cpu_kernels.flags()
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def ours(
     given = Settings("adam" if adam else "sgd", 0.01, 0.0, case.batch, 1, 0.1, 0.1, True,
                      init="fan_in", amsgrad=adam)  # fmt: skip
     trainer = CompiledTrainer(Procedure(network, given), Examples(x, y), False)
-    start = {k: v[None] for k, v in network.initial(Rng(0), 0.1, 0.1, "fan_in").items()}
-    task = Task(np.arange(len(x)), Rng(0), steps=steps)
+    start = {k: v[None] for k, v in network.initial(RngKey(0), 0.1, 0.1, "fan_in").items()}
+    task = Task(np.arange(len(x)), RngKey(0), steps=steps)
 
     def run() -> None:
-        list(trainer.parts([task], Given(start, {}), None))
+        list(trainer.parts([task], InitialTensors(start, {}), None))
 
     return run
 

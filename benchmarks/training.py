@@ -25,9 +25,9 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
-from fedrepro.core.rng import Rng  # noqa: E402
-from fedrepro.data.membership import read_partition  # noqa: E402
-from fedrepro.federation.clients import own_starts  # noqa: E402
+from fedrepro.core.rng import RngKey  # noqa: E402
+from fedrepro.data.partition_table import read_partition  # noqa: E402
+from fedrepro.federation.clients import initial_weights  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
 from fedrepro.planning.runs import TrialBlock  # noqa: E402
 from fedrepro.stages.common import examples_of  # noqa: E402
@@ -66,8 +66,8 @@ class Work:
 def engine(work: Work) -> dict[str, float]:
     """The engine, as the stage train uses it."""
     network = network_of(parse_token("model", "mlp"), work.data.shape, work.classes)
-    tasks = [Task(rows, Rng(0, 0, client)) for client, rows in enumerate(work.rows)]
-    start = own_starts(network, work.settings, [task.rng for task in tasks])
+    tasks = [Task(rows, RngKey(0, 0, client)) for client, rows in enumerate(work.rows)]
+    start = initial_weights(network, work.settings, [task.rng for task in tasks])
     examples = examples_of(work.data, "train", "cpu")
     trained = train(network, examples, tasks, work.settings, start)
     test = examples_of(work.data, "test", "cpu")

@@ -30,12 +30,12 @@ import pytest  # noqa: E402
 import yaml  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-from fedrepro.core import arithmetic  # noqa: E402
-from fedrepro.core.arithmetic import BRANCHES  # noqa: E402
-from fedrepro.core.outside import NAMED  # noqa: E402
-from fedrepro.core.packs import packs  # noqa: E402
+from fedrepro.core import cpu_kernels  # noqa: E402
+from fedrepro.core.cpu_kernels import BRANCHES  # noqa: E402
+from fedrepro.core.paper_files import paper_names  # noqa: E402
+from fedrepro.core.plugins import NAMED  # noqa: E402
 
-arithmetic.pin()  # before NumPy and torch are loaded
+cpu_kernels.pin()  # before NumPy and torch are loaded
 # a machine that is busy with other work must not fail a property, so there are no deadlines
 for name, examples in (("fedrepro", 25), ("nightly", 100), ("long", 3000)):
     settings.register_profile(name, deadline=None, max_examples=examples)
@@ -165,7 +165,9 @@ def _calls(code: CodeType) -> set[str]:
 
 # what takes a paper for its example whose folder is not there: files, tests, or cases of one
 EXAMPLES = yaml.safe_load((Path(__file__).parent / "examples.yaml").read_text())
-GONE = {test: paper for paper, own in EXAMPLES.items() if paper not in packs() for test in own}
+GONE = {
+    test: paper for paper, own in EXAMPLES.items() if paper not in paper_names() for test in own
+}
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -186,8 +188,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, pytest.
     """Where bytes differ, say on which machine: they may not on the next one."""
     report: pytest.TestReport = yield
     if report.failed and item.get_closest_marker("bytes"):
-        from fedrepro.machine.facts import processor
-        from fedrepro.machine.libraries import libraries
+        from fedrepro.diagnostics.libraries import libraries
+        from fedrepro.diagnostics.system_facts import processor
 
         lines = [f"{one.what}: {one.words}" for one in (processor(), *libraries())]
         report.sections.append(("machine", "\n".join(lines)))

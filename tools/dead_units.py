@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.core.local_models import read_models
-from fedrepro.data.membership import read_partition
+from fedrepro.data.partition_table import read_partition
 
 PARTITIONS = {"homogeneous": "homogeneous", "heterogeneous": "dirichlet"}
 CLIENTS, TRIALS = (5, 10, 25), 10

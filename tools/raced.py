@@ -2,11 +2,11 @@
 
     .venv/bin/python tools/raced.py fedavg/fedsgd-against-fedavg
 
-Runs each race of `core/racing.py` again on the recorded accuracies of examples at the server, with
-the mean of all trials, of halves of them, and trial by trial. The setting that it leaves is held to
-the one that is best there in the second half of all rounds. Prints how often it is another one, and
-how many points of test accuracy after the last round that costs, in the mean of all races and at
-most.
+Runs each race of `core/successive_halving.py` again on the recorded accuracies of examples at the
+server, with the mean of all trials, of halves of them, and trial by trial. The setting that it
+leaves is held to the one that is best there in the second half of all rounds. Prints how often it
+is another one, and how many points of test accuracy after the last round that costs, in the mean of
+all races and at most.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedrepro.core.racing import SPLIT, race
+from fedrepro.core.successive_halving import SPLIT, successive_halving
 
 RECORD = Path(__file__).parents[1] / "reports/record"
 NOT_SPECS = ("trial", "method", "setting", "client", "round", "phase", "split", "metric", "value")
@@ -82,7 +82,7 @@ def _lost(validation: pd.DataFrame, test: pd.DataFrame) -> float | None:
     def score(setting: int, rung: int) -> float:
         return float(validation.iloc[setting][max(r for r in rounds if r <= rung)])
 
-    stopped = race(len(validation), max(rounds), score)
+    stopped = successive_halving(len(validation), max(rounds), score)
     left = [at for at in range(len(validation)) if at not in stopped]
     won = max(left, key=lambda at: score(at, max(rounds)))
     late = validation[[r for r in rounds if r > max(rounds) / 2]].mean(axis=1)

@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from fedrepro.core.component_names import spec_called
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.kinds import METHOD_KINDS, MODULE, WHICH
+from fedrepro.core.method_kinds import METHOD_KINDS, MODULE, WHICH
 from fedrepro.core.metrics import METRICS, Metric
-from fedrepro.core.names import spec_called
 from fedrepro.core.registry import register, require_several
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.traffic import Traffic as Traffic
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
-    from fedrepro.federation.peers import Peers
+    from fedrepro.federation.graph_nodes import GraphNodes
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 
@@ -220,7 +220,7 @@ class GlobalModel:
     traffic: Traffic | None = None
     exchanges: int | None = None
     layers: tuple[str, ...] | None = None
-    ties: Rng | None = None
+    ties: RngKey | None = None
     gate: Mapping[str, np.ndarray] | None = None
     widths: tuple[tuple[int, ...], ...] | None = None
     unseen: Sequence[np.ndarray] | None = None
@@ -296,7 +296,7 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds. Its state is plain data, arrays and tensors; see `core/states.py`.
+    """A method in rounds. Its state is plain data, arrays and tensors; see `core/serialization.py`.
 
     `init` and `round` are pure: the next state depends only on the state, the clients' work, the
     declared information and `rng`, where rng.round is the number of the round. `model` reads off
@@ -305,10 +305,10 @@ class Federated(Protocol):
 
     rounds: int
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State: ...
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State: ...
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]: ...
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]: ...
@@ -320,7 +320,7 @@ BELIEFS = ("before", "after")
 Tensors = Mapping[str, np.ndarray]
 
 
-class Peer(Protocol):
+class Decentralised(Protocol):
     """A method in rounds without a server: its clients are the nodes of a graph.
 
     As `Federated`, and pure in the same way. `beliefs` reads both of BELIEFS off the state, of the
@@ -329,13 +329,13 @@ class Peer(Protocol):
 
     rounds: int
 
-    def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State: ...
+    def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State: ...
 
     def round(
-        self, state: State, peers: Peers, info: ClientInfo, rng: Rng
+        self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]: ...
 
-    def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]: ...
+    def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]: ...
 
 
 @dataclass(frozen=True)
@@ -354,7 +354,7 @@ class Simulated:
 # The result of a one-shot method or a control: a model, one for each client, or None where it has
 # no model of these clients, as of a size for which they have too few units. The setting is then
 # left out of tables and figures, in all trials.
-Made = GlobalModel | Sequence[GlobalModel] | None
+MethodOutput = GlobalModel | Sequence[GlobalModel] | None
 
 F = TypeVar("F", bound=Callable[..., Any])
 

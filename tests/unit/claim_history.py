@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from fedrepro.verdicts.claims import ClaimFile, in_full
+from fedrepro.verdicts.claims import ClaimFile, expand_named_bounds
 
 PARTS = ("checks", "readings")
 
@@ -73,7 +73,7 @@ def _contains(history: History, revision: str, commit: str) -> bool:
 def checks_of(text: str | None) -> dict[str, Any]:
     """Claim -> what decides it, from the text of a claim file; nothing that cannot be read."""
     given = yaml.safe_load(text or "")
-    full = in_full(given, "history") if isinstance(given, dict) else {}
+    full = expand_named_bounds(given, "history") if isinstance(given, dict) else {}
     return {
         claim["id"]: {part: claim[part] for part in PARTS if part in claim}
         for claim in full.get("claims", [])

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
 from fedrepro.verdicts.cells import Numbers
-from fedrepro.verdicts.forms import Check
+from fedrepro.verdicts.check_forms import Check
 from fedrepro.verdicts.judging import Judged, Rules, judge_all
 
 LOOSE = Rules(trials=2, holm=False)

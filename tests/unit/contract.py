@@ -6,14 +6,14 @@ from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import widths
-from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.own.contract import allowed as allowed
-from fedrepro.own.contract import each as each
-from fedrepro.own.contract import made_of as made_of
-from fedrepro.own.contract import scores_of as scores_of
-from fedrepro.own.contract import watched
+from fedrepro.numbers.model_evaluation import EvaluationSplit
+from fedrepro.user_models.method_contract import allowed as allowed
+from fedrepro.user_models.method_contract import each as each
+from fedrepro.user_models.method_contract import made_of as made_of
+from fedrepro.user_models.method_contract import scores_of as scores_of
+from fedrepro.user_models.method_contract import watched
 
 METHODS = components("method")
 
@@ -75,9 +75,9 @@ def states(made, clients, info=None):
     """The state before and after every round; info: of the problem, all of it."""
     clients = asked_by(made, clients)
     own = allowed(info or problem().info, item_of(made))
-    found = [made.init(clients, own, Rng(0))]
+    found = [made.init(clients, own, RngKey(0))]
     for done in range(made.rounds):
-        found.append(made.round(found[-1], clients, own, Rng(0).at(round=done))[0])
+        found.append(made.round(found[-1], clients, own, RngKey(0).at(round=done))[0])
     return found
 
 

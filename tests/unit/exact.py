@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fedrepro.core import arithmetic
+from fedrepro.core import cpu_kernels
 from fedrepro.core.registry import KINDS, components
 
 HERE = Path(__file__).parent
 BYTES = "golden_bytes.json"
 HINT = "if bytes should have changed, run: python tests/unit/test_golden_bytes.py"
-PORTABLE = arithmetic.taken() == arithmetic.PORTABLE
+PORTABLE = cpu_kernels.active_mode() == cpu_kernels.PORTABLE
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:

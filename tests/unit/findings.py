@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedrepro.core.packs import findings
-from fedrepro.record.sentences import filled, without_links
+from fedrepro.core.paper_files import findings
+from fedrepro.record.templating import filled, without_links
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"

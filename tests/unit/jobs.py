@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.main import main
+from fedrepro.core.finetuning import TUNE
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.tokens import parse
-from fedrepro.core.tuning import TUNE
 from fedrepro.planning.runs import TrialBlock
 from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from fedrepro.core.states import save_state
-from fedrepro.stages import progress
+from fedrepro.core.serialization import save_state
+from fedrepro.stages import trial_progress
 
 
 @contextmanager
@@ -22,5 +22,5 @@ def killed_after(saves: int) -> Iterator[list[Path]]:
         if len(written) == saves:
             raise KeyboardInterrupt
 
-    with mock.patch.object(progress, "save_state", stop):
+    with mock.patch.object(trial_progress, "save_state", stop):
         yield written

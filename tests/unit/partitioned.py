@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
+from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Prepared
-from fedrepro.data.split import Owners, TrainingLabels
 
 NAMES = sorted(components("partition"))
 
@@ -83,9 +83,11 @@ def fitting(name: str, labels: np.ndarray, clients: int) -> Spec:
     return spec_of(name, **{"clients": clients, **fits.get(name, {})})
 
 
-def split_of(name: str, labels: np.ndarray, clients: int | None, rng: Rng, **values: Any) -> Owners:
+def split_of(
+    name: str, labels: np.ndarray, clients: int | None, rng: RngKey, **values: Any
+) -> Assignment:
     spec = spec_of(name, clients, **values)
-    split: Owners = spec.component.fn(examples_of(labels), rng, **spec.own)
+    split: Assignment = spec.component.fn(examples_of(labels), rng, **spec.own)
     return split
 
 

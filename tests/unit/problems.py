@@ -11,8 +11,8 @@ from torch import nn
 
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component, Spec
-from fedrepro.own.small_problem import Beside, SmallProblem, problem_of
-from fedrepro.own.small_problem import peers_of as peers_of
+from fedrepro.user_models.small_problem import ServerInputs, SmallProblem, problem_of
+from fedrepro.user_models.small_problem import peers_of as peers_of
 
 FEATURES, CLASSES, COUNT = 6, 3, 240
 
@@ -43,7 +43,7 @@ def problem(
         (x[:count], y[:count]) for count, (x, y) in {30: blobs(seed=1), 60: blobs(seed=3)}.items()
     )
     held = [own[::2] for own in rows]
-    beside = Beside(blobs(seed=2), held, at_server, public, blobs(seed=4))
+    beside = ServerInputs(blobs(seed=2), held, at_server, public, blobs(seed=4))
     return problem_of(inputs, labels, rows, beside, model, training, (FEATURES,), CLASSES)
 
 
@@ -57,7 +57,7 @@ def problem_on(
     shape, flat = inputs.shape[1:], inputs.reshape(len(inputs), -1)
     rows = [np.arange(j, len(inputs), count) for j in range(count)]
     part = flat[:30], labels[:30]
-    beside = Beside(part, [own[own < 30] for own in rows], part, part, part)
+    beside = ServerInputs(part, [own[own < 30] for own in rows], part, part, part)
     return problem_of(flat, labels, rows, beside, model, training, shape, classes)
 
 

@@ -21,15 +21,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Affine, Convolution2d, Dropout, MaxPool, Relu, Variational
 from fedrepro.networks.network import Network, dense
 from fedrepro.networks.recurrent import EachPosition, Embedding, Lstm
-from fedrepro.training.compiled import CompiledTrainer
+from fedrepro.training.compiled_trainer import CompiledTrainer
+from fedrepro.training.loss_terms import Entropy, GaussianPrior, Proximal
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import Given, Procedure
+from fedrepro.training.procedure import InitialTensors, Procedure
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import Entropy, GaussianPrior, Proximal
 
 INPUTS, EXAMPLES, STEPS = 61, 130, 40
 DTYPES = ["float32", "float64"]
@@ -115,8 +115,8 @@ def weights_after(name: str, dtype: str, turned: bool = False) -> dict[str, np.n
     start = drawn(network.shapes)
     if turned:
         start["weight0"] = start["weight0"][:, order]
-    given = Given(start, drawn(procedure.private))
-    task = Task(np.arange(EXAMPLES), Rng(0, 0, 0), steps=STEPS)
+    given = InitialTensors(start, drawn(procedure.private))
+    task = Task(np.arange(EXAMPLES), RngKey(0, 0, 0), steps=STEPS)
     (part,) = CompiledTrainer(procedure, examples, False).parts([task], given, None)
     assert part.finite.all()
     if turned:

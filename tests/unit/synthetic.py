@@ -16,7 +16,7 @@ import pytest
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import Sources
-from fedrepro.numbers.files import write_exhibit
+from fedrepro.numbers.exhibit_files import write_exhibit
 from fedrepro.numbers.summary import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan, Run
@@ -180,11 +180,13 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
     """Exhibits are drawn from now on by sources of this revision."""
-    monkeypatch.setattr("fedrepro.numbers.about.loaded", lambda: Sources("34" * 16, revision))
+    monkeypatch.setattr(
+        "fedrepro.numbers.exhibit_metadata.loaded", lambda: Sources("34" * 16, revision)
+    )
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage without its slowest part, for tests that do not look at figures."""
     images = {".svg": b"<svg/>", ".png": b"png"}
-    monkeypatch.setattr("fedrepro.drawings.draw.render", lambda exhibit, numbers: images)
+    monkeypatch.setattr("fedrepro.drawings.figure_files.render", lambda exhibit, numbers: images)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from small_exhibits import file_of
 
 from fedrepro.core.registry import components
-from fedrepro.numbers.about import said, stand_in
+from fedrepro.numbers.exhibit_metadata import describe, stand_in
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 
@@ -56,6 +56,6 @@ def test_a_method_says_its_own_number_of_trials():
     ]
     file = file_of(methods=rivals, trials=5, trials_of={"A": 2}, paired=True)
     plan = Plan(Config(), {"small": file}, "quick")
-    found = said(plan.exhibit("small/x"), plan, file)
+    found = describe(plan.exhibit("small/x"), plan, file)
     assert {row["label"]: row["trials"] for row in found["methods"]} == {"U": 5, "A": 2}
     assert found["trials"] == 5

@@ -17,7 +17,7 @@ import pytest
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.data import archive
-from fedrepro.data.archive import decompressed, unpacked
+from fedrepro.data.archive import decompress_file, unpack_archive
 
 NAME, MOST = "letters", 1_000_000
 TEXT = b"good\n" * 1000
@@ -55,7 +55,7 @@ def member(name, kind, target=""):
 
 
 def refuse(path, words, places, wanted=None):
-    with pytest.raises(FedreproError, match=words), unpacked(NAME, path, wanted):
+    with pytest.raises(FedreproError, match=words), unpack_archive(NAME, path, wanted):
         pytest.fail("it was unpacked")
     assert not list(places.iterdir())
 
@@ -70,7 +70,7 @@ def python(request, monkeypatch):
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 def test_the_packing_is_told_by_content_and_nothing_stays(tmp_path, places, mode):
     path = tar_of(tmp_path / "any.tar", "a/b.txt", mode=mode)
-    with unpacked(NAME, path) as folder:
+    with unpack_archive(NAME, path) as folder:
         assert (folder / "a" / "b.txt").read_bytes() == TEXT
         assert folder.parent == places
     assert not list(places.iterdir())
@@ -81,7 +81,7 @@ def test_what_is_wanted_is_unpacked_and_what_macos_adds_is_not(tmp_path, make):
     added = ["__MACOSX/", "__MACOSX/._a.txt", "._a.txt", "d/._b.txt", "d/.DS_Store", ".DS_Store"]
     path = make(tmp_path / "x", "a.txt", *added, "d/b.txt", "c.jpg")
     for wanted, names in ((None, ["a.txt", "b.txt", "c.jpg"]), (str.isupper, [])):
-        with unpacked(NAME, path, wanted) as folder:
+        with unpack_archive(NAME, path, wanted) as folder:
             assert sorted(f.name for f in folder.rglob("*") if f.is_file()) == names
 
 
@@ -111,7 +111,7 @@ def test_a_zip_that_leaves_its_folder_is_refused(tmp_path, places, name):
 @pytest.mark.usefixtures("python")
 def test_an_absolute_path_does_not_leave_the_folder(tmp_path):
     path = tar_of(tmp_path / "x.tar", "d/", str(tmp_path / "absolute.txt"))
-    with unpacked(NAME, path) as folder:
+    with unpack_archive(NAME, path) as folder:
         assert [found.name for found in folder.rglob("*.txt")] == ["absolute.txt"]
     assert not (tmp_path / "absolute.txt").exists()
 
@@ -182,7 +182,9 @@ def test_an_archive_that_is_larger_than_stated_is_refused(tmp_path, places, make
 
 def test_members_that_are_not_wanted_count_in_a_tar_and_not_in_a_zip(tmp_path, places):
     refuse(newlines_in_a_tar(tmp_path / "a"), "unpacks to more than", places, lambda name: False)
-    with unpacked(NAME, newlines_in_a_zip(tmp_path / "b"), lambda name: name == "a") as folder:
+    with unpack_archive(
+        NAME, newlines_in_a_zip(tmp_path / "b"), lambda name: name == "a"
+    ) as folder:
         assert len(list(folder.iterdir())) == 1
 
 
@@ -190,7 +192,7 @@ def test_members_that_are_not_wanted_count_in_a_tar_and_not_in_a_zip(tmp_path, p
 def test_a_file_is_read_up_to_the_stated_size_and_does_not_fill_the_memory(tmp_path, opener):
     with opener(tmp_path / "a", "wb") as file:
         file.write(b"a" * MOST)
-    with decompressed(NAME, tmp_path / "a") as stream:
+    with decompress_file(NAME, tmp_path / "a") as stream:
         assert stream.read() == b"a" * MOST
     with opener(tmp_path / "bomb", "wb") as file:
         for _ in range(32):
@@ -199,7 +201,7 @@ def test_a_file_is_read_up_to_the_stated_size_and_does_not_fill_the_memory(tmp_p
     try:
         with (
             pytest.raises(FedreproError, match="unpacks to more than 1,000,000 bytes"),
-            decompressed(NAME, tmp_path / "bomb") as stream,
+            decompress_file(NAME, tmp_path / "bomb") as stream,
         ):
             stream.read()
         assert tracemalloc.get_traced_memory()[1] < 16 * MOST  # a dictionary of xz has 8 MiB

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy
 import pytest
 
-from fedrepro.core import arithmetic
+from fedrepro.core import cpu_kernels
 
 AVX2, AVX512 = "fpu avx avx2 fma", "fpu avx avx2 fma avx512f"
-NAMES = arithmetic.BRANCHES
+NAMES = cpu_kernels.BRANCHES
 HERE = Path(__file__).parent
 with_avx2 = pytest.mark.skipif(
-    not arithmetic.flags() >= arithmetic.NEEDED, reason="not an x86-64 with AVX2"
+    not cpu_kernels.flags() >= cpu_kernels.NEEDED, reason="not an x86-64 with AVX2"
 )
 
 
@@ -25,8 +25,8 @@ with_avx2 = pytest.mark.skipif(
 def unpinned(tmp_path, monkeypatch):
     """A process in which nothing is pinned or loaded yet, on a processor with these flags."""
     monkeypatch.setattr(os, "environ", {k: v for k, v in os.environ.items() if k not in NAMES})
-    monkeypatch.setattr(arithmetic, "READERS", frozenset())
-    monkeypatch.setattr(arithmetic, "_taken", arithmetic.NOT_PINNED)
+    monkeypatch.setattr(cpu_kernels, "READERS", frozenset())
+    monkeypatch.setattr(cpu_kernels, "_taken", cpu_kernels.NOT_PINNED)
 
     def on(flags: str) -> str:
         path = tmp_path / flags.replace(" ", "-")
@@ -38,33 +38,33 @@ def unpinned(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("flags", [AVX2, AVX512])
 def test_the_same_branches_are_pinned_on_every_processor(unpinned, flags):
-    assert arithmetic.taken() == "not pinned"
-    assert arithmetic.pin(unpinned(flags)) == arithmetic.taken() == "portable"
+    assert cpu_kernels.active_mode() == "not pinned"
+    assert cpu_kernels.pin(unpinned(flags)) == cpu_kernels.active_mode() == "portable"
     assert {name: os.environ[name] for name in NAMES} == dict(NAMES)
-    assert arithmetic.pin(unpinned(flags)) == "portable"  # as in a process that inherits them
+    assert cpu_kernels.pin(unpinned(flags)) == "portable"  # as in a process that inherits them
 
 
 def test_what_somebody_set_stays_and_is_told(unpinned):
     os.environ["OPENBLAS_CORETYPE"] = "Zen"
-    assert arithmetic.pin(unpinned(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
+    assert cpu_kernels.pin(unpinned(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
     assert os.environ["OPENBLAS_CORETYPE"] == "Zen"
 
 
 @pytest.mark.parametrize("flags", ["fpu avx", "fpu avx avx2"])
 def test_nothing_is_pinned_on_a_processor_without_the_branches(unpinned, flags):
-    assert arithmetic.pin(unpinned(flags)) == "not pinned"
+    assert cpu_kernels.pin(unpinned(flags)) == "not pinned"
     assert not NAMES.keys() & os.environ.keys()
 
 
 def test_nothing_is_pinned_where_the_system_does_not_tell_its_processor(unpinned, tmp_path):
-    assert arithmetic.pin(str(tmp_path / "none")) == "not pinned"
+    assert cpu_kernels.pin(str(tmp_path / "none")) == "not pinned"
 
 
 def test_a_library_that_was_loaded_before_is_not_pinned(unpinned, monkeypatch):
-    monkeypatch.setattr(arithmetic, "READERS", frozenset({numpy.__name__}))
-    assert arithmetic.pin(unpinned(AVX2)) == "not pinned"
+    monkeypatch.setattr(cpu_kernels, "READERS", frozenset({numpy.__name__}))
+    assert cpu_kernels.pin(unpinned(AVX2)) == "not pinned"
     os.environ.update(NAMES)  # by the process that started this one
-    assert arithmetic.pin(unpinned(AVX2)) == "portable"
+    assert cpu_kernels.pin(unpinned(AVX2)) == "portable"
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -121,8 +121,8 @@ def test_dense_training_gives_the_same_bytes_in_vectors_of_any_width(tmp_path):
 
 
 def test_nothing_else_steers_the_libraries():
-    root = Path(arithmetic.__file__).parents[1]
-    allowed = {"core/arithmetic.py", "machine/libraries.py"}
+    root = Path(cpu_kernels.__file__).parents[1]
+    allowed = {"core/cpu_kernels.py", "diagnostics/libraries.py"}
     found = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")

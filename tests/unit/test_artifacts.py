@@ -34,7 +34,7 @@ from fedrepro.core.artifacts import (
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import model_rows, read_models, write_models
-from fedrepro.core.states import load_state, save_state
+from fedrepro.core.serialization import load_state, save_state
 
 SOURCE = {"seed": 0}
 STATE = {"round": 3, "nested": {"x": [1.5, None, "a"]}}
@@ -223,7 +223,7 @@ def test_a_table_for_a_repository_is_the_same_in_fewer_bytes(tmp_path):
     table = {"trial": np.repeat(np.arange(20), 500), "value": rng.choice(rng.random(500), 10000)}
     found = {}
     for kept in (False, True):
-        write_table(tmp_path / str(kept), table, "metrics", {}, kept=kept)
+        write_table(tmp_path / str(kept), table, "metrics", {}, compact=kept)
         found[kept] = read_table(tmp_path / str(kept), "metrics").replace_schema_metadata()
     assert found[True].equals(found[False])
     assert 2 * (tmp_path / "True").stat().st_size < (tmp_path / "False").stat().st_size

@@ -11,8 +11,8 @@ from scipy import stats
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.augment import KINDS, MARGIN, PURPOSE, SHIFTS, Crops, kinds
@@ -42,7 +42,7 @@ def problem():
         torch.tensor(rng.integers(0, CLASSES, 40)),
     )
     rows = np.split(rng.permutation(40), np.cumsum(SIZES)[:-1])
-    return examples, [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
 
 
 def cropped(image, kind):
@@ -108,18 +108,18 @@ def test_places_draw_apart():
 
 
 def test_kinds_are_equally_likely_and_neighbours_unrelated():
-    drawn = kinds(Rng(3).key(PURPOSE), np.arange(200_000))
+    drawn = kinds(RngKey(3).key(PURPOSE), np.arange(200_000))
     assert drawn.min() == 0
     assert drawn.max() == KINDS - 1
     assert stats.chisquare(np.bincount(drawn, minlength=KINDS)).pvalue > 0.01
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
-    other = kinds(Rng(3, client=1).key(PURPOSE), np.arange(200_000))
+    other = kinds(RngKey(3, client=1).key(PURPOSE), np.arange(200_000))
     assert abs((drawn == other).mean() - 1 / KINDS) < 0.001
 
 
 def test_the_draws_are_pinned():
     # A change here changes results with augmentation: raise the versions of the trainings.
-    assert kinds(Rng(0, client=1).key(PURPOSE), np.arange(6)).tolist() == PINNED
+    assert kinds(RngKey(0, client=1).key(PURPOSE), np.arange(6)).tolist() == PINNED
 
 
 PINNED = [27, 62, 63, 53, 137, 153]
@@ -130,7 +130,7 @@ def test_training_sees_the_moved_images(batch):
     """As with images that were moved before, in an epoch."""
     net, given = network(), procedure(batch_size=batch, epochs=1)
     examples, tasks = problem()
-    start = own_starts(net, given, [task.rng for task in tasks])
+    start = initial_weights(net, given, [task.rng for task in tasks])
     moved = examples.inputs.clone()
     for task in tasks:
         for row, kind in zip(
@@ -152,7 +152,7 @@ def test_training_sees_the_moved_images(batch):
 def test_bytes_do_not_depend_on_the_company(path, batch):
     net, given = network(), procedure(batch_size=batch)
     examples, tasks = problem()
-    start = own_starts(net, given, [task.rng for task in tasks])
+    start = initial_weights(net, given, [task.rng for task in tasks])
     whole = train(net, examples, tasks, given, start, path=path)
     for j in range(len(tasks)):
         alone = train(
@@ -170,4 +170,4 @@ def test_only_images_are_moved():
     net = dense((int(np.prod(SHAPE)), 4, CLASSES))
     given = procedure()
     with pytest.raises(FedreproError, match="augment~crop_flip moves images, but this dense"):
-        train(net, examples, tasks, given, own_starts(net, given, [t.rng for t in tasks]))
+        train(net, examples, tasks, given, initial_weights(net, given, [t.rng for t in tasks]))

@@ -11,11 +11,11 @@ import torch
 from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.federation.moments import kronecker_factors
-from fedrepro.matching.blocks import blocks_of, orders_of, widths_of
-from fedrepro.matching.permuting import in_step, permuted
-from fedrepro.matching.universe import agreement, gradient, in_common_order, ordered
+from fedrepro.matching.convolutional_units import blocks_of, orders_of, widths_of
+from fedrepro.matching.cycle_consistent import agreement, gradient, in_common_order, ordered
+from fedrepro.matching.unit_permutations import align_units, permuted
 from fedrepro.methods.after_matching import reordered
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
@@ -39,7 +39,7 @@ def given(name):
     kind, values, shape = MODELS[name]
     model = components("model")[kind].spec(values)
     network = network_of(model, shape, CLASSES)
-    one = {k: v[None] for k, v in network.initial(Rng(0), 0.5, 0.1).items()}
+    one = {k: v[None] for k, v in network.initial(RngKey(0), 0.5, 0.1).items()}
     rng = np.random.default_rng(2)
     one = {k: v + 0.3 * rng.normal(size=v.shape).astype(np.float32) for k, v in one.items()}
     blocks = blocks_of(model, shape, CLASSES)
@@ -83,7 +83,7 @@ def test_orders_are_read_off_a_permuted_network(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_weight_matching_brings_permuted_copies_together(name):
     *_, copies, _ = given(name)
-    matched = in_step(copies, 100, np.random.default_rng(0))
+    matched = align_units(copies, 100, np.random.default_rng(0))
     for blocks in zip(*matched, strict=True):
         assert all(np.allclose(blocks[0], other) for other in blocks[1:])
 
@@ -130,7 +130,7 @@ def test_a_method_that_matches_gives_permuted_copies_back_as_one(method, name):
     counts = np.array([[3, 1, 2], [1, 1, 1], [5, 0, 4]])
     info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
     item = components("method")[method]
-    made = item.fn(models, info, rng=Rng(0), **item.spec().own)
+    made = item.fn(models, info, rng=RngKey(0), **item.spec().own)
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(9, int(np.prod(shape))))).float()
     first, found = (
         logits(network, {k: v[0] for k, v in tensors.items()}, x)
@@ -169,7 +169,7 @@ def test_a_convolutional_network_is_fused_at_its_own_width_only():
     info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
     item = components("method")["ot_fusion"]
     with pytest.raises(FedreproError, match="leave out units"):
-        item.fn(models, info, rng=Rng(0), **item.spec({"units": 5}).own)
+        item.fn(models, info, rng=RngKey(0), **item.spec({"units": 5}).own)
 
 
 def test_permuting_twice_is_permuting_once_by_both():

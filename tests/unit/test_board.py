@@ -11,18 +11,18 @@ import pandas as pd
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.board import DRAWN, bytes_up, pictures, skew
 from fedrepro.drawings.canvas import rules
-from fedrepro.numbers.board import Entered, Ground, Row, ground, rows_of
-from fedrepro.numbers.board_tables import _costs_there, leaderboard, scenarios, seconds
+from fedrepro.drawings.leaderboard import DRAWN, bytes_up, pictures, skew
+from fedrepro.numbers.leaderboard import BoardData, BoardRow, ExternalEntry, board_data, board_rows
+from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scenarios, seconds
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
-from fedrepro.record.sentences import filled
-from fedrepro.site.boards import answer, made_from, superseded_by
+from fedrepro.record.templating import filled
+from fedrepro.site.leaderboard_pages import answer, made_from, superseded_by
 from fedrepro.site.pages import board_part
-from fedrepro.site.reading import ShownBoard
-from fedrepro.stages.entries import alone
+from fedrepro.site.report_data import BoardView
+from fedrepro.stages.submissions import exhibit_file_of
 
 ROOT = Path(__file__).parents[2]
 BOARD = Board(title="a board", baseline="average", ceiling="pooled", line="best")
@@ -116,10 +116,10 @@ class Part:
         return pd.DataFrame(rows).assign(**of_all)
 
 
-def made(*parts: Part, board: Board = BOARD) -> tuple[Ground, dict[str, Row]]:
+def made(*parts: Part, board: Board = BOARD) -> tuple[BoardData, dict[str, BoardRow]]:
     """The rows of all data sets together, or of the only one."""
-    found = ground(board, parts)
-    return found, {row.method.label: row for row in rows_of(found)}
+    found = board_data(board, parts)
+    return found, {row.method.label: row for row in board_rows(found)}
 
 
 CASES = {"even": LEVELS, "skewed": LEVELS, "two labels": LEVELS}
@@ -130,7 +130,11 @@ def test_methods_stand_in_classes_and_groups() -> None:
     assert [rows[label].standing.group for label in ("good", "alike", "average")] == [1, 1, 2]
     assert rows["good"].standing.score.value == pytest.approx(0.75)
     assert (rows["votes"].method.kind, rows["votes"].standing.group) == ("several models", 1)
-    assert rows["pooled"].why == rows["best"].why == "a bound, which has no rank"
+    assert (
+        rows["pooled"].unranked_reason
+        == rows["best"].unranked_reason
+        == "a bound, which has no rank"
+    )
     assert rows["good"].standing.verdict == "better"
     assert rows["average"].standing.verdict == "worse"
     assert (rows["good"].ahead, rows["average"].ahead) == (3, 0)
@@ -148,7 +152,7 @@ def test_the_home_page_names_the_first_group_of_each_class() -> None:
     found, rows = made(Part("1-a", CASES))
     table = read_csv(csv_text(leaderboard(found, list(rows.values()))))
     about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": ["1-b"]}
-    shown = ShownBoard(about | {"without_score": []}, table, pd.DataFrame())
+    shown = BoardView(about | {"without_score": []}, table, pd.DataFrame())
     told = answer(shown)
     best = {kind: first for kind, first, *_ in told["best"]}
     assert (best["one model"], best["several models"]) == ("alike, good", "votes")
@@ -159,7 +163,7 @@ def test_the_home_page_names_the_first_group_of_each_class() -> None:
     )  # not the second group
     assert dict(told["above"])["Digits"] == ["alike", "good", "votes"]
     assert made_from(shown.about) == "Made from 1 of 2 exhibits."
-    assert answer(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) == {}
+    assert answer(BoardView(shown.about, table.assign(group=np.nan), pd.DataFrame())) == {}
 
 
 def test_a_sentence_asks_for_the_methods_of_a_group(tmp_path) -> None:
@@ -196,19 +200,19 @@ def test_a_run_that_failed_is_a_row_that_says_so() -> None:
     at = (broken.numbers["method"] == "alike") & (broken.numbers["metric"] == "accuracy")
     broken.numbers.loc[at, "by_trial"] = "0.8 nan 0.8"
     found, rows = made(broken)
-    assert rows["alike"].why == "3 of 9 runs failed"
+    assert rows["alike"].unranked_reason == "3 of 9 runs failed"
     assert rows["alike"].standing is None
     table = leaderboard(found, list(rows.values())).set_index("method")
     assert table.loc["alike", "failed"] == 3
     assert np.isnan(table.loc["alike", "group"])
     assert np.isnan(table.loc["alike", "Digits, even, 4 clients"])
-    assert "alike" not in rows["good"].standing.beside
+    assert "alike" not in rows["good"].standing.not_significantly_different
 
 
 def test_a_method_that_lacks_a_scenario_has_no_rank() -> None:
     cases = CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}
     _, rows = made(Part("1-a", cases))
-    assert rows["alike"].why == "run in 3 of 4 scenarios"
+    assert rows["alike"].unranked_reason == "run in 3 of 4 scenarios"
     assert rows["good"].standing.group == 1
 
 
@@ -233,38 +237,38 @@ def test_what_others_report_changes_no_other_row() -> None:
     """It is alone in a scenario of its class, and each is tested beside the best client."""
     cases = CASES | {"open": {k: v for k, v in LEVELS.items() if k not in ("votes",)}}
     parts = [Part("1-a", cases)]
-    alone = {row.method.label: row for row in rows_of(ground(BOARD, parts))}
+    alone = {row.method.label: row for row in board_rows(board_data(BOARD, parts))}
 
-    def entry(label: str, computed: str) -> Entered:
+    def entry(label: str, computed: str) -> ExternalEntry:
         sent = Part("1-a", {case: {label: 0.81} for case in cases})
         about = sent.about["methods"][0]
         if label == "sent votes":  # of a class that was run in three of the four scenarios
             of_one = sent.numbers["metric"] == "forward_passes"
             sent.numbers.loc[of_one, ["mean", "by_trial"]] = [4.0, "4 4 4"]
         assert about["label"] == label
-        return Entered(computed, [sent])
+        return ExternalEntry(computed, [sent])
 
     sent = [entry(f"sent {number}", "reported") for number in range(12)]
     sent += [entry("sent votes", "reported")]
-    beside = {row.method.label: row for row in rows_of(ground(BOARD, parts, entered=sent))}
+    beside = {row.method.label: row for row in board_rows(board_data(BOARD, parts, entered=sent))}
     assert {label: beside[label] for label in alone} == alone
     assert beside["sent 0"].standing is None
-    assert beside["sent 0"].why == (
+    assert beside["sent 0"].unranked_reason == (
         "reported by others, not verified; it would have score 0.78, group 1, rank 1 to 1, beside "
         "best better"
     )
-    assert "group 1" in beside["sent votes"].why
+    assert "group 1" in beside["sent votes"].unranked_reason
 
     sent = [entry("sent votes", "verified"), *(entry(f"sent {n}", "verified") for n in range(12))]
-    verified = {row.method.label: row for row in rows_of(ground(BOARD, parts, entered=sent))}
-    assert verified["votes"].why == ""  # and not "run in 3 of 4 scenarios"
+    verified = {row.method.label: row for row in board_rows(board_data(BOARD, parts, entered=sent))}
+    assert verified["votes"].unranked_reason == ""  # and not "run in 3 of 4 scenarios"
     assert verified["sent votes"].standing is not None
     assert len(verified["sent votes"].scenes) == 3
 
 
 def test_starts_are_families_of_their_own() -> None:
-    found = ground(BOARD, [Part("1-a", CASES), Part("1-b", {"even": LEVELS}, shared="false")])
-    starts = [row.starts for row in rows_of(found) if row.method.label == "good"]
+    found = board_data(BOARD, [Part("1-a", CASES), Part("1-b", {"even": LEVELS}, shared="false")])
+    starts = [row.starts for row in board_rows(found) if row.method.label == "good"]
     assert starts == ["one start", "different starts"]
 
 
@@ -278,8 +282,8 @@ def test_other_data_than_the_boards_or_a_missing_bound_are_refused() -> None:
 
 def test_tables_and_pictures_repeat_to_the_byte() -> None:
     def drawn(parts: list[Part]) -> dict[str, bytes]:
-        found = ground(BOARD, parts)
-        rows = rows_of(found)
+        found = board_data(BOARD, parts)
+        rows = board_rows(found)
         table, single = csv_text(leaderboard(found, rows)), csv_text(scenarios(found, rows))
         shown = pictures(BOARD.model_dump(), read_csv(table), read_csv(single))
         return {"table": table.encode(), "single": single.encode(), **shown}
@@ -296,8 +300,8 @@ def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     """Three scenarios of one, and one of each of two others, where `good` is below average."""
     low = {"even": LEVELS | {"good": 0.3}}
     parts = [Part("1-a", CASES), Part("1-b", low, data="Shapes"), Part("1-c", low, data="Ovals")]
-    found = ground(BOARD, parts)
-    rows = {(row.data, row.method.label): row for row in rows_of(found)}
+    found = board_data(BOARD, parts)
+    rows = {(row.data, row.method.label): row for row in board_rows(found)}
     assert list(dict.fromkeys(data for data, _ in rows)) == ["Digits", "Shapes", "Ovals", "all"]
     score = {
         data: row.standing.score.value for (data, label), row in rows.items() if label == "good"
@@ -311,22 +315,22 @@ def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     )
     assert rows["Shapes", "good"].drawn == "trials"
     assert rows["Shapes", "good"].standing.group is None  # a single scenario
-    table = leaderboard(found, rows_of(found))
+    table = leaderboard(found, board_rows(found))
     page = board_part(shown_as(found, table), {})
     assert "In these intervals trials are drawn again. Fewer than three scenarios" in page
     assert "In these intervals data sets and trials are drawn again." in page
 
 
-def shown_as(found: Ground, table: pd.DataFrame) -> ShownBoard:
+def shown_as(found: BoardData, table: pd.DataFrame) -> BoardView:
     about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": []}
-    times = read_csv(csv_text(seconds(found, rows_of(found))))
-    return ShownBoard(about | {"without_score": []}, read_csv(csv_text(table)), times)
+    times = read_csv(csv_text(seconds(found, board_rows(found))))
+    return BoardView(about | {"without_score": []}, read_csv(csv_text(table)), times)
 
 
 def test_where_another_test_groups_otherwise_the_page_says_so() -> None:
     """Wilcoxon's signed ranks tell nothing apart in three scenarios, whatever was measured."""
     found, _ = made(Part("1-a", CASES))
-    page = board_part(shown_as(found, leaderboard(found, rows_of(found))), {})
+    page = board_part(shown_as(found, leaderboard(found, board_rows(found))), {})
     assert "Other first groups: Wilcoxon&#x27;s signed ranks" in page
     assert "gives alike, good and average (one model)" in page
     assert "Nemenyi" in page
@@ -362,8 +366,8 @@ def test_metrics_of_other_settings_than_the_choice_names_are_refused() -> None:
 
 
 def test_seconds_are_means_over_scenarios() -> None:
-    found = ground(BOARD, [Part("1-a", CASES)])
-    times = seconds(found, rows_of(found)).set_index("method")
+    found = board_data(BOARD, [Part("1-a", CASES)])
+    times = seconds(found, board_rows(found)).set_index("method")
     assert (times.loc["good", "mean"], times.loc["good", "scenarios"]) == (1.0, 3)
 
 
@@ -379,9 +383,9 @@ def test_a_board_may_choose_settings_in_each_trial_as_the_best_client_is_chosen(
 
 def test_what_is_superseded_says_so_once_the_later_one_has_numbers() -> None:
     found, _ = made(Part("1-a", CASES))
-    first = shown_as(found, leaderboard(found, rows_of(found)))
+    first = shown_as(found, leaderboard(found, board_rows(found)))
     later = BOARD.model_copy(update={"supersedes": "1"}).model_dump()
-    second = ShownBoard({**first.about, "key": "arena/2", "board": later}, first.table, first.times)
+    second = BoardView({**first.about, "key": "arena/2", "board": later}, first.table, first.times)
     assert superseded_by(first, [first]) == superseded_by(second, [first, second]) == ""
     assert superseded_by(first, [first, second]) == "arena/2"
     assert "Superseded by arena/2" in board_part(first, {}, later="arena/2")
@@ -511,6 +515,8 @@ def test_a_method_in_rounds_is_on_no_ground_of_one_exchange(scale):
     assert "mine" in {m.label for m in plan.exhibit("arena/rounds").measures}
     once = planned({"name": "fedavg", "label": "mine", "rounds": 1, "fraction": 1.0})
     assert not once.without
-    entry = Plan(Config(), {"arena": alone(file, {"name": "fedavg", "rounds": 20})}, scale)
+    entry = Plan(
+        Config(), {"arena": exhibit_file_of(file, {"name": "fedavg", "rounds": 20})}, scale
+    )
     with pytest.raises(FedreproError, match="compares methods of one exchange"):
         entry.exhibit(min(parts))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.core import outside
+from fedrepro.core import plugins
 from fedrepro.core.registry import components
-from fedrepro.own.check_method import WORKS, check_method, methods_of
+from fedrepro.user_models.check_method import WORKS, check_method, methods_of
 
 PAGES = ("adding-a-method.md", "adding-a-method-in-rounds.md")
 PAGE = "".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in PAGES)
@@ -30,9 +30,9 @@ def found(tmp_path, monkeypatch):
         items = methods_of(str(tmp_path / file))
         return {item.name: dict(check_method(item).findings) for item in items}
 
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     yield check
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     components("method")
 
 
@@ -138,13 +138,13 @@ def test_what_cannot_be_checked_is_a_sentence(found, capsys, tmp_path):
 
 
 def test_an_accuracy_at_chance_is_said(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     path = tmp_path / "zero.py"
     path.write_text(changed(MEDIAN, "np.median(value, axis=0)[None]", "0 * value[:1]"))
     assert main(["check-method", str(path)]) == 0  # what is asked of every method, a bound too
     said = capsys.readouterr().out
     assert re.search(r"accuracy +│ not above chance \(1\d\.\d %\); ", said)
     assert re.search(r"median: passes all 4 checks, but its accuracy on digits is not above", said)
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     assert main(["check-method", "average"]) == 0
     assert "above chance" not in capsys.readouterr().out

@@ -12,16 +12,16 @@ from fedrepro.api import DISCLOSED
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
-from fedrepro.core.selection import CHOICES, Choice
-from fedrepro.numbers.choice import Candidate, candidates, choose, criterion_of
-from fedrepro.planning.measures import Measure, Setting
+from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule
+from fedrepro.numbers.setting_selection import Candidate, candidates, criterion_of, select_setting
+from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 
 FEDERATED = {"name": "downpour_sgd", "label": "D", "rounds": [2, 3]}
 
 
-def rule(**changes) -> Choice:
-    base = CHOICES["server"]
-    return Choice(**{**vars(base), **changes})
+def rule(**changes) -> SelectionRule:
+    base = SELECTION_RULES["server"]
+    return SelectionRule(**{**vars(base), **changes})
 
 
 def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
@@ -34,7 +34,7 @@ def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def read(rows: pd.DataFrame, choice: Choice, trials: int, series=None):
+def read(rows: pd.DataFrame, choice: SelectionRule, trials: int, series=None):
     setting = Setting(components("method")["downpour_sgd"].spec())
     return criterion_of(rows, series or {}, choice, setting, trials, "here")
 
@@ -44,7 +44,7 @@ def exhibit(**entry):
 
 
 def test_every_rule_reads_a_directed_metric_off_test_data_and_says_what_it_discloses():
-    for name, choice in CHOICES.items():
+    for name, choice in SELECTION_RULES.items():
         assert choice.name == name
         assert choice.split != "test"
         assert METRICS[choice.metric].better
@@ -98,7 +98,7 @@ def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_t
     first, second, third = (found[setting].criterion[0] for setting in measure.settings)
     assert (first, second) == (pytest.approx(0.85), pytest.approx(0.8))
     assert math.isnan(third)
-    assert choose(found, measure, "here") is measure.settings[0]
+    assert select_setting(found, measure, "here") is measure.settings[0]
 
 
 @pytest.mark.parametrize("rule_of", ["half", "race"])
@@ -117,8 +117,8 @@ def test_where_every_setting_diverged_that_is_a_sentence(rule_of, line):
         rows[setting] = rows[setting].reindex(columns=[*end.columns, "round"])
     found = candidates(rows, measure, 2, "here")
     with pytest.raises(FedreproError, match="they have all diverged"):
-        choose(found, measure, "here")
-    assert choose(found, measure, "here", lost_stay=True) is measure.settings[0]
+        select_setting(found, measure, "here")
+    assert select_setting(found, measure, "here", allow_all_failed=True) is measure.settings[0]
 
 
 @pytest.mark.parametrize("over", ["best", "area"])
@@ -141,13 +141,13 @@ def test_a_trial_without_the_curve_is_a_sentence():
         read(rows, rule(over="best"), 2)
 
 
-def chosen(choice: Choice, *means: float, lost_stay: bool = False) -> int:
+def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False) -> int:
     """Which of as many settings, with these criteria, is chosen."""
     spec = components("method")["downpour_sgd"].spec({"rounds": list(range(1, 1 + len(means)))})
     settings = [Setting(one) for one in spec.expand()]
-    measure = Measure(spec, "D", None, choice, reference=False, settings=tuple(settings))
+    measure = ExhibitMethod(spec, "D", None, choice, reference=False, settings=tuple(settings))
     found = {s: Candidate({}, [mean]) for s, mean in zip(settings, means, strict=True)}
-    return settings.index(choose(found, measure, "here", lost_stay=lost_stay))
+    return settings.index(select_setting(found, measure, "here", allow_all_failed=lost_stay))
 
 
 def test_a_setting_that_diverged_before_the_first_measured_round_is_lost():
@@ -181,7 +181,7 @@ def test_where_all_failed_the_first_may_stand_for_them_and_only_then():
 def test_a_rule_in_full_that_has_a_name_is_the_named_one():
     full = {"metric": "accuracy", "split": "train"}
     (measure,) = exhibit(choose=full).measures
-    assert measure.choose is CHOICES["pooled_train"]
+    assert measure.choose is SELECTION_RULES["pooled_train"]
 
 
 def test_what_is_handed_and_what_choosing_reads_are_two_things():

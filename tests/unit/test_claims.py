@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fedrepro.core.errors import FedreproError
 from fedrepro.verdicts.cells import Numbers
 from fedrepro.verdicts.claims import Claim, rows
-from fedrepro.verdicts.judging import Rules, judge_all, verdict, verdict_of_readings
+from fedrepro.verdicts.judging import Rules, claim_verdict, judge_all, verdict_of_readings
 
 BEATS = {"form": "difference", "minus": ["B"]}
 VALUE = {"form": "value"}
@@ -342,8 +342,8 @@ def test_a_claim_with_readings_says_what_all_of_them_say(readings, wanted):
 
 def test_a_claim_of_several_checks_is_refuted_by_one():
     holds, fails = check(**BEATS, above=0), check(**BEATS, below=0)
-    assert verdict(judge_all([holds, fails], pair(0.1), LOOSE)) == "refuted"
-    assert verdict(judge_all([holds, holds], pair(0.1), LOOSE)) == "holds"
+    assert claim_verdict(judge_all([holds, fails], pair(0.1), LOOSE)) == "refuted"
+    assert claim_verdict(judge_all([holds, holds], pair(0.1), LOOSE)) == "holds"
 
 
 # ----------------------------------------------------------------------- the paper's own data

@@ -18,7 +18,7 @@ from claim_tables import LOOSE, check, table
 from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
-from fedrepro.verdicts.forms import Bounds
+from fedrepro.verdicts.check_forms import Bounds
 from fedrepro.verdicts.judging import (
     AGAIN,
     CONFIDENCE,
@@ -28,8 +28,8 @@ from fedrepro.verdicts.judging import (
     keeps,
     mean_over_points,
 )
-from fedrepro.verdicts.printed import DIFFERENT, FEW, ONE, noise, verdict
-from fedrepro.verdicts.published import PrintedValue
+from fedrepro.verdicts.printed_verdicts import DIFFERENT, FEW, ONE, noise, printed_verdict
+from fedrepro.verdicts.published_values import PrintedValue
 
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))
@@ -310,7 +310,7 @@ def words(deviation, ours, theirs, tolerance=0.01):
         )
         scatter = noise(printed, own.std(ddof=1) if ours > 1 else float("nan"), ours)
         away = own.mean() - other.mean()
-        found.append(verdict("accuracy", own.mean(), away, tolerance, scatter, ours))
+        found.append(printed_verdict("accuracy", own.mean(), away, tolerance, scatter, ours))
     return found
 
 

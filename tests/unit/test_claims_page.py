@@ -10,10 +10,10 @@ from synthetic import KEY, draw, plan, plausible, undrawn, workplace
 from test_pages import FOLDER, Nesting
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.files import read_claims
-from fedrepro.site.claims import interval
+from fedrepro.numbers.exhibit_files import read_claims
+from fedrepro.site.claim_intervals import interval
 from fedrepro.site.pages import claims_part, paper_page
-from fedrepro.site.reading import claims_of, read_reports
+from fedrepro.site.report_data import claims_of, read_reports
 from fedrepro.stages import claims
 
 __all__ = ["undrawn", "workplace"]

@@ -10,7 +10,7 @@ from claim_tables import LOOSE, table
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.params import written as text
+from fedrepro.core.params import comparable_text as text
 from fedrepro.planning.config import SCALES, load_exhibits
 from fedrepro.verdicts.claims import COLUMNS, Claim, load_claims, rows
 from fedrepro.verdicts.judging import Rules

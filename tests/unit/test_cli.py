@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from fedrepro import cli
+from fedrepro.cli import add_scripts_to_path, printing
 from fedrepro.cli import main as entry
-from fedrepro.cli import printing, put_on_path
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -131,7 +131,7 @@ def test_an_interrupt_is_quiet(monkeypatch, capsys):
     def interrupted(_words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedrepro.cli.people.run_command", interrupted)
+    monkeypatch.setattr("fedrepro.cli.app.run_command", interrupted)
     assert main(["list", "methods"]) == 130
     assert capsys.readouterr().err == "fedrepro: stopped\n"
 
@@ -155,7 +155,7 @@ def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(monkeypatch
             raise ImportError("initialization failed") from None
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("fedrepro.cli.people.run_command", loading)
+    monkeypatch.setattr("fedrepro.cli.app.run_command", loading)
     try:
         assert main(["list", "methods"]) == 130
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -168,7 +168,7 @@ def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(m
     def broken(_words):
         raise ZeroDivisionError("of\nsomething")
 
-    monkeypatch.setattr("fedrepro.cli.people.run_command", broken)
+    monkeypatch.setattr("fedrepro.cli.app.run_command", broken)
     assert main(["list", "methods"]) == 70
     said = capsys.readouterr().err
     assert said.startswith("fedrepro: this is a fault of the program (ZeroDivisionError: of someth")
@@ -211,8 +211,8 @@ def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     own = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", "/somewhere")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
-    put_on_path()
-    put_on_path()
+    add_scripts_to_path()
+    add_scripts_to_path()
     assert entry.sys.modules["os"].environ["PATH"] == f"{own}:/somewhere"
 
 
@@ -258,7 +258,7 @@ def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
         "Command 'fedrepro job y' returned non-zero exit status 137.\n"
         "Command 'fedrepro job z' returned non-zero exit status 2.\n"
     )
-    cli.say_again(str(log))
+    cli.repeat_errors(str(log))
     assert said == [(cli.KILLED, "fedrepro: x is wrong")]
 
 

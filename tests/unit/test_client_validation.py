@@ -12,8 +12,8 @@ from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.data.membership import read_partition
+from fedrepro.core.rng import RngKey
+from fedrepro.data.partition_table import read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
@@ -29,7 +29,7 @@ def clients_of(folder, dataset, partition):
     tokens = {"dataset": dataset, "partition": partition, "model": "logistic", "training": "adam"}
     scenario = Scenario(**{kind: parse_token(kind, token) for kind, token in tokens.items()})
     members = read_partition(out, 0)
-    own = TrialData(load_prepared(folder / dataset), members, Rng(0, 0), "cpu")
+    own = TrialData(load_prepared(folder / dataset), members, RngKey(0, 0), "cpu")
     made = own.clients(scenario, components("method")["average"].spec())
     return replace(made, method="mine", needs=NEEDS), members, own.prepared
 

@@ -8,7 +8,7 @@ from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.draw import figure, render
+from fedrepro.drawings.figure_files import figure, render
 
 METHODS = [{"name": "average", "label": "A"}, {"name": "uniform_ensemble", "label": "B"}]
 SETTINGS = {"drawing": "accuracy-close-up", "methods": METHODS}

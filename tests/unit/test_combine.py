@@ -18,7 +18,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 
@@ -85,7 +85,7 @@ def by_the_pipeline(trained, **values) -> GlobalModel:
     info = ClientInfo(training=components("training")["adam"].spec(), label_counts=counts)
     spec = components("method")["pfnm"].spec(values)
     local = LocalModels(model, (64,), CLASSES, tensors)
-    return spec.component.fn(local, info, rng=Rng(0, 0), **spec.values)
+    return spec.component.fn(local, info, rng=RngKey(0, 0), **spec.values)
 
 
 def require_equal_predictions(state, made: GlobalModel, inputs) -> None:
@@ -206,7 +206,7 @@ def test_files_have_the_form_that_their_names_say(files, capsys):
 def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
     from safetensors.torch import save_file
 
-    from fedrepro.own.state_files import read_state
+    from fedrepro.user_models.state_files import read_state
 
     state = {f"{k}.weight": torch.ones(4, 4) for k in (0, 2, 4, 6, 8, 10)}
     save_file(state, tmp_path / "deep.safetensors")

@@ -11,8 +11,8 @@ from contract import FEDERATED, METHODS, ONE_SHOT, PEERS, as_split, models_of, p
 from exact import read_kept
 from problems import problem
 
-from fedrepro.numbers.measure import correct
-from fedrepro.own import contract as held
+from fedrepro.numbers.model_evaluation import correct
+from fedrepro.user_models import method_contract as held
 
 LEARNS = read_kept("learns.yaml")
 DEEP = [name for name, how in LEARNS.items() if "deep" in how]

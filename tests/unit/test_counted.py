@@ -7,17 +7,17 @@ import math
 import pandas as pd
 import pytest
 
-from fedrepro.site.verdicts import verdict_of
-from fedrepro.verdicts.counted import (
+from fedrepro.site.verdict_styles import verdict_of
+from fedrepro.verdicts.summary_sentences import (
     _moved,
     by_chance,
     claim_counts,
+    open_setting_values,
     printed_counts,
     reasons,
-    settled,
+    resolve,
     settled_counts,
     trials_to_decide,
-    varied,
     word_of,
 )
 
@@ -80,12 +80,12 @@ def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
         ("0.41", "refuted", "worse"),
         ("0.41", "stand-in only", "stand-in"),
     ):
-        found = settled(row, {}.get, [[check, check | {"value": value, "check_verdict": data}]])
+        found = resolve(row, {}.get, [[check, check | {"value": value, "check_verdict": data}]])
         assert (found["mean"], found["trials"], found["verdict"]) == (value, "9", word)
         assert word == word_of(found)
         assert float(found["difference"]) == pytest.approx(float(value) - 0.43)
     for claims in ([], [[check]], [[check, check | {"value": ""}]]):
-        assert settled(row, {}.get, claims) == row
+        assert resolve(row, {}.get, claims) == row
 
 
 def test_what_waits_is_not_settled_and_what_is_judged_elsewhere_counts_there():
@@ -185,7 +185,7 @@ CASE_A = "rates, case=a: no rate"
     ],
 )
 def test_settings_are_the_rows_that_are_named_if_there_are_two(frame, set_up, wanted):
-    assert varied(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get) == wanted
+    assert open_setting_values(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get) == wanted
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_a_setting_that_excuses_one_method_has_to_suit_the_others():
     row = printed("set-up open", method="FA", metric="rounds_to_target", split="", **OPENED)
     row |= {"mean": "40", "difference": "-47"}
     solo = row | {"method": "SOLO", "mean": "80", "difference": "2", "verdict": "reproduced"}
-    assert settled(row, {"rates": both}.get)["verdict"] == "another set-up"
-    assert settled(row, {"rates": both}.get, (), [row, solo])["verdict"] == "better"
+    assert resolve(row, {"rates": both}.get)["verdict"] == "another set-up"
+    assert resolve(row, {"rates": both}.get, (), [row, solo])["verdict"] == "better"
 
 
 @pytest.mark.parametrize(
@@ -225,5 +225,5 @@ def test_a_setting_that_excuses_one_method_has_to_suit_the_others():
 def test_a_difference_is_another_set_ups_if_the_setting_moves_it_by_more(means, ours, away, word):
     row = printed("set-up open", method="FA", metric="rounds_to_target", split="")
     row |= {**OPENED, "mean": f"{ours}", "difference": f"{away}"}
-    assert settled(row, {"rates": numbers(*means)}.get)["verdict"] == word
-    assert settled(row, {}.get) == row
+    assert resolve(row, {"rates": numbers(*means)}.get)["verdict"] == word
+    assert resolve(row, {}.get) == row

@@ -20,19 +20,19 @@ from fedrepro.cli.job import COMPUTING
 from fedrepro.core.artifacts import forget
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import read_models
-from fedrepro.core.states import load_state
+from fedrepro.core.serialization import load_state
 from fedrepro.data.download import raw_sources
-from fedrepro.data.membership import read_partition
+from fedrepro.data.partition_table import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
-from fedrepro.data.table import COLUMNS, read_dataset_table
-from fedrepro.numbers.files import open_exhibit, open_recorded, read_claims
+from fedrepro.data.raw_files_table import COLUMNS, read_dataset_table
+from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.summary import read_metrics
-from fedrepro.numbers.times import exhibit_seconds, spent
+from fedrepro.numbers.times import exhibit_seconds, memory_and_seconds
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
-from fedrepro.record.keep import RECORD, record
-from fedrepro.site.reading import claims_of, maps_of
+from fedrepro.record.record_results import RECORD, record
+from fedrepro.site.report_data import claims_of, maps_of
 from fedrepro.stages import claims, exhibit, maps, rounds_job
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def kinds_of_results(plan: Plan) -> Iterator[Kind]:
     metrics = [Path(path) for path in plan.metrics_files(one)]
     yield metrics[0], lambda: read_metrics([str(path) for path in metrics]), metrics[1:3]
     times = [path.with_name("timings.parquet") for path in metrics]
-    yield times[0], lambda: (exhibit_seconds(times), spent(times)), metrics[1:2]
+    yield times[0], lambda: (exhibit_seconds(times), memory_and_seconds(times)), metrics[1:2]
     rounds = next(run for run in one.runs if run.every is not None)
     state = Path(plan.run_files(rounds, 2)[0]).with_name("global.pt")
     kept = [state.parent / f"checkpoints/trial-{trial}.pt" for trial in (0, 1)]

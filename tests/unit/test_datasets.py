@@ -21,7 +21,7 @@ from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data import prepared as prepared_module
-from fedrepro.data import table as table_module
+from fedrepro.data import raw_files_table as table_module
 from fedrepro.data.download import raw_sources
 from fedrepro.data.prepared import (
     PREPARED_FILES,
@@ -30,14 +30,14 @@ from fedrepro.data.prepared import (
     load_prepared,
     write_prepared,
 )
-from fedrepro.data.stratify import apportion, set_aside, split_groups
-from fedrepro.data.table import (
+from fedrepro.data.raw_files_table import (
     COLUMNS,
     DatasetTable,
     FileRow,
     largest_unpacked,
     read_dataset_table,
 )
+from fedrepro.data.stratify import apportion, split_groups, stratified_sample
 
 
 def arrays_of(token, raw=Path()) -> Arrays:
@@ -371,7 +371,7 @@ def test_ties_are_drawn():
 def test_setting_aside_splits_the_examples_in_two(labels, data):
     y = np.array(labels)
     count = data.draw(st.integers(0, y.size))
-    chosen, rest = set_aside(y, count, 4, np.random.default_rng(0))
+    chosen, rest = stratified_sample(y, count, 4, np.random.default_rng(0))
     assert chosen.size == count
     assert sorted([*chosen, *rest]) == list(range(y.size))
     exact = np.bincount(y, minlength=4) * count / y.size

@@ -13,7 +13,6 @@ from test_pfnm import D, K, clients_of, logits, made_by
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import parse_token
-from fedrepro.matching.assign import Rule
 from fedrepro.matching.networks import (
     Variances,
     class_shares,
@@ -21,6 +20,7 @@ from fedrepro.matching.networks import (
     networks_of,
     tensors_of,
 )
+from fedrepro.matching.sequential_matching import Rule
 
 seeds = st.integers(0, 2**32 - 1)
 DEPTHS = [1, 2, 3, 6]
@@ -221,13 +221,13 @@ def test_variances_for_another_number_of_layers_are_refused(name):
 
 
 def test_every_layer_draws_its_own_order_of_visits():
-    from fedrepro.core.rng import Rng
+    from fedrepro.core.rng import RngKey
     from fedrepro.methods.pfnm import visiting_orders
 
-    orders = visiting_orders(6, 3, 4, "random", Rng(0))
+    orders = visiting_orders(6, 3, 4, "random", RngKey(0))
     assert [order.shape for order in orders] == [(4, 6)] * 3
     assert not np.array_equal(orders[0], orders[1])
-    assert np.array_equal(orders[0], visiting_orders(6, 1, 4, "random", Rng(0))[0])
+    assert np.array_equal(orders[0], visiting_orders(6, 1, 4, "random", RngKey(0))[0])
 
 
 # Sizes from the top, matched share, and the sum of each tensor times a wave, as first computed.

@@ -10,7 +10,7 @@ import torch
 from contract import METHODS, allowed, call, made_of
 from problems import CLASSES, FEATURES, problem
 
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.methods.dense import (
     BETAS,
     _Generator,
@@ -72,7 +72,7 @@ def test_made_inputs_are_of_their_classes_to_the_ensemble_and_lie_between_0_and_
     ensemble = _mean_logits(network, given.models.tensors, "cpu")
     losses = []
     for steps in (1, 100):
-        own = _Generator(network, 16, 16, 32, Rng(0).at(round=0), "cpu")
+        own = _Generator(network, 16, 16, 32, RngKey(0).at(round=0), "cpu")
         made, loss = own.made(ensemble, ensemble, steps, 0.01, 0.0)
         assert made.shape == (32, FEATURES)
         assert 0 <= float(made.min()) <= float(made.max()) <= 1

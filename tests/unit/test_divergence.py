@@ -10,15 +10,15 @@ import torch
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches import Task, epoch_order
 from fedrepro.training.settings import settings_of
-from fedrepro.training.terms import Entropy
 
 SIZES = [40, 9, 24, 31, 16]
 CLASSES = 4
@@ -44,11 +44,11 @@ def problem(dtype=torch.float32):
         torch.tensor(rng.integers(0, CLASSES, count)),
     )
     rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
-    return examples, [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
 
 
 def starts(net, given, tasks):
-    return own_starts(net, given, [task.rng for task in tasks])
+    return initial_weights(net, given, [task.rng for task in tasks])
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
@@ -171,7 +171,7 @@ def test_a_loss_beyond_the_smallest_probability_is_finite():
         "bias0": np.zeros((1, 2), np.float32),
     }
     given = procedure(epochs=1)
-    found = train(net, examples, [Task(np.array([0]), Rng(0, 0, 0))], given, start)
+    found = train(net, examples, [Task(np.array([0]), RngKey(0, 0, 0))], given, start)
     assert found.loss.tolist() == [200.0]
     assert found.finite.all()
 

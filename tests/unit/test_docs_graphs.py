@@ -10,8 +10,8 @@ import pytest
 
 from fedrepro.core import registry
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.graphs.made import weights_of
+from fedrepro.core.rng import RngKey
+from fedrepro.graphs.build import weights_of
 from fedrepro.graphs.spectrum import mixing_sum, second_modulus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,7 +26,7 @@ def test_every_graph_is_on_the_page():
 
 @pytest.mark.parametrize(("token", "edges", "modulus", "total"), ROWS)
 def test_numbers_of_the_page_are_those_of_the_graphs(token, edges, modulus, total):
-    weights = weights_of(parse_token("graph", token), 16, Rng(0))
+    weights = weights_of(parse_token("graph", token), 16, RngKey(0))
     assert int((weights > 0).sum()) - 16 == int(edges)
     assert second_modulus(weights) == pytest.approx(float(modulus), abs=5e-5)
     assert mixing_sum(weights) == pytest.approx(float(total), rel=5e-4, abs=1e-9)
@@ -43,7 +43,7 @@ def test_the_graph_that_the_page_adds_works():
     components("graph")
     try:
         exec(code, {"__name__": __name__})
-        weights = weights_of(parse_token("graph", "wheel"), 6, Rng(0))
+        weights = weights_of(parse_token("graph", "wheel"), 6, RngKey(0))
     finally:
         del registry._found["graph"]["wheel"]
     assert np.allclose(weights.sum(1), 1)

@@ -11,7 +11,7 @@ import pytest
 
 from fedrepro.api import NEEDS
 from fedrepro.federation.clients import Clients
-from fedrepro.federation.peers import Peers
+from fedrepro.federation.graph_nodes import GraphNodes
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/adding-a-method.md", "docs/adding-a-method-in-rounds.md")
@@ -109,8 +109,8 @@ def test_the_page_names_what_clients_do_and_what_that_needs():
     """A method of `Clients` that is new, or gone, is missed here."""
     rows = re.findall(r"^\| (`.+?) \| (.*?) \|", PAGE, re.M)
     named = set(re.findall(r"`(\w+)", " ".join(first for first, _ in rows)))
-    public = {name for of in (Clients, Peers) for name in vars(of) if not name.startswith("_")}
-    fields = set(Peers.__dataclass_fields__)
+    public = {name for of in (Clients, GraphNodes) for name in vars(of) if not name.startswith("_")}
+    fields = set(GraphNodes.__dataclass_fields__)
     assert named - {"clients", "peers"} == public | fields
     needs = set(re.findall(r"`(\w+)`", " ".join(second for _, second in rows)))
     assert needs <= set(NEEDS)

@@ -22,8 +22,8 @@ from fedrepro.cli.documents import (
 )
 from fedrepro.core.artifacts import write_json, write_text
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.packs import findings
-from fedrepro.record.sentences import in_words, without_links
+from fedrepro.core.paper_files import findings
+from fedrepro.record.templating import format_like, without_links
 from fedrepro.verdicts.claims import COLUMNS
 
 ROOT = Path(__file__).parents[2]
@@ -211,4 +211,4 @@ def test_no_page_that_is_written_by_hand_is_long():
     ],
 )
 def test_a_number_is_written_as_the_one_before_it(value, like, told):
-    assert in_words(value, like) == told
+    assert format_like(value, like) == told

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.data.archive import unpacked
+from fedrepro.data.archive import unpack_archive
 from fedrepro.data.download import fetch, raw_sources
-from fedrepro.data.table import DatasetTable, FileRow
+from fedrepro.data.raw_files_table import DatasetTable, FileRow
 
 DATA = np.random.default_rng(0).bytes(200_000)
 WRONG = np.random.default_rng(1).bytes(200_000)
@@ -216,7 +216,10 @@ def test_a_malicious_archive_passes_the_checksum_and_is_stopped_when_unpacked(
     url = server.url("/evil", sends(evil))
     get(target, replace(ROW, checksum=digest, bytes=len(evil), urls=(url,)))
     named = target.rename(target.with_name("train-images-idx3-ubyte.gz"))
-    with pytest.raises(FedreproError, match="outside the destination"), unpacked("mnist", named):
+    with (
+        pytest.raises(FedreproError, match="outside the destination"),
+        unpack_archive("mnist", named),
+    ):
         pytest.fail("it was unpacked")
     assert not list(tmp_path.rglob("escaped.txt"))
 

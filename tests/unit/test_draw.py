@@ -37,11 +37,11 @@ from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import close_up, lines, rules
-from fedrepro.drawings.draw import figure, render
-from fedrepro.drawings.style import LOOKS, REFERENCES, SPARE, family_of, looks
+from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.numbers.times import timings_of
-from fedrepro.planning.measures import Measure
+from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["undrawn", "workplace"]
@@ -133,23 +133,23 @@ def test_the_close_up_leaves_out_what_collapses():
 
 
 def test_looks_differ_by_colour_and_by_marker_with_dash():
-    found = [*LOOKS.values(), *SPARE]
+    found = [*LINE_STYLES.values(), *FALLBACK_STYLES]
     assert len({look.colour for look in found}) == len(found)
     assert len({(look.marker, look.dash) for look in found}) == len(found)
     assert len({look.dash for look in REFERENCES.values()}) == len(REFERENCES)
-    assert len(looks(plan().exhibit(KEY).measures)) == 11
+    assert len(line_styles(plan().exhibit(KEY).measures)) == 11
 
 
 def added(*labels, reference=False):
     """Methods that have no look of their own, called by these labels."""
     one = components("method")["average"]
-    first = Measure(one.spec(), "parameter average", None, None, reference=False)
-    return [first, *(Measure(one.spec(), label, None, None, reference) for label in labels)]
+    first = ExhibitMethod(one.spec(), "parameter average", None, None, reference=False)
+    return [first, *(ExhibitMethod(one.spec(), label, None, None, reference) for label in labels)]
 
 
 @given(st.sets(st.text(min_size=1), min_size=2, max_size=20))
 def test_added_methods_differ_however_many_there_are(labels):
-    rivals = looks(added(*labels))
+    rivals = line_styles(added(*labels))
     assert len({(look.colour, look.marker, look.dash) for look in rivals.values()}) == len(rivals)
     if len(rivals) <= 12:
         assert len({look.colour for look in rivals.values()}) == len(rivals)
@@ -158,22 +158,22 @@ def test_added_methods_differ_however_many_there_are(labels):
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8, unique=True), st.randoms())
 def test_the_looks_of_added_methods_do_not_follow_from_their_order(labels, random):
     mixed = random.sample(labels, len(labels))
-    assert looks(added(*labels)) == looks(added(*mixed))
+    assert line_styles(added(*labels)) == line_styles(added(*mixed))
 
 
 def test_a_method_has_one_look_under_any_label_and_in_any_company():
     """Each method of the registry as a rival, alone and among all others."""
     rivals = [
-        Measure(
+        ExhibitMethod(
             item.spec(dict.fromkeys(item.params.keys() & {"rounds"}, 1)), name, None, None, False
         )
         for name, item in components("method").items()
         if family_of(name) == name
     ]
-    together = looks(rivals)
+    together = line_styles(rivals)
     assert len(set(together.values())) == len(rivals)
     for measure in rivals:
-        assert looks([replace(measure, label="mine")])["mine"] == together[measure.label]
+        assert line_styles([replace(measure, label="mine")])["mine"] == together[measure.label]
 
 
 def crowded(count):
@@ -226,7 +226,7 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
-        "from fedrepro.drawings.draw import render\n"
+        "from fedrepro.drawings.figure_files import render\n"
         "from fedrepro.numbers.summary import read_csv\n"
         "images = render(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"

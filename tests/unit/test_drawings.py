@@ -19,19 +19,19 @@ from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import Line, cases, close_up, lines, of_case, rules
-from fedrepro.drawings.draw import figure
 from fedrepro.drawings.exhibits.accuracy import round_lines
 from fedrepro.drawings.exhibits.heat_maps import maps_of, table_of, varied
 from fedrepro.drawings.exhibits.sizes import BESIDE, paths_of
-from fedrepro.drawings.layout import arrangement_of, held, widths
-from fedrepro.drawings.layout import table_of as table_of_numbers
+from fedrepro.drawings.figure_files import figure
+from fedrepro.drawings.table_layout import arrangement_of, fixed_keys, widths_text
+from fedrepro.drawings.table_layout import table_of as table_of_numbers
 from fedrepro.drawings.tables import html
-from fedrepro.numbers.pairing import as_shown
+from fedrepro.numbers.paired_trials import as_shown
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 from fedrepro.site.pages import paper_page
-from fedrepro.site.reading import read_reports
+from fedrepro.site.report_data import read_reports
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -256,7 +256,11 @@ def test_the_head_of_a_column_has_its_data_and_what_varies():
     cases = ("Digits (8×8), heterogeneous", "Coloured shapes, heterogeneous")
     assert table.heads == tuple((case,) for case in cases)
     assert "J = 4 · hidden = 2 × 50 · 2 trials" in table.caption
-    assert [widths(text) for text in ("50@50@50", "50@20", "50")] == ["3 × 50", "50 + 20", "50"]
+    assert [widths_text(text) for text in ("50@50@50", "50@20", "50")] == [
+        "3 × 50",
+        "50 + 20",
+        "50",
+    ]
 
 
 def written(name):
@@ -266,7 +270,7 @@ def written(name):
     about = read_json(f"{base}.json")
     numbers = read_csv(Path(f"{base}.csv").read_text())
     exhibit = plan().exhibit(key)
-    caption = f"{exhibit.caption} {held(about, numbers)}."
+    caption = f"{exhibit.caption} {fixed_keys(about, numbers)}."
     table = table_of_numbers(about, numbers, arrangement_of(about), None, caption)
     assert Path(f"{base}.html").read_text() == html(table)
     return table
@@ -276,14 +280,14 @@ def test_data_that_are_prepared_in_two_ways_are_named_once():
     base = Path(__file__).parents[2] / "reports/record/paper/fedavg/rates-cnn-pixels"
     about, numbers = read_json(f"{base}.json"), read_csv(Path(f"{base}.csv").read_text())
     assert [data["title"] for data in about["data"]] == ["MNIST", "MNIST"]
-    assert held(about, numbers) == "MNIST · 2 trials"
+    assert fixed_keys(about, numbers) == "MNIST · 2 trials"
 
 
 def test_a_case_with_more_trials_than_others_is_counted():
     base = Path(__file__).parents[2] / "reports/record/paper/p2p/table-accuracy"
     about, numbers = read_json(f"{base}.json"), read_csv(Path(f"{base}.csv").read_text())
-    assert held(about, numbers) == "Fashion-MNIST · 5 or 10 trials"
-    assert held(about, numbers[numbers["trials"] == 5]).endswith(" · 5 trials")
+    assert fixed_keys(about, numbers) == "Fashion-MNIST · 5 or 10 trials"
+    assert fixed_keys(about, numbers[numbers["trials"] == 5]).endswith(" · 5 trials")
 
 
 def test_the_page_has_a_table_in_the_place_of_a_figure():

@@ -10,9 +10,15 @@ import torch
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import GlobalModel
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import predict_belief, probabilities
-from fedrepro.numbers.measure import Draws, EvaluationSplit, correct, measure, measure_alone
+from fedrepro.numbers.model_evaluation import (
+    Draws,
+    EvaluationSplit,
+    correct,
+    measure,
+    measure_alone,
+)
 
 given = partial(problem, kind="variational_mlp")
 
@@ -34,7 +40,7 @@ def split_of(own):
 def test_a_prediction_is_the_mean_of_the_softmax_over_draws():
     clients = given().clients
     tensors, examples = belief(clients, 0.5), clients.data.examples
-    found = predict_belief(clients.network, tensors, examples, 4000, Rng(0))
+    found = predict_belief(clients.network, tensors, examples, 4000, RngKey(0))
     assert torch.allclose(found.sum(1), torch.ones(len(found)), atol=1e-4)
     rng = np.random.default_rng(5)
     deviation = np.log1p(np.exp(0.5))
@@ -55,7 +61,8 @@ def test_draws_belong_to_their_place_and_do_not_depend_on_the_examples_asked():
     clients = given().clients
     tensors, examples = belief(clients, 1.0), clients.data.examples
     first, again, other = (
-        predict_belief(clients.network, tensors, examples, 3, Rng(0, client=c)) for c in (0, 0, 1)
+        predict_belief(clients.network, tensors, examples, 3, RngKey(0, client=c))
+        for c in (0, 0, 1)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -64,14 +71,14 @@ def test_draws_belong_to_their_place_and_do_not_depend_on_the_examples_asked():
 def test_a_belief_without_spread_predicts_by_its_means():
     clients = given().clients
     tensors, examples = belief(clients, -60.0), clients.data.examples
-    drawn = predict_belief(clients.network, tensors, examples, 3, Rng(0))
+    drawn = predict_belief(clients.network, tensors, examples, 3, RngKey(0))
     means = {name: value[None] for name, value in tensors.items()}
     assert torch.allclose(drawn, probabilities(clients.network, means, None, examples), atol=1e-6)
 
 
 def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
     own = given()
-    split, draws = split_of(own), Draws(Rng(0), 7)
+    split, draws = split_of(own), Draws(RngKey(0), 7)
     models = [
         GlobalModel(own.clients.model, {k: v[None] for k, v in belief(own.clients, s).items()})
         for s in (1.0, 1.5)
@@ -79,7 +86,8 @@ def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
     numbers, each = measure_alone(models, {"test": split}, draws)
     found = {n.metric: n.value for n in numbers}
     right = [
-        correct(model, split, Draws(Rng(0, client=j), 7)).mean() for j, model in enumerate(models)
+        correct(model, split, Draws(RngKey(0, client=j), 7)).mean()
+        for j, model in enumerate(models)
     ]
     assert each == pytest.approx(right)
     assert found["accuracy"] == pytest.approx(np.mean(right))
@@ -97,7 +105,7 @@ def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
 
 def test_a_mixture_of_beliefs_is_that_of_their_predictions():
     own = given()
-    split, place = split_of(own), Rng(0, trial=3)
+    split, place = split_of(own), RngKey(0, trial=3)
     parts = [belief(own.clients, 0.5, seed) for seed in (1, 2)]
     weights = np.array([[0.3, 0.9, 0.5], [0.7, 0.1, 0.5]])
     model = GlobalModel(
@@ -116,4 +124,4 @@ def test_networks_without_spreads_predict_as_ever():
     own = problem()
     split = split_of(own)
     model = GlobalModel(own.models.model, {k: v[[0]] for k, v in own.models.tensors.items()})
-    assert measure(model, {"test": split}, Draws(Rng(0))) == measure(model, {"test": split})
+    assert measure(model, {"test": split}, Draws(RngKey(0))) == measure(model, {"test": split})

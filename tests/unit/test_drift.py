@@ -12,8 +12,8 @@ from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.methods.fednova import carried
+from fedrepro.core.rng import RngKey
+from fedrepro.methods.fednova import effective_steps
 
 LR = 0.05
 
@@ -42,7 +42,7 @@ def shares(given):
 def alone(given, start, done=0, **values):
     """The clients' weights after plain local training in a round."""
     values = {"epochs": 1, **values}
-    return given.clients.train(start, Rng(0).at(round=done), **values)
+    return given.clients.train(start, RngKey(0).at(round=done), **values)
 
 
 # ------------------------------------------------------------------------------------- FedNova
@@ -54,7 +54,7 @@ def test_momentum_carries_a_step_as_far_as_so_many_without():
         for _ in range(steps):
             speed = momentum * speed + 1.0
             place += speed
-        assert carried(np.array([steps]), momentum)[0] == pytest.approx(place, rel=1e-12)
+        assert effective_steps(np.array([steps]), momentum)[0] == pytest.approx(place, rel=1e-12)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -87,11 +87,11 @@ def test_fednova_of_trained_models_is_its_first_round(given, momentum):
         {"epochs": 1, "batch_size": own.clients.settings.batch_size, "momentum": momentum}
     )
     info = replace(own.info, start=before, training=training)
-    found = METHODS["fednova_once"].fn(models, info, rng=Rng(0)).tensors
+    found = METHODS["fednova_once"].fn(models, info, rng=RngKey(0)).tensors
     assert all(np.allclose(found[k], v, atol=1e-6) for k, v in expected.items())
     stopping = components("training")["sgd"].spec({"patience": 2})
     with pytest.raises(FedreproError, match="patience 2"):
-        METHODS["fednova_once"].fn(models, replace(info, training=stopping), rng=Rng(0))
+        METHODS["fednova_once"].fn(models, replace(info, training=stopping), rng=RngKey(0))
 
 
 # ------------------------------------------------------------------------------------- SCAFFOLD

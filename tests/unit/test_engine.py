@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense as network_of_sizes
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
-from fedrepro.training.flat import Layout
+from fedrepro.training.flat_layout import Layout
 from fedrepro.training.minibatches import Task, epoch_order, schedule
 from fedrepro.training.settings import settings_of
 
@@ -49,7 +49,7 @@ def problem(dtype=torch.float32):
     inputs = torch.tensor(rng.random((count, FEATURES)), dtype=dtype)
     labels = torch.tensor(rng.integers(0, CLASSES, count))
     rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
-    return Examples(inputs, labels), [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    return Examples(inputs, labels), [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
 
 
 def plain_loop(dense, examples, task, given, start):
@@ -65,7 +65,7 @@ def plain_loop(dense, examples, task, given, start):
 def test_stacked_equals_a_loop_per_client(hidden, name, dtype, tolerance):
     dense, given = network_of_sizes((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
     examples, tasks = problem(dtype)
-    start = own_starts(dense, given, [task.rng for task in tasks])
+    start = initial_weights(dense, given, [task.rng for task in tasks])
     start = {
         k: v.astype(np.float64 if dtype == torch.float64 else np.float32) for k, v in start.items()
     }
@@ -81,7 +81,7 @@ def test_stacked_equals_a_loop_per_client(hidden, name, dtype, tolerance):
 def test_bytes_do_not_depend_on_the_block(name, hidden):
     dense, given = network_of_sizes((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
     examples, tasks = problem()
-    start = own_starts(dense, given, [task.rng for task in tasks])
+    start = initial_weights(dense, given, [task.rng for task in tasks])
     whole = train(dense, examples, tasks, given, start, keep_gradients=True, block=7)
     for size in (1, 2, 5):
         other = train(dense, examples, tasks, given, start, keep_gradients=True, block=size)
@@ -95,7 +95,7 @@ def test_descent_in_the_product_equals_descent_along_a_gradient():
     dense, given = network_of_sizes((FEATURES, 16, CLASSES)), PROCEDURES["plain"]
     examples, tasks = problem(torch.float64)
     tasks = [replace(task, lr=lr) for task, lr in zip(tasks, RATES, strict=True)]
-    start = own_starts(dense, given, [task.rng for task in tasks])
+    start = initial_weights(dense, given, [task.rng for task in tasks])
     start = {name: value.astype(np.float64) for name, value in start.items()}
     within = train(dense, examples, tasks, given, start, block=4)
     along = train(dense, examples, tasks, given, start, block=4, keep_gradients=True)
@@ -116,8 +116,8 @@ def test_bytes_of_wide_networks_do_not_depend_on_the_block(batch_size):
         torch.from_numpy(rng.integers(0, 10, 300)),
         255.0,
     )
-    tasks = [Task(np.arange(n), Rng(0, 0, j), lr) for j, (n, lr) in enumerate(WIDE)]
-    start = own_starts(dense, given, [Rng(0)])
+    tasks = [Task(np.arange(n), RngKey(0, 0, j), lr) for j, (n, lr) in enumerate(WIDE)]
+    start = initial_weights(dense, given, [RngKey(0)])
     whole = train(dense, examples, tasks, given, start, block=4)
     for size in (1, 3):
         other = train(dense, examples, tasks, given, start, block=size)
@@ -131,7 +131,7 @@ def test_bytes_of_wide_networks_do_not_depend_on_the_block(batch_size):
 def test_bytes_do_not_depend_on_the_company(chosen):
     dense = network_of_sizes((FEATURES, 16, CLASSES))
     examples, tasks = problem()
-    start = own_starts(dense, ADAM, [task.rng for task in tasks])
+    start = initial_weights(dense, ADAM, [task.rng for task in tasks])
     whole = train(dense, examples, tasks, ADAM, start)
     some = train(
         dense, examples, [tasks[j] for j in chosen], ADAM,
@@ -153,7 +153,9 @@ def test_the_summed_gradient_is_that_of_the_data_loss():
     dense = network_of_sizes((FEATURES, CLASSES))
     given = procedure("sgd", lr=1e-9, l2=0.5, epochs=1, batch_size=1000)
     examples, tasks = problem(torch.float64)
-    start = {k: v.astype(np.float64) for k, v in own_starts(dense, given, [tasks[0].rng]).items()}
+    start = {
+        k: v.astype(np.float64) for k, v in initial_weights(dense, given, [tasks[0].rng]).items()
+    }
     found = train(dense, examples, tasks[:1], given, start, keep_gradients=True)
     weight = torch.tensor(start["weight0"][0], requires_grad=True)
     rows = torch.tensor(tasks[0].rows)
@@ -168,7 +170,9 @@ def test_soft_targets_are_cross_entropy_against_them():
     examples, tasks = problem(torch.float64)
     shares = torch.softmax(2 * torch.nn.functional.one_hot(examples.targets, CLASSES).double(), 1)
     soft = replace(examples, targets=shares)
-    start = {k: v.astype(np.float64) for k, v in own_starts(dense, ADAM, [tasks[2].rng]).items()}
+    start = {
+        k: v.astype(np.float64) for k, v in initial_weights(dense, ADAM, [tasks[2].rng]).items()
+    }
     found = train(dense, soft, tasks[2:3], ADAM, start)
     own = plain_loop(dense, soft, tasks[2], ADAM, {k: v[0] for k, v in start.items()})
     assert all(np.abs(found.tensors[k][0] - own[k]).max() < 1e-10 for k in own)
@@ -178,7 +182,7 @@ def test_a_loss_that_is_not_finite_names_client_trial_and_step():
     dense = network_of_sizes((FEATURES, 5, CLASSES))
     examples, tasks = problem()
     examples.inputs[tasks[2].rows] = float("nan")
-    start = own_starts(dense, ADAM, [task.rng for task in tasks])
+    start = initial_weights(dense, ADAM, [task.rng for task in tasks])
     with pytest.raises(FedreproError, match="client 2 in trial 0 is not finite at step 1; lower"):
         train(dense, examples, tasks, ADAM, start).checked()
 
@@ -191,7 +195,7 @@ def test_the_step_at_which_a_loss_breaks_is_exact():
     given = procedure("sgd")
     examples.inputs[bad] = float("inf")
     first = int(np.flatnonzero(epoch_order(tasks[0], 0) == bad)[0]) // 32 + 1
-    start = own_starts(dense, given, [kept[0].rng])
+    start = initial_weights(dense, given, [kept[0].rng])
     with pytest.raises(FedreproError, match=f"not finite at step {first};"):
         train(dense, examples, kept, given, start).checked()
 
@@ -199,18 +203,18 @@ def test_the_step_at_which_a_loss_breaks_is_exact():
 def test_a_client_without_examples_is_a_sentence():
     dense = network_of_sizes((FEATURES, CLASSES))
     examples, tasks = problem()
-    empty = Task(np.empty(0, np.int64), Rng(0, 3, 9))
-    start = own_starts(dense, ADAM, [tasks[0].rng, empty.rng])
+    empty = Task(np.empty(0, np.int64), RngKey(0, 3, 9))
+    start = initial_weights(dense, ADAM, [tasks[0].rng, empty.rng])
     with pytest.raises(FedreproError, match="client 9 of trial 3 has no training examples"):
         train(dense, examples, [tasks[0], empty], ADAM, start)
 
 
 def test_starts_are_each_clients_own_unless_shared():
     dense = network_of_sizes((FEATURES, 5, CLASSES))
-    places = [Rng(0, 0, 0), Rng(0, 0, 1), Rng(0, 1, 0)]
-    own = own_starts(dense, ADAM, places)["weight0"]
+    places = [RngKey(0, 0, 0), RngKey(0, 0, 1), RngKey(0, 1, 0)]
+    own = initial_weights(dense, ADAM, places)["weight0"]
     assert not np.array_equal(own[0], own[1])
-    shared = own_starts(dense, procedure("adam", shared_init=True), places)["weight0"]
+    shared = initial_weights(dense, procedure("adam", shared_init=True), places)["weight0"]
     assert np.array_equal(shared[0], shared[1])
     assert not np.array_equal(shared[0], shared[2])
     assert np.allclose(own.std(), ADAM.weight_sd, rtol=0.1)
@@ -219,7 +223,7 @@ def test_starts_are_each_clients_own_unless_shared():
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=6), st.integers(1, 40), st.integers(1, 3))
 def test_a_schedule_visits_every_example_once_an_epoch(sizes, batch, epochs):
     sizes = sorted(sizes, reverse=True)
-    tasks = [Task(np.arange(n) + 100 * j, Rng(0, 0, j)) for j, n in enumerate(sizes)]
+    tasks = [Task(np.arange(n) + 100 * j, RngKey(0, 0, j)) for j, n in enumerate(sizes)]
     chunks = list(schedule(tasks, batch, epochs))
     index = np.concatenate([chunk.index for chunk in chunks])
     size = np.concatenate([chunk.size for chunk in chunks])
@@ -237,7 +241,7 @@ def test_a_schedule_visits_every_example_once_an_epoch(sizes, batch, epochs):
 
 @given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 40))
 def test_a_number_of_steps_is_the_beginning_of_whole_epochs(size, batch, steps):
-    whole = Task(np.arange(size), Rng(0, 0, 0))
+    whole = Task(np.arange(size), RngKey(0, 0, 0))
     epochs = -(-steps // whole.per_epoch(batch))
     (some,) = schedule([replace(whole, steps=steps)], batch, epochs=1)
     (all_of_them,) = schedule([whole], batch, epochs)
@@ -261,7 +265,7 @@ def test_stored_bytes_train_as_their_scaled_floats_do():
     examples, tasks = problem()
     stored = (examples.inputs * 255).to(torch.uint8)
     dense = network_of_sizes((FEATURES, 5, CLASSES))
-    start = own_starts(dense, ADAM, [task.rng for task in tasks])
+    start = initial_weights(dense, ADAM, [task.rng for task in tasks])
     floats = replace(examples, inputs=stored.float() / 255)
     one = train(dense, Examples(stored, examples.targets, 255.0), tasks, ADAM, start)
     two = train(dense, floats, tasks, ADAM, start)
@@ -290,7 +294,7 @@ def test_packing_is_the_inverse_of_unpacking(sizes, models):
 def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block, path):
     dense, given = network_of_sizes((FEATURES, 6, CLASSES)), PROCEDURES[name]
     examples, tasks = problem()
-    start = own_starts(dense, given, [task.rng for task in tasks])
+    start = initial_weights(dense, given, [task.rng for task in tasks])
     run = partial(train, dense, examples, settings=given, path=path)
     whole = run([replace(t, steps=9) for t in tasks], start=start, memory={})
     # some stop sooner than others
@@ -314,7 +318,7 @@ def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block,
 def test_what_goes_on_does_not_stop_early():
     dense, given = network_of_sizes((FEATURES, CLASSES)), replace(ADAM, patience=2)
     examples, tasks = problem()
-    start = own_starts(dense, given, [Rng(0)])
+    start = initial_weights(dense, given, [RngKey(0)])
     for going_on, memory in ((tasks, {}), ([replace(task, done=1) for task in tasks], None)):
         with pytest.raises(FedreproError, match="cannot stop early; leave `patience`"):
             train(dense, examples, going_on, given, start, memory=memory)

@@ -10,13 +10,13 @@ import pytest
 from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.measuring import Measuring
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.numbers.about import about
+from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
-from fedrepro.planning.entries import Case, ExhibitSettings, MethodEntry
+from fedrepro.planning.exhibit_entries import Case, ExhibitSettings, MethodEntry
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.runs import Scenario
 from fedrepro.verdicts.cells import Numbers, grids
@@ -226,7 +226,7 @@ def test_a_run_is_measured_on_what_its_methods_and_choices_need():
 
 def test_when_a_run_is_measured_and_ends_is_part_of_its_path():
     long = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.9))
-    assert {run.every for run in long.runs} == {Measuring(None, 0.9)}
+    assert {run.every for run in long.runs} == {EvaluationSchedule(None, 0.9)}
     other = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.8))
     files = [{path for run in one.runs for path in one.run_files(run, 1)} for one in (long, other)]
     assert files[0].isdisjoint(files[1])
@@ -243,7 +243,7 @@ def test_claims_know_in_which_cases_and_settings_a_method_should_be():
         methods=TWO, trials=5, cases={**cases, "fewer": {"label": "fewer", "without": ["B"]}}
     )
     made = Plan(Config(), {"small": file}, "quick")
-    said = json.loads(json.dumps(about(made.exhibit("small/x"), made, file, {})))
+    said = json.loads(json.dumps(exhibit_metadata(made.exhibit("small/x"), made, file, {})))
     found = grids(said)
     assert {label: grid["case"] for label, grid in found.items()} == {
         "A": ["usual", "more", "fewer"],

@@ -11,14 +11,14 @@ from synthetic import KEY, draw, made_once, plan, undrawn, workplace
 from fedrepro.cli.documents import recorded_verdicts
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.files import (
+from fedrepro.numbers.exhibit_files import (
     open_exhibit,
     open_recorded,
     read_claims,
 )
 from fedrepro.record.compare import compare
-from fedrepro.record.keep import RECORD, exhibits_in, record
-from fedrepro.site.reading import claims_of, maps_of, read_reports
+from fedrepro.record.record_results import RECORD, drawn_keys, record
+from fedrepro.site.report_data import claims_of, maps_of, read_reports
 from fedrepro.stages import claims
 
 __all__ = ["undrawn", "workplace"]
@@ -35,7 +35,7 @@ in_a_workplace = pytest.mark.usefixtures("workplace", "undrawn")
 @pytest.mark.parametrize("scale", ["paper"])
 def test_everything_that_is_recorded_can_be_opened(scale):
     folder = ROOT / "reports/record" / scale
-    for key in exhibits_in(ROOT / "reports/record", scale):
+    for key in drawn_keys(ROOT / "reports/record", scale):
         files = open_recorded(folder, key, scale)
         assert all(files.read(suffix) for suffix in files.suffixes)
         assert len(files.table(".csv")) > 0

@@ -17,8 +17,8 @@ from pictures import SIZES, pictures
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
+from fedrepro.data.feature_extraction import feature_spec, represent, resolved_features
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
-from fedrepro.data.represent import feature_spec, represent, resolved_features
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,10 +14,10 @@ from plain import loop, mlp
 from problems import problem, unwell
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.federation.clients import Clients
 from fedrepro.methods.fedavg import sample_clients
-from fedrepro.numbers.measure import correct
+from fedrepro.numbers.model_evaluation import correct
 from fedrepro.training.minibatches import Task
 
 
@@ -30,14 +30,14 @@ def after_a_round(given, name="fedavg", **values):
     """The weights before and after one round, and the clients."""
     made = METHODS[name].fn(**values)
     clients = asked_by(made, given.clients)
-    state = made.init(clients, given.info, Rng(0))
-    new, _ = made.round(state, clients, given.info, Rng(0).at(round=0))
+    state = made.init(clients, given.info, RngKey(0))
+    new, _ = made.round(state, clients, given.info, RngKey(0).at(round=0))
     return state["weights"], new["weights"], clients
 
 
 def trained(given, start, chosen=None):
     """The clients' own weights after the same local epoch."""
-    return given.clients.train(start, Rng(0).at(round=0), epochs=1, chosen=chosen).tensors
+    return given.clients.train(start, RngKey(0).at(round=0), epochs=1, chosen=chosen).tensors
 
 
 def test_all_clients_are_averaged_by_their_examples(given):
@@ -49,7 +49,7 @@ def test_all_clients_are_averaged_by_their_examples(given):
 
 def test_shares_of_all_clients_shorten_the_step(given):
     start, found, _ = after_a_round(given, fraction=0.5, weights="all")
-    chosen = sample_clients(4, 0.5, Rng(0).at(round=0))
+    chosen = sample_clients(4, 0.5, RngKey(0).at(round=0))
     held = given.info.example_counts
     share = held[chosen] / held.sum()
     for k, v in trained(given, start, chosen).items():
@@ -69,9 +69,9 @@ def exactly(given, name="fedavg", batch_size=8, **values):
     )
     made = METHODS[name].fn(**values)
     clients = asked_by(made, clients)
-    state = made.init(clients, given.info, Rng(0))
+    state = made.init(clients, given.info, RngKey(0))
     state["weights"] = {k: v.astype(np.float64) for k, v in state["weights"].items()}
-    new, _ = made.round(state, clients, given.info, Rng(0).at(round=0))
+    new, _ = made.round(state, clients, given.info, RngKey(0).at(round=0))
     return state["weights"], new["weights"], clients
 
 
@@ -79,7 +79,7 @@ def equals_descent(extra=None, **values):
     """Whether a round of one client is plain descent, on a loss that has something more."""
     alone = problem(count=1)
     start, found, clients = exactly(alone, fraction=0.0, **values)
-    task = Task(alone.rows[0], Rng(0, client=0, round=0))
+    task = Task(alone.rows[0], RngKey(0, client=0, round=0))
     first = {k: v[0] for k, v in start.items()}
     predict = lambda w, x, noise: mlp(w, x, noise, 2)  # noqa: E731
     wanted = loop(predict, clients.data.examples, task, clients.settings, first, extra)
@@ -111,7 +111,7 @@ def test_no_momentum_and_a_whole_step_is_fedavg_to_the_byte(given):
     """Literally sum_k (n_k / n) w_k; and momentum that is as good as none, round after round."""
     start, found, clients = after_a_round(given, fraction=1.0, server_momentum=0.0, server_lr=1.0)
     held = given.info.example_counts
-    place = Rng(0).at(round=0)
+    place = RngKey(0).at(round=0)
     mean = clients.average(start, place, (held / held.sum()).tolist(), epochs=1).tensors
     for k, v in mean.items():
         assert found[k].tobytes() == v.tobytes()
@@ -193,7 +193,7 @@ def test_weight_divergence_is_twice_as_strong_as_fedprox(given):
 
 @drawn_from(st.integers(1, 200), st.floats(0, 1), st.integers(0, 5))
 def test_so_many_clients_are_drawn_anew_in_every_round(clients, fraction, done):
-    chosen = sample_clients(clients, fraction, Rng(0).at(round=done))
+    chosen = sample_clients(clients, fraction, RngKey(0).at(round=done))
     assert len(chosen) == max(1, round(fraction * clients))
     assert sorted(set(chosen.tolist())) == chosen.tolist()
     assert 0 <= chosen.min() <= chosen.max() < clients

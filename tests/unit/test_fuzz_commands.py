@@ -17,9 +17,9 @@ from fuzz import some
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
+from fedrepro.cli.app import app
 from fedrepro.cli.job import COMPUTING, DRAWING
 from fedrepro.cli.main import FAULT, main
-from fedrepro.cli.people import app
 
 ROOT = Path(__file__).parents[2]
 WORDS = [

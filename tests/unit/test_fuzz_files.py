@@ -28,13 +28,13 @@ from fedrepro.core import artifacts
 from fedrepro.core.artifacts import read_table, write_json, write_table
 from fedrepro.core.local_models import model_rows, read_models, write_models
 from fedrepro.core.registry import parse_token
-from fedrepro.core.states import load_state, save_state
+from fedrepro.core.serialization import load_state, save_state
 from fedrepro.data import archive
-from fedrepro.data.archive import decompressed, unpacked
+from fedrepro.data.archive import decompress_file, unpack_archive
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
-from fedrepro.data.table import read_dataset_table
-from fedrepro.numbers.files import open_exhibit, read_claims, write_claims, write_exhibit
-from fedrepro.site.reading import maps_of
+from fedrepro.data.raw_files_table import read_dataset_table
+from fedrepro.numbers.exhibit_files import open_exhibit, read_claims, write_claims, write_exhibit
+from fedrepro.site.report_data import maps_of
 
 ROOT = Path(__file__).parents[2]
 Reads = dict[str, Callable[[], object]]
@@ -151,9 +151,9 @@ def test_a_spoiled_archive_is_unpacked_or_refused(tmp_path, good, data):
     path.write_bytes(data.draw(spoiled(good)))
 
     def unpack() -> None:
-        with unpacked("letters", path) as folder:
+        with unpack_archive("letters", path) as folder:
             assert sum(file.stat().st_size for file in folder.rglob("*")) < 10**6
-        with decompressed("letters", path) as stream:
+        with decompress_file("letters", path) as stream:
             stream.read()
 
     with pytest.MonkeyPatch.context() as patch:

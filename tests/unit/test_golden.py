@@ -29,9 +29,9 @@ from problems import CLASSES, FEATURES, peers_of, problem  # noqa: E402
 
 from fedrepro.api import BELIEFS  # noqa: E402
 from fedrepro.core.registry import KINDS, components  # noqa: E402
-from fedrepro.core.rng import Rng  # noqa: E402
-from fedrepro.data.split import TrainingLabels  # noqa: E402
-from fedrepro.graphs.made import weights_of  # noqa: E402
+from fedrepro.core.rng import RngKey  # noqa: E402
+from fedrepro.data.assignment import TrainingLabels  # noqa: E402
+from fedrepro.graphs.build import weights_of  # noqa: E402
 
 BLOCK = 1 << 16  # numbers that stay in the cache: whole data sets have a hundred million
 ANGLE = 0.7
@@ -84,7 +84,7 @@ def of_partition(item):
     groups = (np.arange(600) % 13 - 1).astype(np.int32)
     examples = TrainingLabels(np.arange(600) * 7 % 10, 10, groups, tuple("abcdefghijkl"))
     values = {p.name: 4 for p in item.params.values() if p.required}
-    split = item.fn(examples, Rng(0), **item.spec(values).own)
+    split = item.fn(examples, RngKey(0), **item.spec(values).own)
     return [split.owner, *(split.noise,) * (split.noise is not None)]
 
 
@@ -96,19 +96,19 @@ def of_model(item):
         made = item.fn((3, 8, 8), 3, **item.spec().values)
         return [np.concatenate([v.numpy().ravel() for v in made.state_dict().values()])]
     network = item.fn((8, 8) if item.name == "cnn" else (5,), 3, **item.spec().values)
-    return [*network.initial(Rng(0), 0.1, 0.1).values()]
+    return [*network.initial(RngKey(0), 0.1, 0.1).values()]
 
 
 def of_training(item):
-    from fedrepro.federation.clients import own_starts
+    from fedrepro.federation.clients import initial_weights
     from fedrepro.training.engine import train
     from fedrepro.training.minibatches import Task
     from fedrepro.training.settings import settings_of
 
     given = problem().clients
     settings = settings_of(item.spec({"epochs": 2}))
-    start = own_starts(given.network, settings, [Rng(0)])
-    tasks = [Task(rows, Rng(0, client=j)) for j, rows in enumerate(given.data.rows)]
+    start = initial_weights(given.network, settings, [RngKey(0)])
+    tasks = [Task(rows, RngKey(0, client=j)) for j, rows in enumerate(given.data.rows)]
     return [*train(given.network, given.data.examples, tasks, settings, start).tensors.values()]
 
 
@@ -116,11 +116,11 @@ def of_graph(item):
     values = {"rows": ["0.5_0.5_0", "0.5_0_0.5", "0_1_0"], "csv": "one-way"}
     required = {p.name: values[p.name] for p in item.params.values() if p.required}
     clients = {"matrix": 3, "file": 4}.get(item.name, 9)
-    return [weights_of(item.spec(required), clients, Rng(0))]
+    return [weights_of(item.spec(required), clients, RngKey(0))]
 
 
 def of_simulation(item):
-    found = item.fn(rng=Rng(0), **item.spec({"steps": 40, "repeats": 4}).values)
+    found = item.fn(rng=RngKey(0), **item.spec({"steps": 40, "repeats": 4}).values)
     numbers = [*found.rounds.values(), found.ended]
     names = dict.fromkeys(name for one in numbers for name in one)
     return [*(np.stack([one[name] for one in numbers if name in one]) for name in names)]
@@ -133,14 +133,14 @@ def of_method(item):
     values = item.spec().values
     if item.meta["kind"] == "peer":
         made, peers = item.fn(**values), peers_of(given.clients)
-        state = made.init(peers, given.info, Rng(0))
-        state, _ = made.round(state, peers, given.info, Rng(0).at(round=0))
+        state = made.init(peers, given.info, RngKey(0))
+        state, _ = made.round(state, peers, given.info, RngKey(0).at(round=0))
         found = made.beliefs(state, peers)
         return [*(value for name in BELIEFS for value in found[name].values())]
     if item.meta["kind"] == "federated":
         made = item.fn(**values)
-        state = made.init(given.clients, given.info, Rng(0))
-        state, _ = made.round(state, given.clients, given.info, Rng(0).at(round=0))
+        state = made.init(given.clients, given.info, RngKey(0))
+        state, _ = made.round(state, given.clients, given.info, RngKey(0).at(round=0))
         models = [made.model(state, given.clients)]
     else:
         # few epochs, because long training magnifies rounding

@@ -17,9 +17,9 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"  # sums are cut by threads
 
-from fedrepro.core import arithmetic  # noqa: E402  # isort: skip
+from fedrepro.core import cpu_kernels  # noqa: E402  # isort: skip
 
-arithmetic.pin()  # before NumPy and torch are loaded
+cpu_kernels.pin()  # before NumPy and torch are loaded
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -32,7 +32,7 @@ from exact import BYTES, HINT, PORTABLE, digest, kept, of_tiny, write_kept  # no
 from test_golden import ALL, NUMBERS, can_be_measured, is_module  # noqa: E402
 
 from fedrepro.core.registry import components  # noqa: E402
-from fedrepro.core.rng import Rng  # noqa: E402
+from fedrepro.core.rng import RngKey  # noqa: E402
 
 portable = pytest.mark.skipif(not PORTABLE, reason="libraries are not pinned")
 
@@ -54,7 +54,7 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     """Two clients after some minibatches, their losses, and what one of them predicts."""
     import torch
 
-    from fedrepro.federation.clients import own_starts
+    from fedrepro.federation.clients import initial_weights
     from fedrepro.networks.predict import network_of, probabilities
     from fedrepro.training.engine import train
     from fedrepro.training.examples import Examples
@@ -70,8 +70,8 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     examples = Examples(torch.from_numpy(x), labels, 1.0 if model == "char_lstm" else 255.0)
     own = {**STEPS[optimiser], "epochs": 2, "batch_size": 10}
     settings = settings_of(components("training")[optimiser].spec(own))
-    places = [Rng(0, client=client) for client in range(2)]
-    start = own_starts(network, settings, places)
+    places = [RngKey(0, client=client) for client in range(2)]
+    start = initial_weights(network, settings, places)
     rows = (np.arange(20), np.arange(15, 30))
     tasks = [Task(one, place) for one, place in zip(rows, places, strict=True)]
     found = train(network, examples, tasks, settings, start)
@@ -120,7 +120,7 @@ def functions() -> list[np.ndarray]:
     """Of NumPy and of our own, in single and double precision."""
     import torch
 
-    from fedrepro.products.exponentials import exponential, log_sum_exp, logarithm
+    from fedrepro.portable_ops.exponentials import exponential, log_sum_exp, logarithm
 
     x = np.random.default_rng(0).uniform(0.01, 20, 1003)
     known = (np.exp, np.log, np.log1p, np.expm1, np.tanh, np.sqrt, np.sin, np.cos)
@@ -136,7 +136,7 @@ def operators() -> list[np.ndarray]:
     import torch
     from torch.nn.functional import cross_entropy, softplus
 
-    from fedrepro.products.exponentials import root
+    from fedrepro.portable_ops.exponentials import root
 
     x = torch.from_numpy(np.random.default_rng(0).normal(0, 3, (59, 17)).astype(np.float32))
     labels = torch.arange(59) % 17

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.graphs.checks import checked, period, steps_from
-from fedrepro.graphs.made import weights_of
+from fedrepro.core.rng import RngKey
+from fedrepro.graphs.build import weights_of
+from fedrepro.graphs.checks import checked_weights, period, steps_from
 from fedrepro.graphs.mixing import COLUMNS, mixed
+from fedrepro.graphs.neighbour_weights import metropolis, uniform
 from fedrepro.graphs.spectrum import mixing_sum, second_modulus, stationary
-from fedrepro.graphs.weights import metropolis, uniform
 
 GRAPHS = components("graph")
 SHAPES = [name for name in GRAPHS if "weights" in GRAPHS[name].params]
@@ -32,7 +32,7 @@ PAPER = {
 
 
 def made(token: str, clients: int, trial: int = 0) -> np.ndarray:
-    return weights_of(parse_token("graph", token), clients, Rng(0, trial))
+    return weights_of(parse_token("graph", token), clients, RngKey(0, trial))
 
 
 def spec_of(name: str):
@@ -45,14 +45,14 @@ def spec_of(name: str):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_is_stochastic_connected_aperiodic_and_repeats_itself(name):
     for clients in SIZES.get(name, [1, 2, 3, 5, 8, 16, 30]):
-        weights = weights_of(spec_of(name), clients, Rng(0))
+        weights = weights_of(spec_of(name), clients, RngKey(0))
         assert (weights.shape, weights.dtype) == ((clients, clients), np.float64)
         assert (weights >= 0).all()
         assert np.allclose(weights.sum(1), 1, atol=1e-15)
         graph = nx.from_numpy_array(weights, create_using=nx.DiGraph)
         assert nx.is_strongly_connected(graph)
         assert nx.is_aperiodic(graph)
-        assert np.array_equal(weights, weights_of(spec_of(name), clients, Rng(0)))
+        assert np.array_equal(weights, weights_of(spec_of(name), clients, RngKey(0)))
     assert GRAPHS[name].doc
     assert GRAPHS[name].meta["title"]
     if GRAPHS[name].meta.get("random"):
@@ -156,9 +156,9 @@ def test_checks_agree_with_networkx(weights):
     connected = nx.is_strongly_connected(graph)
     if not (connected and nx.is_aperiodic(graph)):
         with pytest.raises(FedreproError, match="periodic" if connected else "not strongly"):
-            checked(weights, "W", len(weights))
+            checked_weights(weights, "W", len(weights))
         return
-    found = checked(weights, "W", len(weights))
+    found = checked_weights(weights, "W", len(weights))
     limit = stationary(found)
     assert np.allclose(limit @ found, limit)
     assert (limit > -1e-12).all()
@@ -169,7 +169,7 @@ def test_checks_agree_with_networkx(weights):
 @given(matrices())
 def test_the_mixing_sum_is_what_powers_add_up_to(weights):
     try:
-        found = checked(weights, "W", len(weights))
+        found = checked_weights(weights, "W", len(weights))
     except FedreproError:
         return
     if second_modulus(found) > 0.98:

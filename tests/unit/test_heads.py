@@ -12,8 +12,8 @@ from problems import CLASSES, FEATURES, problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.heads import hidden_layers, split
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
@@ -21,7 +21,7 @@ from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 
-HERE = Rng(0).at(round=0, call=1)
+HERE = RngKey(0).at(round=0, call=1)
 BODY = {
     "weight0": np.random.default_rng(0).standard_normal((1, FEATURES, 11)),
     "bias0": np.random.default_rng(1).standard_normal((1, 11)),
@@ -56,7 +56,7 @@ def test_every_client_trains_an_output_layer_as_a_plain_loop_would(patience):
     given = replace(given, epochs=9, patience=patience, lr=0.02)
     for j, rows in enumerate(clients.data.rows):
         task = Task(rows, HERE.at(client=j))
-        start = own_starts(dense((5, CLASSES)), given, [task.rng])
+        start = initial_weights(dense((5, CLASSES)), given, [task.rng])
         found = plain.loop(
             lambda w, x, noise: plain.mlp(w, x, noise, 1),
             own,
@@ -82,7 +82,7 @@ def test_further_hidden_layers_are_trained_with_the_networks_dropout(rate):
     examples = Examples(torch.from_numpy(made), clients.data.examples.targets)
     given = replace(clients.settings, epochs=3)
     tasks = [Task(rows, HERE.at(client=j)) for j, rows in enumerate(clients.data.rows)]
-    starts = own_starts(above, given, [task.rng for task in tasks])
+    starts = initial_weights(above, given, [task.rng for task in tasks])
     plainly = train(above, examples, tasks, given, starts).tensors
     assert set(found) == {"weight0", "bias0", "weight1", "bias1"}
     assert all(np.allclose(found[name], plainly[name], atol=1e-5) for name in found)
@@ -115,7 +115,7 @@ def test_clients_train_heads_only_for_who_declares_it_and_in_a_round():
     with pytest.raises(FedreproError, match="'mine' wants to let clients train"):
         clients_of(needs=()).train_heads(BODY, HERE, epochs=1)
     with pytest.raises(FedreproError, match="clients train in a round"):
-        clients_of().train_heads(BODY, Rng(0), epochs=1)
+        clients_of().train_heads(BODY, RngKey(0), epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_network_is_its_hidden_layers_and_its_output_layer(token):
     shape = (8, 8)
     network = network_of(parse_token("model", token), shape, CLASSES)
     inputs = torch.rand(13, 64, generator=torch.Generator().manual_seed(0))
-    own = {name: value[None] for name, value in network.initial(Rng(0), 0.3, 0.1).items()}
+    own = {name: value[None] for name, value in network.initial(RngKey(0), 0.3, 0.1).items()}
     hidden, head = split(network)
     assert head.dropout == network.dropout
     last = max(int(name[6:]) for name in own if name.startswith("weight"))

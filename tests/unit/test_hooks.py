@@ -11,7 +11,7 @@ import snakemake.api  # first, since its modules import each other  # noqa: F401
 from snakemake.dag import DAG
 from snakemake.scheduling.job_scheduler import JobScheduler
 
-from fedrepro.cli import hooks
+from fedrepro.cli import snakemake_internals
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def workflow() -> SimpleNamespace:
 def test_snakemake_has_the_jobs_that_wait():
     parameters = inspect.signature(DAG.needrun_jobs).parameters.values()
     assert [one.name for one in parameters if one.default is one.empty] == ["self"]
-    assert hooks.waiting_jobs(workflow()) == 3
+    assert snakemake_internals.waiting_jobs(workflow()) == 3
 
 
 def test_snakemake_has_the_limit_that_is_lifted():
@@ -34,15 +34,15 @@ def test_snakemake_has_the_limit_that_is_lifted():
     looking = [f for f in vars(JobScheduler).values() if hasattr(f, "__code__")]
     assert sum("job_rate_limiter" in f.__code__.co_names for f in looking) >= 3
     one = workflow()
-    hooks.lift_limit(one)
+    snakemake_internals.lift_limit(one)
     assert one.scheduler.job_rate_limiter is None
 
 
 def test_parts_that_are_called_otherwise_are_left_alone():
     others = SimpleNamespace(dag=object(), scheduler=object())
     for bare in (others, SimpleNamespace()):
-        assert hooks.waiting_jobs(bare) == 0
-        hooks.lift_limit(bare)
+        assert snakemake_internals.waiting_jobs(bare) == 0
+        snakemake_internals.lift_limit(bare)
 
 
 def test_nothing_else_of_the_workflow_reaches_for_them():
@@ -54,5 +54,5 @@ def test_nothing_else_of_the_workflow_reaches_for_them():
 
 def test_where_a_module_cannot_be_told_nothing_is_joined():
     nothing = SimpleNamespace()
-    hooks.join(nothing, None, None)
+    snakemake_internals.join(nothing, None, None)
     assert vars(nothing) == {}

@@ -11,10 +11,10 @@ import pytest
 
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
-from fedrepro.core.states import load_state, unpacked
+from fedrepro.core.serialization import from_plain, load_state
 from fedrepro.federation.clients import Clients
-from fedrepro.stages import progress
-from fedrepro.stages.rounds import TrialRounds
+from fedrepro.stages import trial_progress
+from fedrepro.stages.trial_rounds import TrialRounds
 
 SPLIT = ["--partition", "iid+clients~4+validation~100"]
 SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10"]
@@ -93,17 +93,17 @@ def test_a_run_killed_at_five_random_rounds_ends_with_the_same_bytes(job, name, 
 @pytest.mark.parametrize("name", ["matching", "both"])
 def test_a_finished_run_keeps_the_global_network_and_a_checkpoint_all(job, name, monkeypatch):
     kept = []
-    save = progress.save_state
-    monkeypatch.setattr(progress, "save_state", lambda *a: kept.append(a[1]) or save(*a))
+    save = trial_progress.save_state
+    monkeypatch.setattr(trial_progress, "save_state", lambda *a: kept.append(a[1]) or save(*a))
     job.run(METHODS[name])
     saved = load_state(job.folder / "model.pt")["trials"]
     assert set(saved) == {"0", "1"}
     for trial in saved.values():
-        (tensors,) = unpacked(trial).values()
+        (tensors,) = from_plain(trial).values()
         assert {k: v.shape for k, v in tensors.items()} == {
             "weight0": (1, 64, 10), "bias0": (1, 10), "weight1": (1, 10, 10), "bias1": (1, 10),
         }  # fmt: skip
-    private = unpacked(kept[0]["state"])["private"]
+    private = from_plain(kept[0]["state"])["private"]
     assert {own["match0_weight"].shape for own in private.values()} == {(10, 64)}
 
 

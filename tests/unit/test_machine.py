@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import conftest
-from fedrepro.machine import cores, facts, libraries
-from fedrepro.machine.observation import Observation, why
+from fedrepro.diagnostics import libraries, system_facts, usable_cores
+from fedrepro.diagnostics.observation import Observation, why
 
 EPYC = """processor\t: 0
 model name\t: AMD EPYC 9R14
@@ -32,11 +32,11 @@ ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve bf16\n"
 )
 def test_a_processor_has_its_name_and_the_flags_that_matter(tmp_path, text, words):
     (tmp_path / "cpuinfo").write_text(text)
-    assert words in facts.processor(tmp_path / "cpuinfo").words
+    assert words in system_facts.processor(tmp_path / "cpuinfo").words
 
 
 def test_a_processor_that_is_not_told_is_said(tmp_path):
-    found = facts.processor(tmp_path / "none")
+    found = system_facts.processor(tmp_path / "none")
     assert "does not tell its flags" in found.words
     assert not found.wrong
 
@@ -44,15 +44,15 @@ def test_a_processor_that_is_not_told_is_said(tmp_path):
 def test_memory_is_what_a_container_may_use(tmp_path):
     info = tmp_path / "meminfo"
     info.write_text("MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:   4194304 kB\n")
-    assert facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
+    assert system_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
     (tmp_path / "memory.max").write_text("max\n")
-    assert facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
+    assert system_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
     (tmp_path / "memory.max").write_text(f"{2**31}\n")
-    assert facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free, limited to 2.0"
+    assert system_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free, limited to 2.0"
 
 
 def test_memory_that_is_not_told_is_said(tmp_path):
-    assert facts.memory(tmp_path / "none", tmp_path).words == "the system does not tell"
+    assert system_facts.memory(tmp_path / "none", tmp_path).words == "the system does not tell"
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,17 @@ def test_cores_are_those_of_the_affinity_and_of_control_groups(
         (tmp_path / folder / "cpu.max").write_text(f"{limit}\n")
     own = tmp_path / "own"
     own.write_text("0::/slurm/job\n")
-    assert cores.usable_cores(str(tmp_path), str(own)) == given
+    assert usable_cores.usable_cores(str(tmp_path), str(own)) == given
     if given == 8:
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
-        assert cores.usable_cores(str(tmp_path), str(tmp_path / "none")) == 1
+        assert usable_cores.usable_cores(str(tmp_path), str(tmp_path / "none")) == 1
 
 
 def test_a_full_disk_is_wrong():
-    assert not any(found.wrong for found in facts.disk(least=0))
-    assert all(found.wrong and "too little" in found.words for found in facts.disk(least=2**80))
+    assert not any(found.wrong for found in system_facts.disk(least=0))
+    assert all(
+        found.wrong and "too little" in found.words for found in system_facts.disk(least=2**80)
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,12 +108,12 @@ def test_slurm_is_asked_whether_it_keeps_account(tmp_path, monkeypatch, answer, 
             (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}\nSLURM_VERSION = 23.02.1'\n")
             (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert words in facts.slurm().words
+    assert words in system_facts.slurm().words
 
 
 def test_without_slurm_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert facts.slurm() == Observation("SLURM", "none")
+    assert system_facts.slurm() == Observation("SLURM", "none")
 
 
 # --------------------------------------------------------------------------------- libraries
@@ -139,7 +141,7 @@ def one_off(a, b):
     ],
 )
 def test_a_wrong_product_is_found(product, wrong):
-    found = libraries.checked("numpy matmul", product)
+    found = libraries.checked_product("numpy matmul", product)
     assert found.wrong == wrong
     assert ("WRONG" in found.words) == wrong
 

@@ -17,15 +17,15 @@ from fedrepro.cli.draw import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.registry import components, parse_token, read_token
-from fedrepro.data.membership import build_partition, write_partition
+from fedrepro.data.partition_table import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.maps import FEW, PartitionMap, graph_map, render
-from fedrepro.graphs.places import PLACES, rectangle
+from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
+from fedrepro.graphs.layout import PLACES, rectangle
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.site.pages import drawings_page
-from fedrepro.site.reading import Reports, graphs_of, maps_of
+from fedrepro.site.report_data import Reports, graphs_of, maps_of
 from fedrepro.stages import maps as stage
 
 ROOT = Path(__file__).parents[2]
@@ -81,9 +81,9 @@ def test_the_same_drawing_gives_the_same_bytes_whatever_the_users_settings(name)
     from PIL import Image
 
     make, *given = DRAWINGS[name]
-    first = render(make(*given))
+    first = render_map(make(*given))
     with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):
-        assert render(make(*given)) == first
+        assert render_map(make(*given)) == first
     assert first[".svg"].startswith(b"<?xml")
     assert len(first[".svg"]) < (200_000 if make is map_with else 400_000)
     image = Image.open(io.BytesIO(first[".png"]))
@@ -185,7 +185,7 @@ def test_draw_writes_a_picture_and_says_its_numbers(workplace, capsys, words, ot
 
 
 def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
-    from fedrepro.data.membership import read_partition
+    from fedrepro.data.partition_table import read_partition
 
     spec = spec_of("dirichlet", 4, min_examples=10)
     digits = components("dataset")["digits"].spec()
@@ -229,7 +229,7 @@ def test_the_file_is_the_drawing(workplace):
     path, skew = draw_partition("iid+clients~3", "digits", 1, 0, None, None)
     digits = components("dataset")["digits"].spec()
     drawn = drawn_partition(read_token("partition", "iid+clients~3"), digits, 1, 0, None)
-    assert path.read_bytes() == render(drawn)[".svg"]
+    assert path.read_bytes() == render_map(drawn)[".svg"]
     assert skew["clients"] == 3
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.measuring import Measuring, rounds_to_target
+from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import SIZES, size_text
 
 
@@ -19,15 +19,15 @@ from fedrepro.core.metrics import SIZES, size_text
 )
 def test_what_does_not_say_when_is_refused(given: tuple) -> None:
     with pytest.raises(FedreproError, match=r"rounds are counted from|a run ends at"):
-        Measuring(*given)
+        EvaluationSchedule(*given)
 
 
 def test_every_round_is_measured_unless_it_is_told_otherwise() -> None:
-    assert str(Measuring()) == "1"
+    assert str(EvaluationSchedule()) == "1"
 
 
 def test_auto_measures_every_early_round_and_few_late_ones() -> None:
-    due = [done for done in range(1, 1001) if Measuring(None).is_due(done, 1000)]
+    due = [done for done in range(1, 1001) if EvaluationSchedule(None).is_due(done, 1000)]
     assert due[:50] == list(range(1, 51))
     assert due[-1] == 1000
     assert 180 <= len(due) <= 210
@@ -40,8 +40,8 @@ def test_auto_measures_every_early_round_and_few_late_ones() -> None:
 
 @given(st.integers(1, 40), st.integers(1, 200))
 def test_both_ends_are_always_measured(every: int, rounds: int) -> None:
-    assert Measuring(every).is_due(1, rounds)
-    assert Measuring(every).is_due(rounds, rounds)
+    assert EvaluationSchedule(every).is_due(1, rounds)
+    assert EvaluationSchedule(every).is_due(rounds, rounds)
 
 
 def test_rounds_to_target_are_read_off_the_monotone_curve() -> None:

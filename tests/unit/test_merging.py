@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from fedrepro.merging.fisher import descended, fisher_mean
-from fedrepro.merging.gates import GateServer, class_weights, gradients
+from fedrepro.merging.fisher_average import fisher_descent, fisher_mean
+from fedrepro.merging.gate_training import GateServer, class_weights, gradients
 from fedrepro.merging.kronecker import (
     applied_of,
     expectation_mean,
@@ -17,7 +17,7 @@ from fedrepro.merging.kronecker import (
     plain_descent,
     regression_mean,
 )
-from fedrepro.merging.vectors import elected
+from fedrepro.merging.vectors import ties_merge
 from fedrepro.networks.predict import gated_logits
 
 IN, OUT, CLIENTS = 5, 4, 3
@@ -174,7 +174,7 @@ def test_fedfishers_descent_leaves_a_flat_coordinate_at_the_average():
     fisher = np.array([[1e-8, 1, 0.5], [3e-8, 0.2, 2]])
     weights, share = np.array([[1.0] * 3, [-1.0] * 3]), np.array([0.5, 0.5])
     curve, pull = mean_of(fisher, share), mean_of(fisher * weights, share)
-    found = descended(lambda w: curve * w - pull, mean_of(weights, share), 2000, 0.01, False)
+    found = fisher_descent(lambda w: curve * w - pull, mean_of(weights, share), 2000, 0.01, False)
     exact = fisher_mean(weights, fisher, share)
     assert abs(found[0]) < 1e-3
     assert abs(exact[0]) > 0.4
@@ -226,15 +226,15 @@ def test_the_first_step_of_fedadam_is_almost_the_sign_of_the_move():
 @hypothesis_given(SEEDS)
 def test_one_task_vector_kept_whole_is_itself(seed):
     vector = np.random.default_rng(seed).normal(size=(1, 9))
-    assert np.array_equal(elected(vector, 1.0), vector[0])
+    assert np.array_equal(ties_merge(vector, 1.0), vector[0])
 
 
 def test_of_two_opposite_task_vectors_the_larger_wins_undiluted():
     vector = np.random.default_rng(0).normal(size=9)
-    assert np.allclose(elected(np.stack([vector, -0.5 * vector]), 1.0), vector)
+    assert np.allclose(ties_merge(np.stack([vector, -0.5 * vector]), 1.0), vector)
 
 
 def test_of_a_task_vector_the_largest_entries_count():
-    found = elected(np.array([[1.0, -4, 2, 0.5, 3], [0, 0, 6, 0, -0.1]]), 0.4)
+    found = ties_merge(np.array([[1.0, -4, 2, 0.5, 3], [0, 0, 6, 0, -0.1]]), 0.4)
     # two of each are kept; 3 outweighs -0.1, so it gives the sign and is alone in the mean
     assert found.tolist() == [0, -4, 6, 0, 3]

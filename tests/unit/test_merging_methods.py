@@ -12,9 +12,9 @@ from small_exhibits import small
 
 from fedrepro.api import BUDGET, method
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
-from fedrepro.numbers.measure import EvaluationSplit, correct, measure
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
+from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.stages.aggregate import _sent
 
 MERGING = [
@@ -84,10 +84,10 @@ def test_fedlpa_as_published_goes_down_from_its_expectation(given):
     assert first > some > more > 0
     alike = equal(given)
     alike.models.tensors["weight0"][0] += 1  # another model, and the answers of all as before
-    prepared = METHODS["fedlpa"].meta["prepare"](alike.models, alike.info, rng=Rng(0))
+    prepared = METHODS["fedlpa"].meta["prepare"](alike.models, alike.info, rng=RngKey(0))
     info = replace(alike.info, example_counts=np.full(4, 10))
     found = METHODS["fedlpa"].fn(
-        alike.models, info, rng=Rng(0), prepared=prepared[1:2] * 4, solver="expectation"
+        alike.models, info, rng=RngKey(0), prepared=prepared[1:2] * 4, solver="expectation"
     )
     mean = {k: v.mean(axis=0, keepdims=True) for k, v in alike.models.tensors.items()}
     assert close(found.tensors, mean, 1e-4)
@@ -98,7 +98,7 @@ def test_regmean_without_entries_off_the_diagonal_is_a_mean_of_each_input(given)
     from fedrepro.federation.moments import input_moments
 
     found = call("regmean", given, alpha=0, ridge=0).tensors["weight0"][0]
-    answers = given.clients.ask(input_moments)
+    answers = given.clients.query(input_moments)
     share = given.info.example_counts / given.info.example_counts.sum()
     each = np.stack([np.diag(a["weight0"])[:-1] for a in answers]) * share[:, None]
     weights = given.models.tensors["weight0"]
@@ -114,8 +114,8 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
     ledger.begin()
     info = replace(given.info, clients=given.clients)
     method = METHODS["regmean_plus"]
-    prepared = method.meta["prepare"](given.models, info, rng=Rng(0))
-    method.fn(given.models, info, rng=Rng(0), prepared=prepared)
+    prepared = method.meta["prepare"](given.models, info, rng=RngKey(0))
+    method.fn(given.models, info, rng=RngKey(0), prepared=prepared)
     below = sum(given.models.tensors[name][0].nbytes for name in ("weight0", "bias0"))
     assert ledger.spent.traffic.bytes_down == 4 * below
     exchanges, sent = _sent("one_shot", given.models, plus, ledger.spent)
@@ -126,7 +126,7 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
 def test_answers_about_their_own_models_take_no_further_exchange(given):
     ledger = given.clients.ledger
     ledger.begin()
-    found = METHODS["regmean"].meta["prepare"](given.models, given.info, rng=Rng(0))
+    found = METHODS["regmean"].meta["prepare"](given.models, given.info, rng=RngKey(0))
     exchanges, sent = _sent("one_shot", given.models, None, ledger.spent)
     assert exchanges == 1
     assert sent.messages_up == 4
@@ -150,7 +150,9 @@ def test_the_start_is_that_of_the_clients_training(given):
     """Whoever asks, a client or the server, draws the common start of a trial."""
     clients = given.clients
     settings = replace(clients.settings, shared_init=True)
-    one, two = (own_starts(clients.network, settings, [Rng(0, 3, client=c)]) for c in (-1, 2))
+    one, two = (
+        initial_weights(clients.network, settings, [RngKey(0, 3, client=c)]) for c in (-1, 2)
+    )
     assert close(one, two, 0)
 
 

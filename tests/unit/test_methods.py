@@ -12,10 +12,10 @@ from problems import CLASSES, FEATURES, problem, unwell
 
 from fedrepro.api import ClientInfo, GlobalModel, method
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.methods.downpour_sgd import next_minibatches
-from fedrepro.numbers.measure import correct, measure, measure_alone
-from fedrepro.stages.chosen import as_state
+from fedrepro.numbers.model_evaluation import correct, measure, measure_alone
+from fedrepro.stages.export_models import as_state
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_ties_fall_at_random_by_the_place_of_the_trial(given):
     tensors = {k: np.zeros_like(v[:2]) for k, v in given.models.tensors.items()}
     tensors["bias1"][0, 0] = tensors["bias1"][1, 1] = 1
     made = GlobalModel(given.models.model, tensors)
-    found = [right_of(replace(made, ties=Rng(0, trial)), given) for trial in (0, 0, 1)]
+    found = [right_of(replace(made, ties=RngKey(0, trial)), given) for trial in (0, 0, 1)]
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
     for label, share in enumerate((0.5, 0.5, 0.0)):
@@ -100,7 +100,7 @@ def test_the_weighted_ensemble_weighs_by_classes_or_by_a_clients_own_examples(
     given, share, counts, weights
 ):
     info = replace(given.info, label_counts=np.array(counts))
-    made = METHODS["weighted_ensemble"].fn(given.models, info, rng=Rng(0), share=share)
+    made = METHODS["weighted_ensemble"].fn(given.models, info, rng=RngKey(0), share=share)
     assert np.allclose(made.weights, weights)
 
 
@@ -131,8 +131,8 @@ def test_downpour_takes_a_step_per_message_or_one_a_round(given):
     made = {m: METHODS["downpour_sgd"].fn(messages=m) for m in ("sequential", "averaged")}
     for name, steps in (("sequential", 4), ("averaged", 1)):
         given.clients.ledger.begin()
-        state = made[name].init(given.clients, given.info, Rng(0))
-        state, _ = made[name].round(state, given.clients, given.info, Rng(0).at(round=0))
+        state = made[name].init(given.clients, given.info, RngKey(0))
+        state, _ = made[name].round(state, given.clients, given.info, RngKey(0).at(round=0))
         assert float(state["optimiser"]["steps"]) == steps
         sent = given.clients.ledger.traffic
         assert (sent.messages_up, sent.messages_down) == (4, 4)
@@ -146,8 +146,8 @@ def test_the_master_does_not_follow_a_client_that_diverges(given, messages, mini
     ill = unwell(given, given.rows[1]).clients
     made = METHODS["downpour_sgd"].fn(messages=messages, minibatches=minibatches)
     ill.ledger.begin()
-    before = made.init(ill, NOTHING, Rng(0))
-    state, _ = made.round(before, ill, NOTHING, Rng(0).at(round=0))
+    before = made.init(ill, NOTHING, RngKey(0))
+    state, _ = made.round(before, ill, NOTHING, RngKey(0).at(round=0))
     assert made.model(state, ill).finite
     assert not torch.equal(state["flat"], before["flat"])
     assert (ill.ledger.rejected, ill.ledger.selected) == (1, 4)
@@ -160,7 +160,7 @@ def test_downpour_with_minibatches_goes_through_all_examples_in_turn(given, mess
     batch = given.clients.settings.batch_size
     seen = [[] for _ in given.rows]
     for done in range(made.rounds):
-        here = next_minibatches(given.clients, 1, Rng(0).at(round=done))
+        here = next_minibatches(given.clients, 1, RngKey(0).at(round=done))
         for own, rows in zip(seen, here.data.rows, strict=True):
             assert len(rows) == batch
             own.extend(rows)
@@ -177,12 +177,12 @@ def test_downpour_with_minibatches_goes_through_all_examples_in_turn(given, mess
 def test_a_minibatch_of_every_client_is_a_gradient_at_the_masters_weights(given):
     """The mean of messages of equal minibatches is the gradient of one large minibatch."""
     made = METHODS["downpour_sgd"].fn(minibatches=1, messages="averaged")
-    first = made.init(given.clients, given.info, Rng(0))
-    state, _ = made.round(first, given.clients, given.info, Rng(0).at(round=0))
-    rows = np.concatenate(next_minibatches(given.clients, 1, Rng(0).at(round=0)).data.rows)
+    first = made.init(given.clients, given.info, RngKey(0))
+    state, _ = made.round(first, given.clients, given.info, RngKey(0).at(round=0))
+    rows = np.concatenate(next_minibatches(given.clients, 1, RngKey(0).at(round=0)).data.rows)
     settings = replace(given.clients.settings, batch_size=len(rows))
     one = holders(given.clients, [rows], settings=settings)
-    pooled, _ = METHODS["downpour_sgd"].fn().round(first, one, NOTHING, Rng(0).at(round=0))
+    pooled, _ = METHODS["downpour_sgd"].fn().round(first, one, NOTHING, RngKey(0).at(round=0))
     assert torch.allclose(state["flat"], pooled["flat"], atol=1e-5)
 
 
@@ -191,7 +191,7 @@ def test_downpours_messages_are_the_clients_mean_gradients(given):
     settings = replace(given.clients.settings, batch_size=1000, l2=0.0)
     clients = holders(given.clients, given.rows[:1], settings=settings)
     made = METHODS["downpour_sgd"].fn()
-    state = made.init(clients, NOTHING, Rng(0))
+    state = made.init(clients, NOTHING, RngKey(0))
     start = {
         k: torch.from_numpy(v[0]).requires_grad_()
         for k, v in made.model(state, clients).tensors.items()
@@ -203,7 +203,7 @@ def test_downpours_messages_are_the_clients_mean_gradients(given):
     out = torch.relu(x @ start["weight0"] + start["bias0"]) @ start["weight1"] + start["bias1"]
     torch.nn.functional.cross_entropy(out, y).backward()
     torch.optim.Adam(start.values(), lr=clients.settings.lr, amsgrad=True).step()
-    state, _ = made.round(state, clients, NOTHING, Rng(0).at(round=0))
+    state, _ = made.round(state, clients, NOTHING, RngKey(0).at(round=0))
     for key, value in made.model(state, clients).tensors.items():
         assert np.allclose(value[0], start[key].detach().numpy(), atol=1e-5)
 

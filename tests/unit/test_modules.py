@@ -16,24 +16,24 @@ from torch import nn
 
 import fedrepro
 from fedrepro.api import GlobalModel, LocalModels, takes
-from fedrepro.core import outside
+from fedrepro.core import plugins
 from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import read_models
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
-from fedrepro.networks.modules import module
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of
-from fedrepro.own import contract as held
-from fedrepro.training import paths
+from fedrepro.networks.torch_modules import module
+from fedrepro.training import gradient_paths
+from fedrepro.training.block_sizes import activations
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
+from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
-from fedrepro.training.sizes import activations
-from fedrepro.training.terms import Entropy, Proximal
+from fedrepro.user_models import method_contract as held
 
 PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
 (RESNET,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "@module" in code)
@@ -47,9 +47,9 @@ def resnet(tmp_path_factory):
     path = tmp_path_factory.mktemp("nets") / "nets.py"
     path.write_text(RESNET)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(outside.NAMED, str(path))
+        patch.setenv(plugins.NAMED, str(path))
         yield components("model")["small_resnet"]
-        patch.setenv(outside.NAMED, "")
+        patch.setenv(plugins.NAMED, "")
         assert "small_resnet" not in components("model")
 
 
@@ -74,7 +74,7 @@ def tasks_and_examples(dtype=torch.float32):
     x, y = rng.random((sum(SIZES), 36)), rng.integers(0, CLASSES, sum(SIZES))
     rows = np.split(rng.permutation(sum(SIZES)), np.cumsum(SIZES)[:-1])
     examples = Examples(torch.tensor(x, dtype=dtype), torch.tensor(y))
-    return [Task(own, Rng(0, 0, j)) for j, own in enumerate(rows)], examples
+    return [Task(own, RngKey(0, 0, j)) for j, own in enumerate(rows)], examples
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -83,13 +83,13 @@ def test_every_path_equals_a_plain_loop_per_client(resnet, optimiser, dtype, tol
     network, given = network_of(resnet.spec(), SHAPE, CLASSES), given_of(optimiser)
     body = resnet.fn((1, 6, 6), CLASSES).to(dtype)
     tasks, examples = tasks_and_examples(dtype)
-    start = own_starts(network, given, [task.rng for task in tasks])
+    start = initial_weights(network, given, [task.rng for task in tasks])
     start = {name: value.astype(str(dtype)[6:]) for name, value in start.items()}
 
     def predict(weights, x, noise):
         return torch.func.functional_call(body, weights, (x.view(-1, 1, 6, 6),))
 
-    assert paths.possible(Procedure(network, given)) == ("grouped", "loop")
+    assert gradient_paths.possible(Procedure(network, given)) == ("grouped", "loop")
     for path in ("grouped", "loop"):
         found = train(network, examples, tasks, given, start, path=path, block=3)
         for j, task in enumerate(tasks):
@@ -102,7 +102,7 @@ def test_it_is_the_network_of_layers_with_the_same_weights():
     own, layers = network_of(model_of(perceptron), SHAPE, CLASSES), components("model")["mlp"]
     other = network_of(layers.spec({"hidden": [5]}), SHAPE, CLASSES)
     given, (tasks, examples) = given_of(), tasks_and_examples(torch.float64)
-    start = own_starts(own, given, [task.rng for task in tasks])
+    start = initial_weights(own, given, [task.rng for task in tasks])
     start = {name: value.astype(float) for name, value in start.items()}
     turned = {f"{part}{at}": start[f"{place}.{part}"].swapaxes(1, -1)
               for at, place in enumerate((1, 3)) for part in ("weight", "bias")}  # fmt: skip
@@ -121,7 +121,7 @@ def test_bytes_do_not_depend_on_the_block_nor_on_what_was_drawn_before(resnet):
     given, (tasks, examples) = given_of("adam"), tasks_and_examples()
     assert network.draws
     state = torch.get_rng_state()
-    start = own_starts(network, given, [task.rng for task in tasks])
+    start = initial_weights(network, given, [task.rng for task in tasks])
     whole = train(network, examples, tasks, given, start)
     assert torch.equal(state, torch.get_rng_state())
     torch.rand(7)
@@ -136,9 +136,11 @@ def test_dropout_draws_anew_in_every_step_and_none_in_prediction(resnet):
     """One example and no rate to move by: only what is left out tells the losses apart."""
     network = network_of(resnet.spec({"dropout": 0.5}), SHAPE, CLASSES)
     given, (_, examples) = given_of(lr=1e-30), tasks_and_examples()
-    start = own_starts(network, given, [Rng(0)])
+    start = initial_weights(network, given, [RngKey(0)])
     losses = [
-        train(network, examples, [Task(np.arange(1), Rng(0, 0, 0), steps=1, done=n)], given, start)
+        train(
+            network, examples, [Task(np.arange(1), RngKey(0, 0, 0), steps=1, done=n)], given, start
+        )
         for n in range(6)
     ]
     assert len({float(found.loss[0]) for found in losses}) == 6
@@ -149,11 +151,15 @@ def test_dropout_draws_anew_in_every_step_and_none_in_prediction(resnet):
 
 def test_it_starts_as_its_own_code_draws(resnet):
     network = network_of(resnet.spec(), SHAPE, CLASSES)
-    own, other = (own_starts(network, given_of(), [Rng(0, 0, j) for j in range(2)]) for _ in "ab")
+    own, other = (
+        initial_weights(network, given_of(), [RngKey(0, 0, j) for j in range(2)]) for _ in "ab"
+    )
     assert all(np.array_equal(own[name], other[name]) for name in own)
     assert not np.array_equal(own["stem.weight"][0], own["stem.weight"][1])
     assert (own["blocks.0.body.1.weight"] == 1).all()  # of GroupNorm
-    shared = own_starts(network, given_of(shared_init=True), [Rng(0, 0, j) for j in range(2)])
+    shared = initial_weights(
+        network, given_of(shared_init=True), [RngKey(0, 0, j) for j in range(2)]
+    )
     assert np.array_equal(shared["stem.weight"][0], shared["stem.weight"][1])
 
 
@@ -175,7 +181,7 @@ def test_what_vmap_does_not_know_goes_one_after_another():
     assert list(network.shapes) == [name for name, _ in Recurrent((5,), 4).named_parameters()]
     tasks, examples = tasks_and_examples()
     codes = Examples((examples.inputs[:, :5] * CLASSES).floor(), examples.targets)
-    start = own_starts(network, given_of(), [task.rng for task in tasks])
+    start = initial_weights(network, given_of(), [task.rng for task in tasks])
     found = [
         train(network, codes, tasks, given_of(), start, path=path).tensors
         for path in ("grouped", "loop")
@@ -241,7 +247,7 @@ def test_what_cannot_be_trained_averaged_and_measured_is_refused(make, told):
 def test_a_module_of_other_shapes_each_time_is_refused_when_it_starts():
     network = network_of(model_of(of_random_width), SHAPE, CLASSES)
     with pytest.raises(FedreproError, match="has other parameters each time"):
-        _ = [network.initial(Rng(0, place), 0.1, 0.0) for place in range(3)]
+        _ = [network.initial(RngKey(0, place), 0.1, 0.0) for place in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import torch
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.federation.moments import (
     diagonal_fisher,
     errors_of,
     input_moments,
     kronecker_factors,
 )
-from fedrepro.networks.matrices import layer_matrices
+from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
 
@@ -44,7 +44,7 @@ def made(name):
     rng = np.random.default_rng(1)
     tensors = {
         key: torch.from_numpy(value.astype(np.float64))
-        for key, value in network.initial(Rng(0), 0.5, 0.1).items()
+        for key, value in network.initial(RngKey(0), 0.5, 0.1).items()
     }
     x = torch.from_numpy(rng.normal(size=(COUNT, int(np.prod(shape)))))
     return network, tensors, Examples(x, torch.from_numpy(rng.integers(0, CLASSES, COUNT)))
@@ -105,7 +105,7 @@ def test_factors_of_a_convolution_with_one_place_are_those_of_a_dense_layer():
     )
     network = network_of(spec, (2, 3, 3), CLASSES)
     dense = network_of(components("model")["mlp"].spec({"hidden": [4, 5]}), (18,), CLASSES)
-    tensors = {k: torch.from_numpy(v) for k, v in network.initial(Rng(0), 0.5, 0.1).items()}
+    tensors = {k: torch.from_numpy(v) for k, v in network.initial(RngKey(0), 0.5, 0.1).items()}
     same = tensors | {"weight0": tensors["weight0"].reshape(4, 18).T.contiguous()}
     rng = np.random.default_rng(0)
     examples = Examples(

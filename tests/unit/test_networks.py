@@ -12,18 +12,18 @@ from torch.nn import functional
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
-from fedrepro.training.flat import Layout
+from fedrepro.training.flat_layout import Layout
+from fedrepro.training.gradient_paths import choose_path, possible
 from fedrepro.training.gradients import cross_entropy, observed_hits, observed_losses
+from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.paths import choose, possible
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
-from fedrepro.training.terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one
@@ -116,12 +116,12 @@ def problem(name, dtype):
         torch.tensor(values, dtype=dtype), torch.tensor(rng.integers(0, CLASSES, count))
     )
     rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
-    return examples, [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
 
 
 def starts(net, given, tasks, dtype):
     kind = np.float64 if dtype == torch.float64 else np.float32
-    found = own_starts(net, given, [task.rng for task in tasks])
+    found = initial_weights(net, given, [task.rng for task in tasks])
     return {name: value.astype(kind) for name, value in found.items()}
 
 
@@ -194,8 +194,8 @@ def test_bytes_of_wide_variational_networks_do_not_depend_on_the_block():
         torch.from_numpy(rng.integers(0, 10, 40)),
         255.0,
     )
-    tasks = [Task(np.arange(n), Rng(0, 0, j)) for j, n in enumerate((18, 40, 7))]
-    start = own_starts(net, given, [task.rng for task in tasks])
+    tasks = [Task(np.arange(n), RngKey(0, 0, j)) for j, n in enumerate((18, 40, 7))]
+    start = initial_weights(net, given, [task.rng for task in tasks])
     whole = train(net, examples, tasks, given, start, terms=[GaussianPrior()], block=3)
     for block in (1, 2):
         other = train(net, examples, tasks, given, start, terms=[GaussianPrior()], block=block)
@@ -383,7 +383,7 @@ def test_networks_have_the_papers_numbers_of_parameters(model, values, shape, cl
 
 
 def chosen(net, device, terms):
-    return choose(Procedure(net, procedure("sgd"), terms), device)
+    return choose_path(Procedure(net, procedure("sgd"), terms), device)
 
 
 def ways(net, terms, device="cpu"):

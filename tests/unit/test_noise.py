@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.training.minibatches import Task
 from fedrepro.training.noise import BlockNoise, noise_of, normal_pairs
 
@@ -19,7 +19,7 @@ SHAPES = [(5, 3), (7,), (1,), (4, 4)]  # an odd number of entries among them
 
 
 def tasks(count=4, seed=0, **place):
-    rng = Rng(seed).at(**place)
+    rng = RngKey(seed).at(**place)
     return [Task(np.arange(20 + j), rng.at(client=j)) for j in range(count)]
 
 
@@ -121,7 +121,7 @@ TYPES = (torch.float32, torch.float64)
 
 def test_the_numbers_are_pinned():
     # A change here changes results with dropout and variational weights: raise their versions.
-    noise = noise_of([Task(np.arange(20), Rng(0, client=1))], BATCH, CPU)
+    noise = noise_of([Task(np.arange(20), RngKey(0, client=1))], BATCH, CPU)
     noise.at(4, 1)
     like = torch.empty(1, 5)
     assert noise.kept(like, 0.5).tolist() == [PINNED_KEPT]

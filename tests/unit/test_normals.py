@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import dense
-from fedrepro.products.normals import AHEAD, EDGE, normals
+from fedrepro.portable_ops.normals import AHEAD, EDGE, normals
 
 
 def numpys(key, sd, count):
@@ -34,7 +34,7 @@ def test_so_are_rejections_and_both_tails_and_where_words_end():
 
 @pytest.mark.parametrize("sizes", [(5, 3), (784, 50, 10), (3, 4, 4, 2)])
 def test_networks_begin_with_what_numpy_would_draw(sizes):
-    rng = Rng(3, 1, client=2)
+    rng = RngKey(3, 1, client=2)
     generator = rng.stream("initial-weights")
     for name, value in dense(sizes).initial(rng, 0.3, 0.1).items():
         if name.startswith("bias"):
@@ -45,10 +45,10 @@ def test_networks_begin_with_what_numpy_would_draw(sizes):
 
 
 def test_where_numba_has_no_tables_numpy_draws(monkeypatch):
-    there = dense((5, 3)).initial(Rng(3, 1), 0.3, 0.1)
-    monkeypatch.delitem(sys.modules, "fedrepro.products.normals")
+    there = dense((5, 3)).initial(RngKey(3, 1), 0.3, 0.1)
+    monkeypatch.delitem(sys.modules, "fedrepro.portable_ops.normals")
     monkeypatch.setitem(sys.modules, "numba.np.random._constants", None)
     monkeypatch.delattr("numba.np.random._constants")
-    without = dense((5, 3)).initial(Rng(3, 1), 0.3, 0.1)
+    without = dense((5, 3)).initial(RngKey(3, 1), 0.3, 0.1)
     assert all(same(there[name], without[name]) for name in there)
-    assert "fedrepro.products.normals" not in sys.modules
+    assert "fedrepro.portable_ops.normals" not in sys.modules

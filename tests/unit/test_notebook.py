@@ -14,9 +14,9 @@ from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli.main import main
-from fedrepro.core import outside, sources
+from fedrepro.core import plugins, source_digests
 from fedrepro.core.errors import FedreproError
-from fedrepro.stages import computing, notebook
+from fedrepro.stages import notebook, run_snakemake
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def drawn(workplace, undrawn):
     """A working folder with one drawn exhibit."""
     made_once("notebook", lambda: draw(plan(), KEY, plausible))
     Path("workflow").mkdir(exist_ok=True)
-    Path(computing.WORKFLOW).touch()
+    Path(run_snakemake.WORKFLOW).touch()
     return Path.cwd()
 
 
@@ -42,12 +42,12 @@ def snakemake(monkeypatch):
         stdout.write(ends["stdout"] + ends["stderr"])
         return SimpleNamespace(wait=lambda _=0: 0, returncode=ends["returncode"])
 
-    monkeypatch.setattr(computing.subprocess, "Popen", popen)
+    monkeypatch.setattr(run_snakemake.subprocess, "Popen", popen)
     return calls, ends
 
 
 def test_who_has_a_wheel_is_told_what_to_install_and_where_to_start(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedrepro.cli.people.find_spec", lambda name: None)
+    monkeypatch.setattr("fedrepro.cli.app.find_spec", lambda name: None)
     assert main(["start", str(tmp_path / "new")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"Snakemake, which is not installed here: pip install .*'snakemake<10", said)
@@ -73,7 +73,7 @@ def test_a_folder_begins_with_configuration_and_workflow_once(tmp_path, capsys):
 
 
 def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "PACKAGE", str(tmp_path / "lib/fedrepro"))
+    monkeypatch.setattr(source_digests, "PACKAGE", str(tmp_path / "lib/fedrepro"))
     with pytest.raises(FedreproError, match="has no workflow at"):
         fedrepro.start(tmp_path / "one")
     inside = tmp_path / "lib/fedrepro" / notebook.INSTALLED
@@ -81,9 +81,9 @@ def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatc
         (inside / name).mkdir(parents=True)
     (inside / "Snakefile").rmdir()
     (inside / "Snakefile").write_text("rule")
-    (inside / computing.WORKFLOW).touch()
+    (inside / run_snakemake.WORKFLOW).touch()
     (inside / "workflow/a.json").touch()
-    assert sources.on_disk(sources.PACKAGE) == {}  # digests are those of the checkout
+    assert source_digests.on_disk(source_digests.PACKAGE) == {}  # digests are those of the checkout
     fedrepro.start(tmp_path / "two")
     assert (tmp_path / "two/Snakefile").read_text() == "rule"
 
@@ -107,7 +107,7 @@ def test_files_of_components_are_told_to_this_process_too(drawn, snakemake, monk
     with Path("config/config.yaml").open("a") as config:
         config.write("components: [mine.py]\n")
     Path("mine.py").write_text("x = 1\n")
-    monkeypatch.delenv(outside.NAMED, raising=False)
+    monkeypatch.delenv(plugins.NAMED, raising=False)
     with pytest.raises(FedreproError, match=r"mine\.py has no component"):
         fedrepro.run(KEY, scale="tiny")
 
@@ -133,7 +133,7 @@ def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path
     ends |= {"stderr": "LockException:\n\n  Error: directory cannot be locked\n"}
     with pytest.raises(FedreproError, match=r"made: LockException: \| Error: directory cannot be"):
         fedrepro.run(KEY, scale="tiny")
-    monkeypatch.setattr(computing, "find_spec", lambda name: None)
+    monkeypatch.setattr(run_snakemake, "find_spec", lambda name: None)
     with pytest.raises(FedreproError, match=r"pip install .*'snakemake.*the extra workflow"):
         fedrepro.run(KEY, scale="tiny")
     with pytest.raises(FedreproError, match=r"has no workflow: call fedrepro\.start"):

@@ -14,15 +14,15 @@ from small_exhibits import small
 
 from fedrepro import cli
 from fedrepro.cli.main import main
-from fedrepro.core import outside, registry
+from fedrepro.core import plugins, registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import file_of
-from fedrepro.core.rng import Rng
-from fedrepro.core.sources import digest_of_file
-from fedrepro.data.membership import _require_owners, build_partition
-from fedrepro.data.split import Owners, TrainingLabels
+from fedrepro.core.rng import RngKey
+from fedrepro.core.source_digests import digest_of_file
+from fedrepro.data.assignment import Assignment, TrainingLabels
+from fedrepro.data.partition_table import _require_owners, build_partition
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.draw import figure
+from fedrepro.drawings.figure_files import figure
 from fedrepro.planning.config import Config, ExhibitFile
 from fedrepro.planning.plan import Plan
 
@@ -40,12 +40,12 @@ def named(tmp_path, monkeypatch):
     def name(text: str, file: str = "mine.py") -> str:
         path = tmp_path / file
         path.write_text(text)
-        monkeypatch.setenv(outside.NAMED, str(path))
+        monkeypatch.setenv(plugins.NAMED, str(path))
         return str(path)
 
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     yield name
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     assert not {"median", "main_class"} & {*registry.components("method"), *partitions()}
 
 
@@ -67,7 +67,7 @@ OWN_PARTITION = """
 import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners
+from fedrepro.data.assignment import Assignment
 
 @register("partition", "own_cut", version=1, title="t")
 def own_cut(examples, rng):
@@ -79,15 +79,21 @@ def own_cut(examples, rng):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ("Owners(owner, 3)", "'own_cut' makes 3 clients, and 1 were planned: let it have the para"),
-        ("Owners(owner[:-1], 3)", "gives owners int64 (89,) for 90 training examples"),
-        ("Owners(owner / 1, 3)", "gives owners float64 (90,)"),
-        ("Owners(owner, 2)", "gives owners from 0 to 2 for 2 clients: let them be from 0 to 1, or"),
+        (
+            "Assignment(owner, 3)",
+            "'own_cut' makes 3 clients, and 1 were planned: let it have the para",
+        ),
+        ("Assignment(owner[:-1], 3)", "gives owners int64 (89,) for 90 training examples"),
+        ("Assignment(owner / 1, 3)", "gives owners float64 (90,)"),
+        (
+            "Assignment(owner, 2)",
+            "gives owners from 0 to 2 for 2 clients: let them be from 0 to 1, or",
+        ),
         (
             "examples.label",
             "mine.py, line 10, `return examples.label`: AttributeError: 'TrainingLabels' object",
         ),
-        ("owner", "returns a ndarray: let it return Owners, in mine.py"),
+        ("owner", "returns a ndarray: let it return Assignment, in mine.py"),
     ],
 )
 def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, said):
@@ -96,7 +102,7 @@ def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, sai
     labels = np.arange(90) % 3
     examples = TrainingLabels(labels, 3, np.full(90, -1, np.int32))
     with pytest.raises(FedreproError, match=re.escape(said)):
-        _require_owners(spec.component.make(Owners, examples, Rng(0)), spec, 90)
+        _require_owners(spec.component.make(Assignment, examples, RngKey(0)), spec, 90)
 
 
 @pytest.mark.parametrize("at_head", [False, True])
@@ -106,22 +112,23 @@ def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path
     path = tmp_path / "owners.npy"
     np.save(path, np.arange(90) % 3)
     opened = opened.replace("{path}", str(path))
-    text = OWN_PARTITION.replace("{made}", "Owners(owner, 3)").replace(
+    text = OWN_PARTITION.replace("{made}", "Assignment(owner, 3)").replace(
         "    owner", f"    {'pass' if at_head else opened}\n    owner"
     )
-    text = "from pathlib import Path\nfrom fedrepro.data.own import checksum_of\n" + text.replace(
-        "\n@register", f"\n{opened if at_head else ''}\n@register"
+    text = (
+        "from pathlib import Path\nfrom fedrepro.data.user_data import input_checksum\n"
+        + text.replace("\n@register", f"\n{opened if at_head else ''}\n@register")
     )
     examples = TrainingLabels(np.arange(90) % 3, 3, np.full(90, -1, np.int32))
     named(text)
     with pytest.raises(
         FedreproError, match=r"reads .*owners\.npy and does not say so.* add to its"
     ):
-        partitions()["own_cut"].make(Owners, examples, Rng(0))
-    declared = f"title='t', reads=lambda values: checksum_of(Path('{path}'))"
+        partitions()["own_cut"].make(Assignment, examples, RngKey(0))
+    declared = f"title='t', reads=lambda values: input_checksum(Path('{path}'))"
     named(text.replace('title="t"', declared), "other.py")
     spec = partitions()["own_cut"].spec()
-    spec.component.make(Owners, examples, Rng(0))
+    spec.component.make(Assignment, examples, RngKey(0))
     before = spec.resolved
     np.save(path, np.arange(90) % 2)
     assert spec.resolved != before
@@ -129,7 +136,7 @@ def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path
 
 @pytest.mark.parametrize("draws", ["np.random", "rng.stream('own')"])
 def test_a_partition_of_ones_own_is_drawn_from_its_stream(named, draws):
-    permuted = f"Owners({draws}.permutation(owner), 3)"
+    permuted = f"Assignment({draws}.permutation(owner), 3)"
     named(OWN_PARTITION.replace("{made}", permuted).replace(
         'title="t"', 'title="t", clients=lambda values: 3'
     ))  # fmt: skip
@@ -207,7 +214,7 @@ def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
 
 
 def test_a_missing_file_and_one_that_is_no_python(named, tmp_path, monkeypatch):
-    monkeypatch.setenv(outside.NAMED, str(tmp_path / "gone.py"))
+    monkeypatch.setenv(plugins.NAMED, str(tmp_path / "gone.py"))
     with pytest.raises(FedreproError, match=r"gone\.py is missing: write it, or take it out"):
         registry.components("method")
     named("x", "mine.txt")
@@ -238,14 +245,14 @@ def test_an_installed_package_declares_a_module(named, tmp_path, monkeypatch):
 def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, monkeypatch, capsys):
     path = named(MEDIAN)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(outside.NAMED)
+    monkeypatch.delenv(plugins.NAMED)
     cli.name_configured()  # no configuration here
-    assert outside.NAMED not in os.environ
+    assert plugins.NAMED not in os.environ
     Path("config").mkdir()
     for text in ("scale: quick", "components: [", "components: 3", "- components"):
         Path("config/config.yaml").write_text(text)
         cli.name_configured()
-        assert outside.NAMED not in os.environ
+        assert plugins.NAMED not in os.environ
     capsys.readouterr()
     Path("config/config.yaml").write_text("components: [mine.py]\ncomponents: [other.py]\n")
     assert main(["list", "methods"]) == 0
@@ -253,11 +260,14 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     Path("config/config.yaml").write_text("components: [mine.py]\n")
     assert main(["list", "methods"]) == 0
     assert "median" in capsys.readouterr().out
-    assert outside.named() == ("mine.py",)
+    assert plugins.configured_files() == ("mine.py",)
     cli.name_configured()  # told already
     for variable in ("FEDREPRO_MIRROR", "FEDREPRO_CHECKPOINT_SECONDS"):
         monkeypatch.setenv(variable, "")
-    cli.hand_over("", 20.0)  # the environment stays where nothing is configured
-    assert outside.named() == ("mine.py",)
-    cli.hand_over("", 20.0, [path, "more.py"])
-    assert outside.named() == ("mine.py", "more.py")  # each file once, however it is written
+    cli.export_settings("", 20.0)  # the environment stays where nothing is configured
+    assert plugins.configured_files() == ("mine.py",)
+    cli.export_settings("", 20.0, [path, "more.py"])
+    assert plugins.configured_files() == (
+        "mine.py",
+        "more.py",
+    )  # each file once, however it is written

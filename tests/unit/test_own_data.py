@@ -13,11 +13,11 @@ import pytest
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.data.membership import build_partition, read_partition, write_partition
-from fedrepro.data.own import OwnExamples, read_csv, read_npz, split_by_class
+from fedrepro.data.partition_table import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.own.data import DataForm, read_counts, read_files, read_inputs
+from fedrepro.data.user_data import OwnExamples, read_csv_examples, read_npz, split_by_class
 from fedrepro.stages.data import prepare
+from fedrepro.user_models.user_examples import DataForm, read_counts, read_files, read_inputs
 
 GOOD = "a,kind,b\n1,x,2\n3.5,y,-4\n5,x,6e-3\n"
 
@@ -48,7 +48,7 @@ def csv(tmp_path):
 
 
 def of_csv(path):
-    return read_csv(path, "kind")
+    return read_csv_examples(path, "kind")
 
 
 def test_a_csv_is_read_in_its_order(csv):
@@ -102,7 +102,7 @@ def test_a_column_that_counts_lines_is_said(csv):
 
 @pytest.mark.parametrize("name", ["--5", "٣", 5000 * "9"])
 def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
-    assert set(read_csv(csv(f"a,label\n1,3\n2,{name}\n"), "label").classes) == {"3", name}
+    assert set(read_csv_examples(csv(f"a,label\n1,3\n2,{name}\n"), "label").classes) == {"3", name}
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_one_client_may_hold_it_all(tmp_path, csv, capsys):
     digits = components("dataset")["digits"].spec()
 
     def own(raw, **values):
-        return split_by_class(read_csv(path, "kind"), 6)
+        return split_by_class(read_csv_examples(path, "kind"), 6)
 
     fn = wraps(digits.component.fn)(own)
     prepare(replace(digits, component=replace(digits.component, fn=fn)), tmp_path, tmp_path / "o")

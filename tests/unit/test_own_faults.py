@@ -16,7 +16,7 @@ import torch
 from fedrepro.cli import main as entry
 from fedrepro.cli import take_failed
 from fedrepro.cli.main import FAULT, MENDABLE, main
-from fedrepro.core import outside, registry
+from fedrepro.core import plugins, registry
 from fedrepro.numbers.series import by_metric
 from fedrepro.stages.common import Failures
 
@@ -38,7 +38,7 @@ def own(tmp_path, monkeypatch):
     def write(made: str) -> list[str]:
         (tmp_path / "mine.py").write_text(MINE.replace("{made}", made))
         (tmp_path / "helper_beside.py").write_text("def half(x):\n    return x['half']\n")
-        monkeypatch.setenv(outside.NAMED, str(tmp_path / "mine.py"))
+        monkeypatch.setenv(plugins.NAMED, str(tmp_path / "mine.py"))
         for client in range(2):
             model = torch.nn.Sequential(torch.nn.Linear(4, 3))
             torch.save(model.state_dict(), tmp_path / f"{client}.pt")
@@ -48,7 +48,7 @@ def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sys.modules.pop("helper_beside", None)
     yield write
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     registry.components("method")
 
 
@@ -95,7 +95,7 @@ def test_a_fault_of_the_package_stays_one(own, capsys, monkeypatch):
     def broken(*_, **__):
         raise KeyError("ours")
 
-    monkeypatch.setattr("fedrepro.own.combine.run", broken)
+    monkeypatch.setattr("fedrepro.user_models.combine.run", broken)
     assert main(command) == FAULT
     assert "this is a fault of the program (KeyError: 'ours'" in capsys.readouterr().err
     assert Path("mine.py").exists()

@@ -17,9 +17,9 @@ from fedrepro.api import LocalModels
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.networks.modules import module
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import scores_of
+from fedrepro.networks.torch_modules import module
+from fedrepro.numbers.model_evaluation import class_scores
 from fedrepro.training.examples import Examples
 
 SHAPE, CLASSES, CLIENTS = (8,), 3, 3
@@ -132,7 +132,7 @@ def examples():
 
 
 def scores(made, local):
-    return scores_of(network_of(made.model, SHAPE, CLASSES), made, examples()[1], None)
+    return class_scores(network_of(made.model, SHAPE, CLASSES), made, examples()[1], None)
 
 
 def plain(one):
@@ -240,12 +240,12 @@ def test_masks_that_all_clients_share_may_be_infinite():
 
 
 def test_methods_that_move_weights_average_buffers_that_differ():
-    from fedrepro.own.combine import combined
-    from fedrepro.own.models import OwnGround
+    from fedrepro.user_models.combine import combined
+    from fedrepro.user_models.model_context import ModelContext
 
     local = read([one.state_dict() for one in clients(batch_norm)], "batch_norm")
     start = {name: value[:1] for name, value in local.tensors.items()}
-    ground = OwnGround(local, components("training")["adam"].spec(), start=start)
+    ground = ModelContext(local, components("training")["adam"].spec(), start=start)
     made = combined(ground, components("method")["task_arithmetic"].spec({"scale": 2.0}), 0)
     for name in ("1.running_mean", "1.running_var"):
         assert np.allclose(made.tensors[name][0], local.tensors[name].mean(axis=0))
@@ -279,7 +279,7 @@ def test_commands_read_buffers_and_say_nothing_of_relu(tmp_path, monkeypatch, ca
 
 def test_what_the_workflow_writes_holds_buffers_and_tied_weights():
     from fedrepro.networks.module_states import with_own_form
-    from fedrepro.stages.chosen import GlobalModel
+    from fedrepro.stages.export_models import GlobalModel
 
     for name in ("head_first", "tied"):
         spec = components("model")[name].spec()
@@ -342,8 +342,8 @@ def test_pfnm_matches_the_units_that_there_are():
 
 
 def test_all_methods_on_different_widths(tmp_path, monkeypatch):
-    from fedrepro.own.models import OwnFiles
-    from fedrepro.own.side_by_side import run_all
+    from fedrepro.user_models.compare_methods import run_all
+    from fedrepro.user_models.model_context import ModelFiles
 
     monkeypatch.chdir(tmp_path)
     made, x = perceptrons((4, 7), (6, 5)), examples()[0]
@@ -352,7 +352,7 @@ def test_all_methods_on_different_widths(tmp_path, monkeypatch):
         torch.save(one.state_dict(), f"{place}.pt")
     test = Path("test.npz")
     own = {"data": [test] * 2, "evaluate": test, "validation": [test], "in_order": True}
-    found = run_all(OwnFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
+    found = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
     entries = {entry.item.name: entry for entry in found.entries}
     for name in ("uniform_ensemble", "weighted_ensemble", "best_client", "fens", "local", "pfnm"):
         assert not entries[name].why, entries[name].why

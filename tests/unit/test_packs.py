@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedrepro.core import packs
+from fedrepro.core import paper_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.planning.config import load_exhibits
 
 ROOT = Path(__file__).parents[2]
-PAPERS = packs.packs()
+PAPERS = paper_files.paper_names()
 CLAIMING = next(name for name, folder in PAPERS.items() if (folder / "claims.yaml").exists())
 SMALL = "paper: {}\ntitle: t\nsource: s\nexhibits: {{}}\n"
 
@@ -29,9 +29,9 @@ def test_a_folder_says_which_paper_it_is_and_runs_nothing(paper):
 
 def test_paths_are_short_below_the_working_folder_and_whole_elsewhere(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    assert packs.claims_file(CLAIMING) == packs.IN_REPOSITORY / CLAIMING / "claims.yaml"
+    assert paper_files.claims_file(CLAIMING) == paper_files.IN_REPOSITORY / CLAIMING / "claims.yaml"
     monkeypatch.chdir(tmp_path)
-    assert packs.claims_file(CLAIMING) == PAPERS[CLAIMING] / "claims.yaml"
+    assert paper_files.claims_file(CLAIMING) == PAPERS[CLAIMING] / "claims.yaml"
 
 
 def test_a_file_of_the_working_folder_goes_before(monkeypatch, tmp_path):
@@ -40,9 +40,9 @@ def test_a_file_of_the_working_folder_goes_before(monkeypatch, tmp_path):
         path = tmp_path / "config" / place.format(CLAIMING)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(SMALL.format(CLAIMING))
-    assert packs.exhibits_file(CLAIMING) == Path(f"config/exhibits/{CLAIMING}.yaml")
-    assert packs.claims_file(CLAIMING) == Path(f"config/published/{CLAIMING}.yaml")
-    assert packs.published_file(CLAIMING) == Path(f"config/published/{CLAIMING}.csv")
+    assert paper_files.exhibits_file(CLAIMING) == Path(f"config/exhibits/{CLAIMING}.yaml")
+    assert paper_files.claims_file(CLAIMING) == Path(f"config/published/{CLAIMING}.yaml")
+    assert paper_files.published_file(CLAIMING) == Path(f"config/published/{CLAIMING}.csv")
     assert [name for name, file in load_exhibits().items() if not file.exhibits] == [CLAIMING]
 
 
@@ -52,7 +52,7 @@ def test_a_paper_of_ones_own_needs_no_folder(monkeypatch, tmp_path):
     path = tmp_path / "config/exhibits/mine.yaml"
     path.write_text(SMALL.format("mine"))
     assert sorted(load_exhibits()) == sorted([*PAPERS, "mine"])
-    assert packs.published_file("mine") == Path("config/published/mine.csv")
+    assert paper_files.published_file("mine") == Path("config/published/mine.csv")
     path.write_text(SMALL.format("other"))
     with pytest.raises(FedreproError, match=r"exhibits/mine.yaml: paper must be 'mine'"):
         load_exhibits()["mine"]
@@ -63,7 +63,7 @@ def test_pages_of_findings_are_those_of_papers_and_of_docs(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("# found")
     (tmp_path / "src/fedrepro/papers/b/findings-more.md").write_text("# more")
-    assert packs.findings(tmp_path) == {
+    assert paper_files.findings(tmp_path) == {
         "a": Path("docs/findings/a.md"),
         "b": Path("src/fedrepro/papers/b/findings.md"),
         "b-more": Path("src/fedrepro/papers/b/findings-more.md"),

@@ -12,11 +12,11 @@ from synthetic import KEY, draw, plan, undrawn, workplace
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import names_of
-from fedrepro.numbers.files import open_recorded
-from fedrepro.numbers.pairing import as_shown, with_pairs
+from fedrepro.numbers.exhibit_files import open_recorded
+from fedrepro.numbers.paired_trials import as_shown, with_pairs
 from fedrepro.numbers.summary import read_csv
 from fedrepro.planning.config import load_exhibits
-from fedrepro.record.keep import record
+from fedrepro.record.record_results import record
 from fedrepro.stages.redraw import redraw
 
 __all__ = ["undrawn", "workplace"]

@@ -12,9 +12,9 @@ from test_partitions import problems
 import fedrepro.components.partitions.dirichlet as dirichlet_module
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.data.membership import Membership, build_partition
-from fedrepro.data.split import NOBODY, TrainingLabels, require_examples
+from fedrepro.core.rng import RngKey
+from fedrepro.data.assignment import UNASSIGNED, TrainingLabels, require_examples
+from fedrepro.data.partition_table import PartitionIndices, build_partition
 from fedrepro.planning.runs import Scenario
 
 
@@ -35,14 +35,14 @@ def counts_of(owner, labels, clients):
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_even_parts_differ_by_one_example_at_most_homogeneous_ones_in_each_class(problem, seed):
     labels, _, clients = problem
-    same = split_of("homogeneous", labels, clients, Rng(seed)).owner
-    any_class = split_of("iid", labels, clients, Rng(seed)).owner
+    same = split_of("homogeneous", labels, clients, RngKey(seed)).owner
+    any_class = split_of("iid", labels, clients, RngKey(seed)).owner
     for rows in (any_class, same, *(same[labels == k] for k in range(labels.max() + 1))):
         assert np.ptp(np.bincount(rows, minlength=clients)) <= 1
 
 
 def test_homogeneous_draws_who_gets_the_remainder():
-    drawn = [split_of("homogeneous", np.zeros(10, int), 3, Rng(s)).owner for s in range(30)]
+    drawn = [split_of("homogeneous", np.zeros(10, int), 3, RngKey(s)).owner for s in range(30)]
     assert {int(np.bincount(owner).argmax()) for owner in drawn} == {0, 1, 2}
 
 
@@ -56,7 +56,7 @@ def test_homogeneous_draws_who_gets_the_remainder():
 def test_dirichlet_leaves_no_client_with_less_than_asked(clients, least, alpha, balance, seed):
     labels = np.arange(600) % 10
     values = {"alpha": alpha, "min_examples": least, "balance": balance}
-    owner = split_of("dirichlet", labels, clients, Rng(seed), **values).owner
+    owner = split_of("dirichlet", labels, clients, RngKey(seed), **values).owner
     assert np.bincount(owner, minlength=clients).min() >= least
 
 
@@ -66,7 +66,7 @@ def test_dirichlet_leaves_no_client_with_less_than_asked(clients, least, alpha, 
 )
 def test_a_draw_that_leaves_a_client_short_is_drawn_again(name, count, least, alpha):
     labels = np.arange(count) % 10
-    split = split_of(name, labels, 8, Rng(0), alpha=alpha, min_examples=least)
+    split = split_of(name, labels, 8, RngKey(0), alpha=alpha, min_examples=least)
     assert split.redraws > 0
     assert np.bincount(split.owner, minlength=8).min() >= least
 
@@ -76,7 +76,7 @@ def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution():
     clients, alpha, examples = 4, 0.5, 1000
     labels = np.repeat(np.arange(10), examples)
     splits = [
-        split_of("dirichlet", labels, clients, Rng(0, trial=trial), alpha=alpha)
+        split_of("dirichlet", labels, clients, RngKey(0, trial=trial), alpha=alpha)
         for trial in range(300)
     ]
     assert not any(split.redraws for split in splits)
@@ -90,7 +90,7 @@ def test_shares_per_client_have_the_expected_counts():
     """Of class k client i expects 1/J; its own q_i has E[q²] as a Dirichlet distribution over K."""
     labels = np.repeat(np.arange(10), 1000)
     owners = [
-        split_of("dirichlet_clients", labels, 4, Rng(0, trial=trial), alpha=0.5).owner
+        split_of("dirichlet_clients", labels, 4, RngKey(0, trial=trial), alpha=0.5).owner
         for trial in range(200)
     ]
     shares = np.array([counts_of(owner, labels, 4) for owner in owners]) / 1000
@@ -104,20 +104,20 @@ def test_shares_per_client_have_the_expected_counts():
 @pytest.mark.parametrize("alpha", [1e-300, 1e-9, 1e-3])
 def test_a_tiny_alpha_gives_each_class_to_one_client(name, alpha):
     labels = np.arange(900) % 30
-    owner = split_of(name, labels, 3, Rng(0), alpha=alpha).owner
+    owner = split_of(name, labels, 3, RngKey(0), alpha=alpha).owner
     assert (counts_of(owner, labels, 3) > 0).sum(1).mean() < 1.1
     assert np.bincount(owner).size == 3
 
 
 def test_a_large_alpha_gives_equal_shares():
     labels = np.repeat(np.arange(3), 1000)
-    owner = split_of("dirichlet", labels, 4, Rng(0), alpha=1e6).owner
+    owner = split_of("dirichlet", labels, 4, RngKey(0), alpha=1e6).owner
     assert np.abs(counts_of(owner, labels, 4) - 250).max() <= 3
 
 
 def test_of_a_single_class_clients_share_alike_where_shares_are_drawn_per_client():
     """q_i of one class is 1 for each client; `dirichlet` draws who gets how much of it."""
-    owner = split_of("dirichlet_clients", np.zeros(400, int), 4, Rng(3), alpha=0.1).owner
+    owner = split_of("dirichlet_clients", np.zeros(400, int), 4, RngKey(3), alpha=0.1).owner
     assert np.bincount(owner).tolist() == [100] * 4
 
 
@@ -126,7 +126,7 @@ def test_a_published_draw_is_that_of_numpys_old_generator(code):
     """Worked out with lists and the global generator, as published code has it."""
     labels = np.arange(6000) % 10
     values = {"code": code, "alpha": 0.5, "first_seed": 3}
-    split = split_of("published_draw", labels, 5, Rng(0, trial=2), **values)
+    split = split_of("published_draw", labels, 5, RngKey(0, trial=2), **values)
     state = np.random.get_state()
     np.random.seed(3 + 2)
     try:
@@ -160,7 +160,7 @@ def _by_lists(labels, clients, alpha, code):
 def test_a_published_draw_is_the_one_that_denses_readme_prints():
     """CIFAR-10 has 5,000 images a class, and counts depend on nothing else of the images."""
     labels = np.repeat(np.arange(10), 5000)
-    owner = split_of("published_draw", labels, 5, Rng(0, trial=1), alpha=0.5).owner
+    owner = split_of("published_draw", labels, 5, RngKey(0, trial=1), alpha=0.5).owner
     assert counts_of(owner, labels, 5).T.tolist() == [
         [156, 709, 301, 2629, 20, 651, 915, 113, 180, 2133],
         [1771, 2695, 1251, 1407, 665, 314, 1419, 3469, 0, 0],
@@ -174,7 +174,7 @@ def test_a_published_draw_is_one_for_all_trials_if_asked():
     labels = np.arange(900) % 10
 
     def owner(seed=0, trial=0, one_draw=True):
-        rng = Rng(seed, trial=trial)
+        rng = RngKey(seed, trial=trial)
         return split_of("published_draw", labels, 3, rng, one_draw=one_draw).owner
 
     first = owner()
@@ -186,12 +186,12 @@ def test_a_published_draw_is_one_for_all_trials_if_asked():
 @pytest.mark.parametrize(("clients", "labels"), [(10, 2), (5, 3), (20, 1), (4, 10)])
 def test_each_client_holds_so_many_labels_its_own_number_among_them(clients, labels):
     given = np.arange(2000) % 10
-    owner = split_of("labels_each", given, clients, Rng(1), each=labels).owner
+    owner = split_of("labels_each", given, clients, RngKey(1), each=labels).owner
     for client, held in enumerate(classes_of(owner, given)):
         assert len(held) == labels
         assert client % 10 in held
     for label in range(10):
-        sizes = np.unique(owner[(given == label) & (owner != NOBODY)], return_counts=True)[1]
+        sizes = np.unique(owner[(given == label) & (owner != UNASSIGNED)], return_counts=True)[1]
         assert sizes.size == 0 or np.ptp(sizes) <= 1
 
 
@@ -201,7 +201,7 @@ def test_balance_stops_a_client_that_holds_its_even_part():
     differ = False
     for seed in range(20):
         plain, even = (
-            split_of("dirichlet", labels, 4, Rng(seed), balance=balance).owner
+            split_of("dirichlet", labels, 4, RngKey(seed), balance=balance).owner
             for balance in (False, True)
         )
         counts = counts_of(even, labels, 4)
@@ -214,11 +214,11 @@ def test_balance_stops_a_client_that_holds_its_even_part():
 def test_redraws_are_counted_and_do_not_depend_on_how_many_are_made_at_once(monkeypatch):
     labels = np.arange(1437) % 10
     values = {"clients": 30, "min_examples": 10}
-    before = [split_of("dirichlet", labels, rng=Rng(0, trial=t), **values) for t in range(20)]
+    before = [split_of("dirichlet", labels, rng=RngKey(0, trial=t), **values) for t in range(20)]
     assert max(split.redraws for split in before) > 3
     monkeypatch.setattr(dirichlet_module, "BLOCK", 1)
     for trial, split in enumerate(before):
-        again = split_of("dirichlet", labels, rng=Rng(0, trial=trial), **values)
+        again = split_of("dirichlet", labels, rng=RngKey(0, trial=trial), **values)
         assert again.redraws == split.redraws
         assert np.array_equal(again.owner, split.owner)
 
@@ -227,9 +227,11 @@ def test_the_draw_that_is_taken_is_the_first_good_one():
     """With n redraws, a limit of n is enough and a limit of n - 1 is not."""
     labels = np.arange(1437) % 10
     values = {"clients": 30, "min_examples": 10}
-    redraws = {t: split_of("dirichlet", labels, rng=Rng(0, trial=t), **values) for t in range(20)}
+    redraws = {
+        t: split_of("dirichlet", labels, rng=RngKey(0, trial=t), **values) for t in range(20)
+    }
     trial, split = max(redraws.items(), key=lambda item: item[1].redraws)
-    rng = Rng(0, trial=trial)
+    rng = RngKey(0, trial=trial)
     kept = split_of("dirichlet", labels, rng=rng, max_redraws=split.redraws, **values)
     assert np.array_equal(kept.owner, split.owner)
     with pytest.raises(FedreproError) as failure:
@@ -264,7 +266,7 @@ def test_the_draw_that_is_taken_is_the_first_good_one():
 )  # fmt: skip
 def test_what_cannot_be_given_is_said_at_once(name, labels, clients, values, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        split_of(name, labels, clients, Rng(0), **values)
+        split_of(name, labels, clients, RngKey(0), **values)
 
 
 def test_enough_examples_of_each_client_are_no_error():
@@ -278,7 +280,7 @@ def test_iid_does_not_even_out_classes():
     """Examples of a class at a client are hypergeometric: variance n p (1-p) (N-n) / (N-1)."""
     labels = np.arange(1000) % 2
     found = [
-        np.count_nonzero(labels[split_of("iid", labels, 4, Rng(0, trial=t)).owner == 0])
+        np.count_nonzero(labels[split_of("iid", labels, 4, RngKey(0, trial=t)).owner == 0])
         for t in range(400)
     ]
     assert np.mean(found) == pytest.approx(125, abs=1.5)
@@ -288,7 +290,8 @@ def test_iid_does_not_even_out_classes():
 def test_quantity_skew_shares_have_the_variance_of_the_distribution():
     labels, clients, alpha = np.arange(4000) % 10, 4, 2.0
     splits = [
-        split_of("quantity_skew", labels, clients, Rng(0, trial=t), alpha=alpha) for t in range(500)
+        split_of("quantity_skew", labels, clients, RngKey(0, trial=t), alpha=alpha)
+        for t in range(500)
     ]
     shares = np.array([split.sizes for split in splits]) / 4000
     variance = (clients - 1) / (clients**2 * (clients * alpha + 1))
@@ -299,7 +302,7 @@ def test_quantity_skew_shares_have_the_variance_of_the_distribution():
 @given(st.integers(1, 20), st.floats(0, 4), st.integers(1, 10), st.integers(0, 9))
 def test_power_law_sizes_fall_off_with_the_rank(clients, exponent, least, seed):
     values = {"exponent": exponent, "min_examples": least}
-    sizes = split_of("power_law", np.arange(1000) % 10, clients, Rng(seed), **values).sizes
+    sizes = split_of("power_law", np.arange(1000) % 10, clients, RngKey(seed), **values).sizes
     law = np.arange(1, clients + 1.0) ** -exponent
     exact = least + (1000 - clients * least) * law / law.sum()
     assert np.abs(np.sort(sizes)[::-1] - exact).max() < 1.001
@@ -310,7 +313,7 @@ def test_power_law_sizes_fall_off_with_the_rank(clients, exponent, least, seed):
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(60, 300), st.integers(0, 9))
 def test_shards_are_equal_and_each_client_holds_as_many_as_asked(clients, each, count, seed):
-    split = split_of("shards", np.arange(count) % 10, clients, Rng(seed), each=each)
+    split = split_of("shards", np.arange(count) % 10, clients, RngKey(seed), each=each)
     size = count / (clients * each)
     assert split.sizes.min() >= each * np.floor(size)
     assert split.sizes.max() <= each * np.ceil(size)
@@ -320,7 +323,7 @@ def test_shards_are_equal_and_each_client_holds_as_many_as_asked(clients, each, 
 
 def test_fedavg_has_200_shards_of_300_and_two_for_each_of_100_clients():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
-    owner = split_of("shards", labels, 100, Rng(0)).owner
+    owner = split_of("shards", labels, 100, RngKey(0)).owner
     assert np.bincount(owner).tolist() == [600] * 100
     held = classes_of(owner, labels)
     assert max(map(len, held)) == 2
@@ -330,7 +333,7 @@ def test_fedavg_has_200_shards_of_300_and_two_for_each_of_100_clients():
 
 def test_one_class_gives_every_client_one_class_and_shares_classes_evenly():
     labels = np.arange(507) % 5
-    owner = split_of("one_class", labels, 12, Rng(0)).owner
+    owner = split_of("one_class", labels, 12, RngKey(0)).owner
     assert classes_of(owner, labels) == [{client % 5} for client in range(12)]
     for sizes in counts_of(owner, labels, 12):
         assert np.ptp(sizes[sizes > 0]) <= 1
@@ -350,7 +353,7 @@ TABLE_4 = {
 @pytest.mark.parametrize(("classes", "clients"), TABLE_4)
 def test_by_label_is_table_4_of_gems(classes, clients):
     labels = np.arange(100 * classes) % classes
-    owner = split_of("by_label", labels, clients, Rng(0)).owner
+    owner = split_of("by_label", labels, clients, RngKey(0)).owner
     wanted = [set(map(int, text)) for text in TABLE_4[classes, clients]]
     assert classes_of(owner, labels) == wanted
     for label, sizes in enumerate(counts_of(owner, labels, clients)):
@@ -363,9 +366,9 @@ def test_by_label_divides_any_number_of_classes(classes, clients):
     labels = np.arange(12 * classes) % classes
     if clients > classes:
         with pytest.raises(FedreproError, match=f"lower `clients` to {classes}"):
-            split_of("by_label", labels, clients, Rng(0))
+            split_of("by_label", labels, clients, RngKey(0))
         return
-    held = classes_of(split_of("by_label", labels, clients, Rng(0)).owner, labels)
+    held = classes_of(split_of("by_label", labels, clients, RngKey(0)).owner, labels)
     assert set.union(*held) == set(range(classes))
     if (classes, clients) != (7, 5):
         assert sum(map(len, held)) == classes
@@ -378,7 +381,7 @@ def test_by_label_divides_any_number_of_classes(classes, clients):
 )
 def test_label_lists_are_what_p2p_asks_for(lists):
     labels = np.arange(1000) % 10
-    owner = split_of("label_lists", labels, 0, Rng(0), lists=lists).owner
+    owner = split_of("label_lists", labels, 0, RngKey(0), lists=lists).owner
     assert classes_of(owner, labels) == [set(map(int, text.split("-"))) for text in lists]
     assert owner.min() == 0
 
@@ -458,7 +461,7 @@ def test_data_with_targets_instead_of_classes_have_one_class():
 
 def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
     labels = np.arange(500) % 10
-    noisy, plain = (split_of(n, labels, 4, Rng(3)) for n in ("feature_noise", "homogeneous"))
+    noisy, plain = (split_of(n, labels, 4, RngKey(3)) for n in ("feature_noise", "homogeneous"))
     assert np.array_equal(noisy.owner, plain.owner)
     assert noisy.noise == pytest.approx([0.025, 0.05, 0.075, 0.1])
     assert plain.noise is None
@@ -466,13 +469,13 @@ def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
 
 def members(noise):
     rows = np.arange(4000).reshape(4, 1000)
-    return Membership(list(rows[:, :900]), list(rows[:, 900:]), noise)
+    return PartitionIndices(list(rows[:, :900]), list(rows[:, 900:]), noise)
 
 
 def test_inputs_as_held_have_the_variance_of_their_client():
     inputs = np.full((4000, 20), 0.5, np.float32)
     noise = np.array([0.0, 0.1, 0.4, 0.9])
-    held = members(noise).as_held(inputs, Rng(0, trial=2))
+    held = members(noise).with_feature_noise(inputs, RngKey(0, trial=2))
     assert held.dtype == np.float32
     assert inputs.min() == inputs.max() == 0.5
     for client, variance in enumerate(noise):
@@ -480,26 +483,26 @@ def test_inputs_as_held_have_the_variance_of_their_client():
         assert rows.mean() == pytest.approx(0.5, abs=0.03)
         assert rows.var() == pytest.approx(variance, rel=0.05, abs=1e-12)
         assert (held[client * 1000 + 900 : (client + 1) * 1000] == 0.5).all()
-    validation = members(noise).as_held(inputs, Rng(0, trial=2), "validation")
+    validation = members(noise).with_feature_noise(inputs, RngKey(0, trial=2), "validation")
     assert validation[900:1000].var() == 0
     assert validation[3900:].var() == pytest.approx(0.9, rel=0.1)
 
 
 def test_noise_is_keyed_by_seed_trial_and_client():
-    inputs, noise, rng = np.zeros((4000, 3), np.float32), np.full(4, 0.1), Rng(0, trial=1)
-    held = members(noise).as_held(inputs, rng)
-    assert np.array_equal(held, members(noise).as_held(inputs, rng))
-    one = Membership(members(noise).train[:1], [], noise[:1]).as_held(inputs, rng)
+    inputs, noise, rng = np.zeros((4000, 3), np.float32), np.full(4, 0.1), RngKey(0, trial=1)
+    held = members(noise).with_feature_noise(inputs, rng)
+    assert np.array_equal(held, members(noise).with_feature_noise(inputs, rng))
+    one = PartitionIndices(members(noise).train[:1], [], noise[:1]).with_feature_noise(inputs, rng)
     assert np.array_equal(one[:900], held[:900])
-    assert not np.array_equal(held, members(noise).as_held(inputs, Rng(0, trial=2)))
-    assert not np.array_equal(held, members(noise).as_held(inputs, Rng(1, trial=1)))
+    assert not np.array_equal(held, members(noise).with_feature_noise(inputs, RngKey(0, trial=2)))
+    assert not np.array_equal(held, members(noise).with_feature_noise(inputs, RngKey(1, trial=1)))
     assert not np.array_equal(held[:900], held[1000:1900])
-    assert members(None).as_held(inputs, Rng(0)) is inputs
+    assert members(None).with_feature_noise(inputs, RngKey(0)) is inputs
 
 
 def test_a_partition_that_leaves_out_examples_says_nobody():
     examples = TrainingLabels(np.zeros(3, int), 1, np.array([-1, 0, 1], np.int32), ("a", "b"))
     spec = spec_of("natural", 1)
-    split = spec.component.fn(examples, Rng(0), **spec.own)
-    assert split.owner.tolist() == [NOBODY, 0, NOBODY]
+    split = spec.component.fn(examples, RngKey(0), **spec.own)
+    assert split.owner.tolist() == [UNASSIGNED, 0, UNASSIGNED]
     assert split.sizes.tolist() == [1]

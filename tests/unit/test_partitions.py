@@ -14,11 +14,11 @@ from partitioned import NAMES, data_of, fitting, grouped, rows_of, spec_of
 from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data.membership import build_partition, read_partition, write_partition
+from fedrepro.data.assignment import Assignment, TrainingLabels
+from fedrepro.data.partition_table import build_partition, read_partition, write_partition
 from fedrepro.data.skew import distances, skew_of
-from fedrepro.data.split import Owners, TrainingLabels
 from fedrepro.planning.runs import Scenario
 
 
@@ -102,7 +102,7 @@ def test_which_examples_of_a_class_a_client_holds_is_drawn(name: str) -> None:
     if name == "shards":
         labels = np.repeat([0, 1], [600, 400])
     examples = TrainingLabels(labels, 2, np.full(1000, -1, np.int32))
-    owner = spec.component.fn(examples, Rng(0), **spec.own).owner
+    owner = spec.component.fn(examples, RngKey(0), **spec.own).owner
     index = np.flatnonzero(labels == 0)
     first, second = (index[owner[index] == client] for client in (0, 1))
     assert first.min() < second.max()
@@ -193,8 +193,8 @@ def test_distance_is_the_largest_difference_over_sets_of_classes() -> None:
 
 
 def test_a_partition_that_leaves_a_client_empty_is_refused() -> None:
-    def lopsided(examples: TrainingLabels, rng: Rng) -> Owners:
-        return Owners((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
+    def lopsided(examples: TrainingLabels, rng: RngKey) -> Assignment:
+        return Assignment((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
 
     four = {"clients": lambda values: 4}
     spec = Component("partition", "lopsided", 1, lopsided, four).spec()

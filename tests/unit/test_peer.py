@@ -15,11 +15,11 @@ from fedrepro.api import Report
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import from_plain, load_state
 from fedrepro.core.spec import Component
-from fedrepro.core.states import load_state, unpacked
 from fedrepro.data.prepared import load_prepared
-from fedrepro.federation.peers import Peers
+from fedrepro.federation.graph_nodes import GraphNodes
 from fedrepro.networks.predict import draws_of, network_of
 from fedrepro.numbers.beliefs import calibration_error, scored, spreads, strange
 
@@ -97,7 +97,7 @@ def test_what_is_kept_predicts_as_was_measured(done, digits):
     """By plain NumPy, from the file of what nodes go on with."""
     prepared = load_prepared(digits[digits.index("--data") + 1])
     x, labels = prepared.inputs("test"), prepared.labels("test")
-    nodes = unpacked(load_state(done / "n")["trials"]["0"])
+    nodes = from_plain(load_state(done / "n")["trials"]["0"])
     rows = final(done)
     confusions = frame_of(done, "c", "confusion").query("trial == 0 and belief == 'after'")
     for node in range(CLIENTS):
@@ -188,7 +188,7 @@ def variational(digits, tmp_path_factory):
 
 
 def test_spreads_of_each_node_are_recorded_in_every_measured_round(variational):
-    nodes = unpacked(load_state(variational / "n")["trials"]["0"])
+    nodes = from_plain(load_state(variational / "n")["trials"]["0"])
     spreads = [value for name, value in nodes.items() if name.endswith("_spread")]
     frame = frame_of(variational)
     for node in range(CLIENTS):
@@ -206,7 +206,7 @@ def test_a_belief_is_two_numbers_a_weight_and_predicts_by_draws(variational, dig
     assert alone["forward_passes"] == 10
     prepared = load_prepared(digits[digits.index("--data") + 1])
     labels = prepared.labels("test")
-    nodes = unpacked(load_state(variational / "n")["trials"]["0"])
+    nodes = from_plain(load_state(variational / "n")["trials"]["0"])
     for node in range(CLIENTS):
         logits = logits_of(nodes, node, prepared.inputs("test"))
         found = values(rows, "accuracy_of_means", "after", node)
@@ -219,12 +219,12 @@ def test_draws_have_the_mean_and_the_spread_of_the_belief():
     spec = components("model")["variational_mlp"].spec({"hidden": [3]})
     network = network_of(spec, (4,), 2)
     tensors = {name: np.full(shape, 0.5, np.float32) for name, shape in network.shapes.items()}
-    drawn = draws_of(network, tensors, 4000, Rng(0))["weight0"]
+    drawn = draws_of(network, tensors, 4000, RngKey(0))["weight0"]
     assert drawn.shape == (4000, 4, 3)
     assert drawn.mean() == pytest.approx(0.5, abs=0.02)
     assert drawn.std() == pytest.approx(np.log1p(np.exp(0.5)), rel=0.02)
-    again = draws_of(network, tensors, 4000, Rng(0))["weight0"]
-    other = draws_of(network, tensors, 4000, Rng(0).at(client=1))["weight0"]
+    again = draws_of(network, tensors, 4000, RngKey(0))["weight0"]
+    other = draws_of(network, tensors, 4000, RngKey(0).at(client=1))["weight0"]
     assert np.array_equal(drawn, again)
     assert not np.array_equal(drawn, other)
 
@@ -277,12 +277,12 @@ def test_peers_hear_their_neighbours_and_send_along_edges():
 def test_training_sends_nothing_and_nobody_averages_over_all():
     peers = peers_of(problem().clients)
     made = GOSSIP.fn(rounds=1)
-    start = made.init(peers, None, Rng(0))["after"]
-    peers.train(start, Rng(0).at(round=0), epochs=1)
+    start = made.init(peers, None, RngKey(0))["after"]
+    peers.train(start, RngKey(0).at(round=0), epochs=1)
     assert peers.ledger.traffic.messages_up == 0
     assert peers.ledger.selected == 4
     with pytest.raises(FedreproError, match="which takes a server"):
-        peers.average(start, Rng(0).at(round=0), [0.25] * 4, epochs=1)
+        peers.average(start, RngKey(0).at(round=0), [0.25] * 4, epochs=1)
 
 
 def test_on_a_complete_graph_gossip_is_fedavg_of_all():
@@ -292,9 +292,9 @@ def test_on_a_complete_graph_gossip_is_fedavg_of_all():
     info = dataclasses.replace(problem().info, example_counts=np.full(4, 60))
     gossip = GOSSIP.fn(rounds=1)
     fedavg = components("method")["fedavg"].fn(rounds=1, fraction=1.0)
-    place = Rng(0).at(round=0)
-    mine, _ = gossip.round(gossip.init(peers, info, Rng(0)), peers, info, place)
-    theirs, _ = fedavg.round(fedavg.init(clients, info, Rng(0)), clients, info, place)
+    place = RngKey(0).at(round=0)
+    mine, _ = gossip.round(gossip.init(peers, info, RngKey(0)), peers, info, place)
+    theirs, _ = fedavg.round(fedavg.init(clients, info, RngKey(0)), clients, info, place)
     for name, value in theirs["weights"].items():
         assert np.allclose(mine["after"][name], value, atol=1e-6)
         assert not np.allclose(mine["before"][name], value, atol=1e-3)
@@ -303,15 +303,15 @@ def test_on_a_complete_graph_gossip_is_fedavg_of_all():
 def test_a_node_whose_training_diverged_goes_on_with_what_it_had(monkeypatch):
     peers = peers_of(problem().clients)
     made = GOSSIP.fn(rounds=1)
-    state = made.init(peers, None, Rng(0))
-    trained = peers.train(state["after"], Rng(0).at(round=0), epochs=1)
+    state = made.init(peers, None, RngKey(0))
+    trained = peers.train(state["after"], RngKey(0).at(round=0), epochs=1)
     broken = {k: v.copy() for k, v in trained.tensors.items()}
     for value in broken.values():
         value[1] = np.nan
     finite = np.array([True, False, True, True])
     found = dataclasses.replace(trained, tensors=broken, finite=finite)
-    monkeypatch.setattr(Peers, "train", lambda *args, **kwargs: found)
-    after, _ = made.round(state, peers, None, Rng(0).at(round=0))
+    monkeypatch.setattr(GraphNodes, "train", lambda *args, **kwargs: found)
+    after, _ = made.round(state, peers, None, RngKey(0).at(round=0))
     assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
     assert np.array_equal(after["before"]["weight0"][0], trained.tensors["weight0"][0])
     assert np.isfinite(after["after"]["weight0"]).all()

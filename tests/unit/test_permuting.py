@@ -7,7 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedrepro.matching.permuting import agreement, fitted, in_step, mean_network, permuted
+from fedrepro.matching.unit_permutations import (
+    align_units,
+    fitted,
+    layer_agreement,
+    mean_network,
+    permuted,
+)
 
 
 def drawn(rng, *sizes):
@@ -21,7 +27,7 @@ def drawn(rng, *sizes):
 def test_agreement_adds_products_over_weights_in_bias_and_weights_out():
     model = (np.array([[1.0, 2.0]]), np.array([3.0, 5.0]), np.array([[7.0], [11.0]]), np.zeros(1))
     network = (np.array([[1.0, 3.0]]), np.array([2.0, 4.0]), np.array([[1.0], [5.0]]), np.ones(1))
-    found = agreement(model, network, 0)
+    found = layer_agreement(model, network, 0)
     assert found.tolist() == [
         [1 * 1 + 3 * 2 + 7 * 1, 1 * 3 + 3 * 4 + 7 * 5],
         [2 * 1 + 5 * 2 + 11 * 1, 2 * 3 + 5 * 4 + 11 * 5],
@@ -49,7 +55,7 @@ def sum_of(networks):
 
 
 def moved(networks, sweeps, seed=0):
-    return in_step(networks, sweeps, np.random.default_rng(seed))
+    return align_units(networks, sweeps, np.random.default_rng(seed))
 
 
 def test_sweeps_go_on_until_every_network_fits_the_mean_of_the_others():
@@ -77,7 +83,7 @@ def test_a_sweep_in_which_nothing_moves_is_the_last():
     states = []
     for sweeps in (0, 1, 2, 9):
         rng = np.random.default_rng(0)
-        in_step([network] * 3, sweeps, rng)
+        align_units([network] * 3, sweeps, rng)
         states.append(rng.bit_generator.state["state"])
     assert states[0] != states[1] == states[2] == states[3]
 
@@ -85,7 +91,7 @@ def test_a_sweep_in_which_nothing_moves_is_the_last():
 def test_one_network_alone_draws_nothing_but_its_place():
     network = drawn(np.random.default_rng(3), 3, 4, 2)
     rng, other = np.random.default_rng(0), np.random.default_rng(0)
-    (found,) = in_step([network], 5, rng)
+    (found,) = align_units([network], 5, rng)
     other.permutation(1)
     assert found is network
     assert rng.bit_generator.state == other.bit_generator.state

@@ -15,9 +15,9 @@ import pytest
 from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
+from fedrepro.matching.block_diagonal import alone
 from fedrepro.matching.networks import Variances, class_shares, networks_of
-from fedrepro.matching.stacking import alone
 
 D, L, K, J = 6, 5, 3, 4
 
@@ -45,7 +45,7 @@ COUNTS = np.array([[9, 0, 3], [1, 2, 0], [0, 5, 4], [2, 2, 2]])
 
 def made_by(name, clients, counts=COUNTS, rng=None, **values):
     spec = components("method")[name].spec(values)
-    return spec.component.fn(clients, info_of(counts), rng=rng or Rng(0), **spec.values)
+    return spec.component.fn(clients, info_of(counts), rng=rng or RngKey(0), **spec.values)
 
 
 pfnm, concatenation = partial(made_by, "pfnm"), partial(made_by, "concatenation")
@@ -152,12 +152,14 @@ def test_the_order_of_visits_comes_from_the_stream_of_the_trial():
     counts = np.ones((8, K), int)
 
     def weights(trial):
-        made = pfnm(clients, counts, Rng(0).at(trial=trial), sigma2=0.5)
+        made = pfnm(clients, counts, RngKey(0).at(trial=trial), sigma2=0.5)
         return made.tensors["weight0"]
 
     assert np.array_equal(weights(0), weights(0))
     assert any(not np.array_equal(weights(0), weights(trial)) for trial in range(1, 6))
-    fixed = [pfnm(clients, counts, Rng(0).at(trial=t), sigma2=0.5, order="fixed") for t in range(6)]
+    fixed = [
+        pfnm(clients, counts, RngKey(0).at(trial=t), sigma2=0.5, order="fixed") for t in range(6)
+    ]
     assert all(
         np.array_equal(fixed[0].tensors["weight0"], made.tensors["weight0"]) for made in fixed
     )

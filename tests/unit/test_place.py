@@ -7,7 +7,7 @@ from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.numbers.about import about
+from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.planning.config import Config
 from fedrepro.planning.jobs import Jobs
 from fedrepro.planning.plan import Plan
@@ -77,7 +77,7 @@ def test_a_case_changes_the_graph_or_names_another():
 def test_the_description_of_an_exhibit_names_the_graph():
     file = file_of(graph={"name": "ring"}, methods=[GOSSIP], sweep=SWEEP)
     plan = Plan(Config(), {"small": file}, "quick")
-    found = about(plan.exhibit("small/x"), plan, file, {})
+    found = exhibit_metadata(plan.exhibit("small/x"), plan, file, {})
     assert list(found["scenario"]) == list(SCENARIO)
     assert found["scenario"]["graph"]["name"] == "ring"
     (method,) = found["methods"]

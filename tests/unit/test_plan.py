@@ -15,8 +15,8 @@ from synthetic import FILES as read_files
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.measuring import Measuring
-from fedrepro.core.selection import CHOICES
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.runs import TrialBlock, blocks, whole_blocks
@@ -63,7 +63,7 @@ def test_figure_2_at_paper_scale_is_what_the_paper_says():
         assert set(trials.values()) == {10}
         pfnm = next(m for m in exhibit.measures if m.spec.name == "pfnm")
         assert set(pfnm.spec["sigma2"]) == {10, 5, 2, 1, 0.5, 0.1, 0.05, 0.01}
-        assert pfnm.choose is CHOICES["pooled_train"]
+        assert pfnm.choose is SELECTION_RULES["pooled_train"]
 
 
 def test_the_pooled_control_is_one_run_for_all_points():
@@ -140,8 +140,8 @@ def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
 def test_long_runs_are_measured_seldom_and_others_in_every_round():
     runs = [run for run in Plan(Config(), PFNM, "paper").runs if run.every is not None]
     every = {run.method.values.get("rounds"): run.every for run in runs}
-    assert (every.pop(8000), every.pop(1000)) == (Measuring(40), Measuring(10))
-    assert set(every.values()) == {Measuring(1)}
+    assert (every.pop(8000), every.pop(1000)) == (EvaluationSchedule(40), EvaluationSchedule(10))
+    assert set(every.values()) == {EvaluationSchedule(1)}
 
 
 def test_shown_settings_are_columns_and_others_are_chosen():

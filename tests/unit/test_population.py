@@ -25,10 +25,15 @@ from fedrepro.components.datasets.synthetic import Synthetic
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.core.states import load_state, packed, settled
-from fedrepro.data.held import HeldWriter, sizes_of
-from fedrepro.data.membership import build_partition, read_members, table_of, write_partition
+from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import load_state, normalized, to_plain
+from fedrepro.data.client_rows import ClientRowsWriter, sizes_of
+from fedrepro.data.partition_table import (
+    build_partition,
+    partition_table_of,
+    read_members,
+    write_partition,
+)
 from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.federation.clients import ClientData, Clients
@@ -39,7 +44,7 @@ from fedrepro.planning.runs import Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.common import TrialData
-from fedrepro.training.examples import MadeExamples
+from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.settings import settings_of
 
 SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}
@@ -128,7 +133,7 @@ def population(clients):
 
 
 def made_of(clients):
-    return MadeExamples(population(clients), 1.0, "cpu")
+    return GeneratedExamples(population(clients), 1.0, "cpu")
 
 
 everybody = cache(lambda clients: made_of(clients).whole)  # the same examples in memory
@@ -179,7 +184,7 @@ def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
     for data in (there, ClientData(made_of(8), held)):
         buffer = io.BytesIO()
         state = states(item.fn(**values), clients_of(data), replace(info))[-1]
-        torch.save(packed(settled(state)), buffer)
+        torch.save(to_plain(normalized(state)), buffer)
         found.append(buffer.getvalue())
     assert found[0] == found[1]
 
@@ -192,7 +197,7 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
     clients = clients_of(ClientData(made_of(10**6), own.train))
     info = ClientInfo(problem().info.training, example_counts=own.train.sizes)
     *_, state = states(METHODS[name].fn(rounds=3, fraction=5e-6, epochs=1), clients, info)
-    rounds = [sample_clients(10**6, 5e-6, Rng(0).at(round=done)) for done in range(3)]
+    rounds = [sample_clients(10**6, 5e-6, RngKey(0).at(round=done)) for done in range(3)]
     chosen = set(np.concatenate(rounds).tolist())
     assert seen <= chosen | {0}  # of the first, one example tells the form of all
     kept = state["private" if name == "representation_matching" else "kept"]
@@ -212,7 +217,7 @@ def test_what_needs_everybody_is_told_so_or_gets_everybody():
 @drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))
 def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
     chosen, again = (
-        sample_clients(clients, count / clients, Rng(seed).at(round=2)) for _ in range(2)
+        sample_clients(clients, count / clients, RngKey(seed).at(round=2)) for _ in range(2)
     )
     assert len(chosen) == count
     assert (np.diff([-1, *chosen, clients]) > 0).all()
@@ -220,7 +225,7 @@ def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
 
 
 def test_every_one_of_many_clients_is_as_likely():
-    each = [sample_clients(10 * MANY, 1e-3, Rng(1).at(round=done)) for done in range(400)]
+    each = [sample_clients(10 * MANY, 1e-3, RngKey(1).at(round=done)) for done in range(400)]
     counts = np.bincount(np.concatenate(each) // MANY, minlength=10)
     assert counts.sum() == 400 * 100
     assert (np.abs(counts - 4000) < 4 * np.sqrt(4000 * 0.9)).all()
@@ -280,13 +285,13 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     prepared = prepared_in(tmp_path / "d", synthetic())
     partition = natural(100, public=15, validation=40)
     path = tmp_path / "p.parquet"
-    write_partition(path, table_of(synthetic(), partition, prepared, range(1), 0), {})
+    write_partition(path, partition_table_of(synthetic(), partition, prepared, range(1), 0), {})
     members = read_members(path, 0, synthetic(), partition)
     assert members.population is not None
-    ends = members.population.everyone.ends
+    ends = members.population.all_rows.ends
     assert members.public.tolist() == list(range(ends[100], ends[100] + 15))
     assert members.server_validation.tolist() == list(range(ends[100] + 15, ends[100] + 55))
-    own = TrialData(prepared, members, Rng(0), "cpu")
+    own = TrialData(prepared, members, RngKey(0), "cpu")
     split = own.splits(["server_validation", "public"])
     x = np.concatenate([MADE.examples(100 + k)[0] for k in range(6)])
     assert np.array_equal(split["public"].examples.inputs, x[:15])
@@ -307,7 +312,7 @@ def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
     several = components("partition")["dirichlet"].spec({"clients": 50})
     assert population_of(synthetic(), several) is None
     plain = build_partition(natural(30), prepared, range(1), 0)
-    assert plain.equals(table_of(synthetic(), natural(30), prepared, range(1), 0))
+    assert plain.equals(partition_table_of(synthetic(), natural(30), prepared, range(1), 0))
 
 
 @pytest.mark.parametrize(
@@ -326,7 +331,7 @@ READS = """
 import sys
 import numpy as np
 import pyarrow.parquet
-from fedrepro.data.membership import read_partition
+from fedrepro.data.partition_table import read_partition
 before = peak()
 members = read_partition(sys.argv[1], 0)
 assert members.clients == int(sys.argv[2])
@@ -365,7 +370,7 @@ def test_rows_come_back_as_they_were_written(sizes, at_once, on_disk):
     """However they are cut as they come, in memory or in a file."""
     rows = np.random.default_rng(0).integers(0, 2**31, sum(sizes))
     owners = np.repeat(np.arange(len(sizes)), sizes)
-    writer = HeldWriter()
+    writer = ClientRowsWriter()
     if on_disk:
         writer.values.rollover()
     for at in range(0, len(rows), at_once):

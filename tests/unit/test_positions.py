@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.federation.at_once import evaluated, gradients_at
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.batched_evaluation import evaluated, gradients_at
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import EvaluationSplit, correct, measure
+from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.training.examples import Examples
 
 WINDOW, CODES, COUNT = 6, 5, 24
@@ -35,7 +35,7 @@ def split():
 
 @pytest.fixture
 def weights():
-    found = NETWORK.initial(Rng(1), 0.1, 0.1, "fan_in")
+    found = NETWORK.initial(RngKey(1), 0.1, 0.1, "fan_in")
     return {name: 3 * value[None] for name, value in found.items()}
 
 

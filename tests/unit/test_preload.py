@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro.cli import preload, preloaded
-from fedrepro.core.arithmetic import BRANCHES
+from fedrepro.cli import job_client, job_server
+from fedrepro.core.cpu_kernels import BRANCHES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hands over on Linux only")
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def far(begun, tmp_path_factory):
             (folder / f"{name}.py").write_text("raise SystemExit('not the library')\n")
         known = below(os.getpid())
         with contextlib.chdir(folder):
-            lifeline = preload.start(preload.FEW)
+            lifeline = job_server.start_server(job_server.FEW)
         (pid,) = set(below(os.getpid())) - set(known)
         begun[:] = pid, lifeline
     return begun
@@ -91,7 +91,7 @@ def text(**keys: object) -> str:
 
 
 def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp_path):
-    for name, env in (("a", {}), ("b", {preloaded.SOCKET: "none"})):
+    for name, env in (("a", {}), ("b", {job_client.SOCKET: "none"})):
         near = stage(text(**SIMULATED, out=str(tmp_path / name)), cwd=ROOT, env=env)
         assert near.wait(600) == 0, near.stderr.read()
     one, two = ((tmp_path / name / "metrics.parquet").read_bytes() for name in "ab")
@@ -115,14 +115,14 @@ def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp
         (["{}", "--threads", "2"], "os.getuid", os.getuid),
         (["{}", "--device", "cuda"], "os.getuid", os.getuid),
         (["--help"], "os.getuid", lambda: os.geteuid() + 1),
-        (["--help"], "arithmetic.pin", lambda: "portable but for MKL_CBWR=AVX"),
-        (["--help"], "sources.digest", lambda files: "of other files than it has loaded"),
+        (["--help"], "cpu_kernels.pin", lambda: "portable but for MKL_CBWR=AVX"),
+        (["--help"], "source_digests.digest", lambda files: "of other files than it has loaded"),
     ],
 )
 def test_what_does_not_suit_the_process_runs_where_it_is(far, monkeypatch, words, other, value):
     with monkeypatch.context() as patch:
-        patch.setattr(f"fedrepro.cli.preloaded.{other}", value)
-        assert preloaded.run_preloaded(["job", *words]) is None
+        patch.setattr(f"fedrepro.cli.job_client.{other}", value)
+        assert job_client.run_preloaded(["job", *words]) is None
 
 
 def running_job(far: int, folder: Path) -> tuple[subprocess.Popen[str], int]:
@@ -170,7 +170,7 @@ def test_whoever_ends_first_takes_the_job_along(far, tmp_path, to, sent, status)
     assert ("the preloaded process is gone" in near.stderr.read()) == (status == 1)
     assert wait_for(lambda: not alive(job))
     if status == 1:  # nothing is left of it, and jobs run where they are
-        assert preloaded.run_preloaded(["job", "--help"]) is None
+        assert job_client.run_preloaded(["job", "--help"]) is None
 
 
 def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
@@ -179,7 +179,7 @@ def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen()
-        near = stage(text(**SIMULATED, out=str(tmp_path / "a")), env={preloaded.SOCKET: name})
+        near = stage(text(**SIMULATED, out=str(tmp_path / "a")), env={job_client.SOCKET: name})
         channel, _ = listener.accept()
         with channel:
             channel.recv(1 << 16)
@@ -188,18 +188,16 @@ def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
     assert near.stderr.read() == "fedrepro: stopped\n"
 
 
-@pytest.mark.parametrize(("variable", "jobs"), [("0", preload.FEW), ("1", preload.FEW - 1)])
+@pytest.mark.parametrize(("variable", "jobs"), [("0", job_server.FEW), ("1", job_server.FEW - 1)])
 def test_a_few_jobs_start_by_themselves_and_all_do_where_it_is_off(monkeypatch, variable, jobs):
     monkeypatch.setenv("FEDREPRO_PRELOAD", variable)
-    monkeypatch.setenv(preloaded.SOCKET, "left over")
-    assert preload.start(jobs) is None
-    assert preloaded.SOCKET not in os.environ
+    monkeypatch.setenv(job_client.SOCKET, "left over")
+    assert job_server.start_server(jobs) is None
+    assert job_client.SOCKET not in os.environ
 
 
 def test_no_thread_but_a_harmless_one_is_there_at_a_fork():
-    words = (
-        "from fedrepro.cli.preload import load, strange_threads; load(); print(strange_threads())"
-    )
+    words = "from fedrepro.cli import job_server as s; s.load(); print(s.strange_threads())"
     env = {**os.environ, **{f"{n}_NUM_THREADS": "1" for n in ("OMP", "MKL", "OPENBLAS")}}
     done = subprocess.run([sys.executable, "-c", words], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == "set()"
@@ -208,8 +206,8 @@ def test_no_thread_but_a_harmless_one_is_there_at_a_fork():
 def test_the_far_end_pins_libraries_before_they_are_loaded():
     """Else it is of another arithmetic than its jobs, and none of them is handed over."""
     env = {name: value for name, value in os.environ.items() if name not in BRANCHES}
-    far = preload.FAR_END.rpartition("\n")[0] + "\nprint(arithmetic.taken())"
-    near = "from fedrepro.core import arithmetic; print(arithmetic.pin())"
+    far = job_server.FAR_END.rpartition("\n")[0] + "\nprint(arithmetic.taken())"
+    near = "from fedrepro.core import cpu_kernels; print(cpu_kernels.pin())"
     far_said, near_said = (
         subprocess.run([sys.executable, "-P", "-c", code], env=env, stdout=subprocess.PIPE).stdout
         for code in (far, near)

@@ -13,25 +13,25 @@ from synthetic import tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.layout import Arrangement, table_of
+from fedrepro.drawings.table_layout import Arrangement, table_of
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
 from fedrepro.site.pages import paper_page
-from fedrepro.site.reading import read_reports
+from fedrepro.site.report_data import read_reports
 from fedrepro.stages import exhibit as stage
-from fedrepro.verdicts.printed import (
-    allowed,
+from fedrepro.verdicts.printed_verdicts import (
+    allowed_difference,
     difference,
     noise,
     printed_rows,
+    printed_verdict,
     require_cells,
     require_printed,
     same,
     usual_tolerance,
-    verdict,
 )
-from fedrepro.verdicts.published import COLUMNS, PrintedValue, cell_of, read_published
+from fedrepro.verdicts.published_values import COLUMNS, PrintedValue, cell_of, read_published
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]
@@ -128,9 +128,9 @@ def test_an_empty_cell_is_the_one_point_of_an_exhibit():
 
 
 def judged(printed, ours, sd=0.0, trials=10) -> str:
-    most = allowed(printed, sd, trials, usual_tolerance(printed))
+    most = allowed_difference(printed, sd, trials, usual_tolerance(printed))
     away = difference(ours, printed.value)
-    return verdict(printed.metric, ours, away, most, noise(printed, sd, trials), trials)
+    return printed_verdict(printed.metric, ours, away, most, noise(printed, sd, trials), trials)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_printed_value_has_its_verdict(given, ours, word):
 
 
 def test_a_target_that_print_never_reached_is_better_reached():
-    assert verdict("rounds", 90.0, -math.inf, 1.0, 0.0, 2) == "better"
+    assert printed_verdict("rounds", 90.0, -math.inf, 1.0, 0.0, 2) == "better"
 
 
 # --------------------------------------------------------------------------------------- tables
@@ -351,7 +351,7 @@ def test_the_printed_values_of_the_repository_belong_to_its_tables():
 def test_an_exhibit_or_a_check_that_is_not_there_is_a_sentence(end, told, tmp_path, monkeypatch):
     row = f'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,{end}'
     path = written(tmp_path / "fedavg.csv", row)
-    monkeypatch.setattr("fedrepro.verdicts.printed.published_file", lambda paper: path)
+    monkeypatch.setattr("fedrepro.verdicts.printed_verdicts.published_file", lambda paper: path)
     files = {"fedavg": load_exhibits()["fedavg"]}
     with pytest.raises(FedreproError, match=re.escape(told)):
         require_printed(Plan(Config(), files, "paper"))

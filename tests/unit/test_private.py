@@ -8,12 +8,12 @@ import torch
 from problems import problem
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.layers import Pass
-from fedrepro.training.terms import Proximal
+from fedrepro.training.loss_terms import Proximal
 
-HERE = Rng(0).at(round=2)
+HERE = RngKey(0).at(round=2)
 
 
 class Offset:
@@ -36,7 +36,7 @@ def clients():
 
 @pytest.fixture(scope="module")
 def start(clients):
-    return own_starts(clients.network, clients.settings, [Rng(0)])
+    return initial_weights(clients.network, clients.settings, [RngKey(0)])
 
 
 def shifts(clients, seed=0):
@@ -80,7 +80,7 @@ def test_private_tensors_that_come_back_go_on_from_where_they_were(clients, star
     kept[[2]] = alone.private["shift"]
     assert np.array_equal(kept[2], first.private["shift"][2])
     assert np.array_equal(kept[[0, 1, 3]], private["shift"][[0, 1, 3]])
-    later = Rng(0).at(round=3)
+    later = RngKey(0).at(round=3)
     second = clients.train(start, later, epochs=1, terms=[term], private=first.private)
     assert not np.array_equal(second.private["shift"], first.private["shift"])
 

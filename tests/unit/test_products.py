@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from fedrepro.products.arrays import affine, multiplied
-from fedrepro.products.exponentials import exponential, log_sum_exp, logarithm, root
+from fedrepro.portable_ops.exponentials import exponential, log_sum_exp, logarithm, root
+from fedrepro.portable_ops.matmul import multiplied, portable_affine
 
 SIZES = [(3, 5, 4), (1, 1, 1), (10, 600, 512), (10, 512, 600)]
 KINDS = [torch.float32, torch.float64]
@@ -51,12 +51,12 @@ def test_a_model_has_the_same_bytes_alone_and_in_a_stack(size):
 
 def test_an_affine_map_has_the_gradients_of_its_equation():
     given = [drawn(2, 3, 4), drawn(2, 4, 5), drawn(2, 5)]
-    assert torch.autograd.gradcheck(affine, [value.requires_grad_() for value in given])
+    assert torch.autograd.gradcheck(portable_affine, [value.requires_grad_() for value in given])
 
 
 def test_an_affine_map_leaves_out_gradients_that_nobody_asked_for():
     x, weight, bias = drawn(1, 3, 4), drawn(1, 4, 5).requires_grad_(), drawn(1, 5)
-    affine(x, weight, bias).sum().backward()
+    portable_affine(x, weight, bias).sum().backward()
     assert x.grad is None
     assert weight.grad is not None
 
@@ -75,7 +75,7 @@ def test_exponentials_are_those_of_torch():
 
 def test_of_jobs_that_need_the_same_code_one_compiles_it(tmp_path):
     code = (
-        "import numpy as np; from fedrepro.training.drawn import softplus\n"
+        "import numpy as np; from fedrepro.training.variational_step import softplus\n"
         "softplus(np.ones(3), np.ones(3)); print(sum(softplus.stats.cache_misses.values()))"
     )
     given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

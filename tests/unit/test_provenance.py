@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from test_stages import compute, data, local, rounds, stage, train  # noqa: F401
 
-from fedrepro.core import provenance, sources
+from fedrepro.core import provenance, source_digests
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.local_models import read_models
 from fedrepro.core.provenance import Sources, origin, origins, provenance_of
 from fedrepro.core.registry import components
-from fedrepro.core.states import load_state
+from fedrepro.core.serialization import load_state
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
@@ -29,8 +29,8 @@ METHOD = "methods/average.py"
 
 def test_a_digest_tells_names_and_contents_apart():
     files = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "b": b"c"}, {}]
-    assert len({sources.digest(one) for one in files}) == len(files)
-    assert sources.digest({"a": b"bc"}) == sources.digest(files[0])
+    assert len({source_digests.digest(one) for one in files}) == len(files)
+    assert source_digests.digest({"a": b"bc"}) == source_digests.digest(files[0])
 
 
 @pytest.fixture
@@ -136,12 +136,12 @@ def test_sources_that_change_after_they_were_loaded_are_told(package):
 def test_every_file_of_the_package_counts(package):
     files = {str(p.relative_to(package)) for p in package.rglob("*") if p.is_file()}
     files -= {name for name in files if name.startswith("papers/") and not name.endswith(".py")}
-    assert files == set(sources.on_disk(str(package)))
+    assert files == set(source_digests.on_disk(str(package)))
     (package / "__pycache__").mkdir()
     (package / "__pycache__/rng.cpython-311.pyc").write_bytes(b"compiled")
     (package / ".rng.py").write_bytes(b"an editor's")
     (package / "methods/just_gone.py").symlink_to("nowhere")
-    assert files == set(sources.on_disk(str(package)))
+    assert files == set(source_digests.on_disk(str(package)))
 
 
 # ------------------------------------------------------------------------------------ files
@@ -191,7 +191,7 @@ def test_parameters_are_resolved_as_they_were_computed_with(data, local, tmp_pat
 def as_if_loaded(monkeypatch, digest, revision="earlier"):
     """As if this process had been started when the sources were others."""
     monkeypatch.setattr(provenance, "loaded", lambda: Sources(digest, revision))
-    monkeypatch.setattr(sources, "digest", lambda files: digest)
+    monkeypatch.setattr(source_digests, "digest", lambda files: digest)
 
 
 def test_what_went_into_a_file_keeps_its_own_origin(data, tmp_path, monkeypatch):  # noqa: F811
@@ -212,13 +212,13 @@ def test_local_models_say_that_sources_changed_while_they_were_trained(
     tmp_path,
     monkeypatch,
 ):
-    true, asked = sources.digest, []
+    true, asked = source_digests.digest, []
 
     def changing(files):
         asked.append(files)
         return true(files) if len(asked) == 1 else "56" * 16
 
-    monkeypatch.setattr(sources, "digest", changing)
+    monkeypatch.setattr(source_digests, "digest", changing)
     assert train(data, tmp_path) == 0
     for name in ("local.parquet", "timings.parquet"):
         found = provenance_of(tmp_path / name)
@@ -258,4 +258,4 @@ def test_a_gpu_has_its_name_and_no_number(monkeypatch):
 
 def test_a_component_is_named_by_its_version_and_its_file():
     item = components("method")["average"]
-    assert provenance.file_of(item) == f"{item.version} {sources.digest_of_file(item.file)}"
+    assert provenance.file_of(item) == f"{item.version} {source_digests.digest_of_file(item.file)}"

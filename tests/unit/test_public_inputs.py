@@ -12,8 +12,8 @@ from problems import problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.data.unlabelled import unlabelled
+from fedrepro.core.rng import RngKey
+from fedrepro.data.unlabelled_inputs import unlabelled
 from fedrepro.planning.runs import public_data_of
 
 FEDDF = components("method")["feddf"]
@@ -46,16 +46,16 @@ def test_what_is_not_one_data_set_is_refused(name):
 
 
 def test_at_most_ten_thousand_inputs_are_drawn_and_the_same_again():
-    found = unlabelled(Pictures(10_500, (2,)), (2,), "x", Rng(0, 1))
+    found = unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 1))
     assert found.shape == (10_000, 1)
     assert len(np.unique(found)) == 10_000
-    assert np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", Rng(0, 1)))
-    assert not np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", Rng(0, 2)))
+    assert np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 1)))
+    assert not np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 2)))
 
 
 def test_inputs_of_another_shape_are_refused():
     with pytest.raises(FedreproError, match="have the shape 8 × 8, and the networks take 2"):
-        unlabelled(Pictures(5, (8, 8)), (2,), "x", Rng(0))
+        unlabelled(Pictures(5, (8, 8)), (2,), "x", RngKey(0))
 
 
 def test_of_equal_clients_feddf_starts_where_it_ends():

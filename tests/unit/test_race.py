@@ -14,10 +14,10 @@ from small_exhibits import file_of
 
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.measuring import Measuring
-from fedrepro.core.racing import better_half, race, rungs, whole_runs
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.registry import parse_token
-from fedrepro.core.states import load_state, unpacked
+from fedrepro.core.serialization import from_plain, load_state
+from fedrepro.core.successive_halving import better_half, rungs, successive_halving, whole_runs
 from fedrepro.data import prepared
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
@@ -57,7 +57,7 @@ def test_a_race_halves_at_each_rung_and_asks_nothing_of_who_is_out(settings, rou
         asked.append((setting, rung))
         return random.random()
 
-    stopped = race(settings, rounds, score)
+    stopped = successive_halving(settings, rounds, score)
     left = settings
     for _ in (8, 4, 2):
         left = math.ceil(left / 2)
@@ -69,7 +69,7 @@ def test_a_race_halves_at_each_rung_and_asks_nothing_of_who_is_out(settings, rou
 def test_what_a_race_of_made_up_numbers_stops_and_when():
     numbers = {0: [0.1, 0, 0], 1: [0.5, 0.6, 0.2], 2: [0.9, 0.2, 0], 3: [0.4, 0.7, 0.9]}
     numbers |= {4: [0.3, 0, 0], 5: [math.nan, 1, 1]}
-    found = race(6, 80, lambda setting, rung: numbers[setting][rungs(80).index(rung)])
+    found = successive_halving(6, 80, lambda setting, rung: numbers[setting][rungs(80).index(rung)])
     assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
 
 
@@ -164,7 +164,7 @@ def test_a_setting_that_is_left_has_the_rows_of_a_run_of_its_own(made, raced, tm
     assert own.drop(columns="setting").equals(other.drop(columns="setting"))
     states = [load_state(path / "g")["trials"] for path in (raced, tmp_path)]
     for trial in ("0", "1"):
-        same(unpacked(states[0][f"{trial};{winner}"]), unpacked(states[1][trial]))
+        same(from_plain(states[0][f"{trial};{winner}"]), from_plain(states[1][trial]))
 
 
 @pytest.mark.parametrize("after", [1, 23])
@@ -202,7 +202,7 @@ def test_test_labels_change_no_weight_and_no_choice(made, tmp_path, monkeypatch,
         states = [load_state(tmp_path / name / "g")["trials"] for name in "ab"]
         assert states[0].keys() == states[1].keys()
         for key, state in states[0].items():
-            same(unpacked(state), unpacked(states[1][key]))
+            same(from_plain(state), from_plain(states[1][key]))
     accuracies = [f[(f["split"] == "test") & f["round"].isna()]["value"].max() for f in (one, two)]
     assert accuracies[0] > 0.5 > accuracies[1]
 
@@ -269,12 +269,12 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
     plan = planned(trials=7)
     runs = plan.exhibit("small/x").trials
     assert [run.scenario.training.token for run in runs] == ["adam+lr~0.05@0.1@0.2"] * 2
-    assert {run.every for run in runs} == {Measuring(1, None, 40)}
+    assert {run.every for run in runs} == {EvaluationSchedule(1, None, 40)}
     for run, trials in runs.items():
         (path,) = plan.run_files(run, trials)
         assert path.endswith("-trials-0-6/metrics.parquet")
         job = plan.jobs.job(path.removesuffix("/metrics.parquet"))
-        assert job.every == Measuring(1, None, 40)
+        assert job.every == EvaluationSchedule(1, None, 40)
         assert (job.evaluate, job.follow) == (("server_validation", "test"), ("server_validation",))
         assert setting_count(run) == 3
         assert whole_settings(run) == whole_runs(3)

@@ -12,7 +12,7 @@ import pytest
 from fedrepro.api import NEEDS
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.recommended import Wanted, distance, recommend
+from fedrepro.numbers.recommendation import Situation, distance, recommend
 
 METHODS = {  # label: class, exchanges, score in every scenario
     "FedAvg": ("one model", 1, 0.0),
@@ -53,14 +53,14 @@ def board(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def named(board: Path, wanted: Wanted) -> set[str]:
+def named(board: Path, wanted: Situation) -> set[str]:
     return {one.method for one in recommend(wanted, board / "quick").choices}
 
 
 def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
-    assert named(board, Wanted(10, "0.1")) == {"good", "twin", "ensemble"}
-    assert named(board, Wanted(10, "0.1", exchanges=9)) == {"asks", "ensemble"}
-    assert named(board, Wanted(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
+    assert named(board, Situation(10, "0.1")) == {"good", "twin", "ensemble"}
+    assert named(board, Situation(10, "0.1", exchanges=9)) == {"asks", "ensemble"}
+    assert named(board, Situation(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
 
 
 def test_where_clients_send_only_models_statistics_and_class_counts_are_left_out(board, capsys):
@@ -79,8 +79,8 @@ def test_where_clients_send_only_models_statistics_and_class_counts_are_left_out
         table[name] = [told[method][at] for method in table["method"]]
     table.to_csv(path, index=False)
     every = {"good", "twin", "images", "ensemble"}
-    assert named(board, Wanted(10, "0.1", public=True)) == every
-    assert named(board, Wanted(10, "0.1", public=True, only_models=True)) == {"twin", "images"}
+    assert named(board, Situation(10, "0.1", public=True)) == every
+    assert named(board, Situation(10, "0.1", public=True, only_models=True)) == {"twin", "images"}
     given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
     assert main([*given, "--reports", str(board)]) == 0
     said = capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_accuracies_of_different_data_stand_apart(board):
     every = pd.read_csv(path)
     easy = every.assign(data="E", mean=every["mean"] + 0.25)
     pd.concat([every, easy[easy["method"] != "twin"]]).to_csv(path, index=False)
-    found = recommend(Wanted(10, "0.1"), board / "quick")
+    found = recommend(Situation(10, "0.1"), board / "quick")
     assert [name.partition(",")[0] for name in found.scenarios] == ["D", "E"]
     (good,) = (one for one in found.choices if one.method == "good")
     assert good.accuracy == pytest.approx([0.5, 0.75])
@@ -116,13 +116,13 @@ def test_costs_are_those_of_the_nearest_scenarios(board):
         )
     ]  # fmt: skip
     pd.concat([every, pd.DataFrame(told)]).to_csv(path, index=False)
-    assert named(board, Wanted(10, "0.1", exchanges=3)) == {"asks", "ensemble"}
-    assert "asks" not in named(board, Wanted(10, "0.5", exchanges=3))
+    assert named(board, Situation(10, "0.1", exchanges=3)) == {"asks", "ensemble"}
+    assert "asks" not in named(board, Situation(10, "0.5", exchanges=3))
     # halfway between both scenarios, so the most that one of them takes
     between = str((0.1 * 0.5) ** 0.5)
-    assert "asks" not in named(board, Wanted(10, between, exchanges=4))
+    assert "asks" not in named(board, Situation(10, between, exchanges=4))
     (found,) = (
-        one for one in recommend(Wanted(10, "0.5"), board / "quick").choices
+        one for one in recommend(Situation(10, "0.5"), board / "quick").choices
         if one.method == "ensemble"
     )  # fmt: skip
     assert found.costs["networks"] == 50
@@ -135,7 +135,7 @@ def test_what_others_report_is_left_out_and_what_was_verified_says_so(board, cap
     table.loc[table["method"] == "good", "computed"] = "verified"
     table.loc[table["method"] == "ensemble", "computed"] = "reported"
     table.to_csv(path, index=False)
-    assert named(board, Wanted(10, "0.1")) == {"good", "twin"}
+    assert named(board, Situation(10, "0.1")) == {"good", "twin"}
     given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
     assert main([*given, "--reports", str(board)]) == 0
     said = capsys.readouterr().out
@@ -189,15 +189,15 @@ def test_methods_in_rounds_stand_beside_them_up_to_the_exchanges_that_one_has(bo
     ],
 )
 def test_the_nearest_scenarios_are_asked(board, skew, case):
-    assert recommend(Wanted(12, skew), board / "quick").scenarios == [f"D, {case}, 10 clients"]
+    assert recommend(Situation(12, skew), board / "quick").scenarios == [f"D, {case}, 10 clients"]
 
 
 def test_doublings_of_clients_and_alpha_are_counted():
-    assert distance(Wanted(40, "0.1"), "Dirichlet 0.1", 10) == 2
-    assert distance(Wanted(5, "0.4"), "perceptron, Dirichlet 0.1", 10) == pytest.approx(3)
-    assert distance(Wanted(10, "labels"), "Dirichlet 0.1", 10) == 3
-    assert distance(Wanted(10, "iid"), "two labels a client", 10) == 3
-    assert distance(Wanted(10, "iid"), "Dirichlet 0.5", 10) == pytest.approx(math.log2(20))
+    assert distance(Situation(40, "0.1"), "Dirichlet 0.1", 10) == 2
+    assert distance(Situation(5, "0.4"), "perceptron, Dirichlet 0.1", 10) == pytest.approx(3)
+    assert distance(Situation(10, "labels"), "Dirichlet 0.1", 10) == 3
+    assert distance(Situation(10, "iid"), "two labels a client", 10) == 3
+    assert distance(Situation(10, "iid"), "Dirichlet 0.5", 10) == pytest.approx(math.log2(20))
 
 
 def test_a_method_that_failed_there_is_not_recommended(board):
@@ -205,22 +205,22 @@ def test_a_method_that_failed_there_is_not_recommended(board):
     table = pd.read_csv(path)
     table.loc[table["method"] == "good", "by_trial"] = "0.5 nan 0.5 0.5 0.5"
     table.to_csv(path, index=False)
-    assert named(board, Wanted(10, "0.1")) == {"twin", "ensemble"}
+    assert named(board, Situation(10, "0.1")) == {"twin", "ensemble"}
 
 
 def test_iid_may_be_written_large(board):
-    assert named(board, Wanted(10, "IID")) == named(board, Wanted(10, "iid"))
+    assert named(board, Situation(10, "IID")) == named(board, Situation(10, "iid"))
 
 
 @pytest.mark.parametrize("skew", ["skewed", "0", "-1", "nan", "inf", ""])
 def test_a_skew_that_is_none_is_one_sentence(skew):
     with pytest.raises(FedreproError, match="give an alpha"):
-        Wanted(10, skew)
+        Situation(10, skew)
 
 
 def test_where_there_is_no_leaderboard_that_is_said(tmp_path):
     with pytest.raises(FedreproError, match="arena/1 is not in"):
-        recommend(Wanted(10, "0.1"), tmp_path / "quick")
+        recommend(Situation(10, "0.1"), tmp_path / "quick")
 
 
 def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):

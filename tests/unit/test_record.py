@@ -27,9 +27,9 @@ from synthetic import (
 
 from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.files import open_recorded
+from fedrepro.numbers.exhibit_files import open_recorded
 from fedrepro.record.compare import CsvDifference, _judged, compare
-from fedrepro.record.keep import RECORD, exhibits_in, record
+from fedrepro.record.record_results import RECORD, drawn_keys, record
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
@@ -142,9 +142,9 @@ def test_recording_twice_changes_nothing(made):
 
 def test_without_names_everything_is_recorded(made):
     draw(made, OTHER)
-    assert exhibits_in(Path("reports"), "tiny") == [KEY, OTHER]
+    assert drawn_keys(Path("reports"), "tiny") == [KEY, OTHER]
     record("tiny")
-    assert exhibits_in(RECORD, "tiny") == [KEY, OTHER]
+    assert drawn_keys(RECORD, "tiny") == [KEY, OTHER]
 
 
 def test_nothing_to_record_is_a_sentence():
@@ -266,7 +266,7 @@ def test_a_description_of_before_there_were_digests_is_read(made):
 
 def test_what_is_tracked_can_be_recorded_and_compared_with(monkeypatch):
     tracked = ROOT / "reports/record"
-    keys = exhibits_in(tracked, "paper")
+    keys = drawn_keys(tracked, "paper")
     assert keys
     for key in keys[:3]:
         record("paper", [key], source=tracked)

@@ -13,25 +13,25 @@ from torch import nn
 import fedrepro
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.cli.main import main
-from fedrepro.core import outside
+from fedrepro.core import plugins
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.federation.moments import diagonal_fisher, input_moments, kronecker_factors
-from fedrepro.matching.blocks import units_of
-from fedrepro.matching.universe import agreement, in_common_order
+from fedrepro.matching.convolutional_units import units_of
+from fedrepro.matching.cycle_consistent import agreement, in_common_order
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.own.contract import allowed, made_of
-from fedrepro.stages.aggregate import Prepare, worked
-from fedrepro.stages.federate import GlobalJudge
+from fedrepro.numbers.model_evaluation import EvaluationSplit
+from fedrepro.stages.aggregate import SharedPreparation, run_setting
+from fedrepro.stages.federate import GlobalEvaluator
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.loss_terms import Ascent
 from fedrepro.training.minibatches import Task, epoch_order
+from fedrepro.training.norm_statistics import running_statistics
 from fedrepro.training.settings import settings_of
-from fedrepro.training.statistics import running_statistics
-from fedrepro.training.terms import Ascent
+from fedrepro.user_models.method_contract import allowed, made_of
 
 SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
 MERGING = {
@@ -78,7 +78,9 @@ def worked_by(name, given, rule, models=None, **changes):
     """What a method with this rule of BatchNorm makes, its clients told other things."""
     spec, models = components("method")[name].spec({"batchnorm": rule}), models or given.models
     info = replace(allowed(given.info, spec.component), **changes)
-    return worked(spec, models, info, Rng(0), Prepare(None, models, info, Rng(0)))
+    return run_setting(
+        spec, models, info, RngKey(0), SharedPreparation(None, models, info, RngKey(0))
+    )
 
 
 def is_client(given, name, made, tensors):
@@ -98,8 +100,8 @@ def test_batch_norm_trains_as_a_plain_loop_does():
     )
     rng = np.random.default_rng(1)
     examples = Examples(torch.tensor(rng.random((43, 64))), torch.tensor(rng.integers(0, 3, 43)))
-    tasks = [Task(np.arange(21), Rng(0, 0, 0)), Task(np.arange(21, 43), Rng(0, 0, 1))]
-    start = own_starts(network, settings, [task.rng for task in tasks])
+    tasks = [Task(np.arange(21), RngKey(0, 0, 0)), Task(np.arange(21, 43), RngKey(0, 0, 1))]
+    start = initial_weights(network, settings, [task.rng for task in tasks])
     start = {name: value.astype(float) for name, value in start.items()}
     found = train(network, examples, tasks, settings, start)
     for j, task in enumerate(tasks):
@@ -176,7 +178,7 @@ def test_regmean_of_a_linear_module_is_its_least_squares():
         training=components("training")["sgd"].spec(), example_counts=np.array([40, 40])
     )
     made = components("method")["regmean"].fn(
-        LocalModels(spec, (5,), 3, tensors), info, rng=Rng(0), prepared=answers, alpha=1.0,
+        LocalModels(spec, (5,), 3, tensors), info, rng=RngKey(0), prepared=answers, alpha=1.0,
         ridge=0.0,
     )  # fmt: skip
     wanted = fitted(np.concatenate(x), np.concatenate(y))
@@ -384,13 +386,13 @@ def test_rounds_have_the_rules(given, rule):
     item = components("method")["fedavg"]
     spec = item.spec({"batchnorm": rule, "fraction": 0.7, "rounds": 2})
     clients = replace(given.clients, method="fedavg", needs=item.meta["needs"])
-    judge = GlobalJudge(spec, clients)
+    judge = GlobalEvaluator(spec, clients)
     info, made = allowed(given.info, item), judge.made
-    state = made.init(clients, info, Rng(0))
+    state = made.init(clients, info, RngKey(0))
     begun = state
     for done in range(2):
         clients.ledger.begin()  # as the harness does
-        state, report = made.round(state, clients, info, Rng(0).at(round=done))
+        state, report = made.round(state, clients, info, RngKey(0).at(round=done))
     assert report.exchanges == 1 + (rule == "recalibrate")
     models = judge.models(state)
     assert len(models) == (CLIENTS if rule == "local" else 1)
@@ -412,7 +414,7 @@ def test_rounds_have_the_rules(given, rule):
         Examples(torch.from_numpy(given.inputs), torch.from_numpy(given.labels)), given.labels,
         SHAPE, CLASSES,
     )  # fmt: skip
-    look = judge.along(state, {"test": split}, Rng(0))
+    look = judge.evaluate_round(state, {"test": split}, RngKey(0))
     assert look.finite
     assert [(number.metric, number.split) for number in look.values] == [("accuracy", "test")]
 
@@ -422,7 +424,7 @@ def test_servers_step_along_weights_and_average_statistics(given, name):
     item = components("method")[name]
     clients = replace(given.clients, method=name, needs=item.meta["needs"])
     info, made = allowed(given.info, item), item.fn(fraction=1.0)
-    state, _ = made.round(made.init(clients, info, Rng(0)), clients, info, Rng(0).at(round=0))
+    state, _ = made.round(made.init(clients, info, RngKey(0)), clients, info, RngKey(0).at(round=0))
     weights = state["weights"]
     assert (weights["norm.running_var"] > 0).all()
     assert weights["norm.num_batches_tracked"] == 5  # of 30 examples by 7
@@ -440,7 +442,7 @@ def test_sam_moves_by_the_gradient_at_the_perturbed_weights():
     settings = settings_of(
         components("training")["sgd"].spec({"epochs": 1, "batch_size": 6, "lr": 0.5})
     )
-    tasks = [Task(np.arange(6), Rng(0, 0, 0))]
+    tasks = [Task(np.arange(6), RngKey(0, 0, 0))]
 
     def slope(w, b):
         leaves = [w.clone().requires_grad_(), b.clone().requires_grad_()]
@@ -490,7 +492,7 @@ class Odd(nn.Module):
 def nets(tmp_path, monkeypatch):
     """The module of a file, `nets.py:Net`; and data."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(outside.NAMED, "")
+    monkeypatch.setenv(plugins.NAMED, "")
     (tmp_path / "nets.py").write_text(NETS)
     space: dict[str, type] = {}
     exec(NETS, space)
@@ -498,7 +500,7 @@ def nets(tmp_path, monkeypatch):
     np.savez("data.npz", x=x, y=np.arange(30) % 3)
     torch.manual_seed(0)
     yield lambda: space["Net"](1, 3)
-    outside.name_files(())
+    plugins.set_plugin_files(())
     components("model")
 
 
@@ -526,7 +528,7 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         given = ["0.pt", "--model", wrong, "--shape", "1,8,8", "--out", "a.pt"]
         assert main(["combine", "average", *given]) == 2
         assert told in capsys.readouterr().err
-        outside.name_files(())
+        plugins.set_plugin_files(())
 
 
 def test_a_method_is_checked_with_a_network_that_is_named(nets, capsys):

@@ -21,10 +21,10 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
-from fedrepro.numbers.about import same_bytes
-from fedrepro.numbers.files import whole_exhibits
-from fedrepro.numbers.paired import paired, sides
-from fedrepro.numbers.results import Only, blocks, collect
+from fedrepro.numbers.exhibit_files import whole_exhibits
+from fedrepro.numbers.exhibit_metadata import same_bytes
+from fedrepro.numbers.paired_differences import paired_differences, sides
+from fedrepro.numbers.results_table import Only, collect, scenario_blocks
 from fedrepro.numbers.summary import read_metrics
 
 __all__ = ["undrawn", "workplace"]
@@ -194,7 +194,7 @@ def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_and_sorted(drawn, 
     assert 0 < len(some) == len(own) < len(whole)
     assert len(asked(method="pfnm", metric="accuracy", sort="split")) == len(own)
     ordered = collect("tiny", wide=False, reports=Path("reports"), only=Only(sort="mean"))
-    told = list(blocks(ordered))
+    told = list(scenario_blocks(ordered))
     assert len({block.heading for block in told}) == len(told) > 1  # each scenario once
     for block in told:
         means = [float(row[3]) for row in block.rows]
@@ -226,7 +226,7 @@ def test_an_exhibit_that_was_recorded_and_not_drawn_says_where_it_is(drawn):
 
 
 def test_two_methods_are_compared_trial_by_trial(drawn):
-    found = paired("tiny", "PFNM", "downpour_sgd", Path("reports"))
+    found = paired_differences("tiny", "PFNM", "downpour_sgd", Path("reports"))
     (exhibit,) = {row.exhibit for row in found}
     assert exhibit == KEY
     assert len(found) == len(plan().exhibit(KEY).points)
@@ -247,7 +247,7 @@ def test_two_methods_are_compared_trial_by_trial(drawn):
 def test_runs_that_two_exhibits_show_are_compared_once():
     """On the record: figure 2 of PFNM joins the points of 2a to 2d."""
     record = Path(__file__).parents[2] / "reports/record"
-    found = paired("paper", "PFNM", "U-Ens", record, exhibit="pfnm")
+    found = paired_differences("paper", "PFNM", "U-Ens", record, exhibit="pfnm")
     runs = [(row.one, row.other, row.difference) for row in found]
     assert len(set(runs)) == len(runs)
     assert "pfnm/figure-2" in {key for row in found for key in row.also}
@@ -274,7 +274,7 @@ def test_what_a_method_declares_and_reports_of_rounds_is_that_of_the_last(monkey
 
 def test_what_is_measured_on_no_examples_is_compared_too():
     record, key = Path(__file__).parents[2] / "reports/record", "arena/1-fashion-mnist-skewed"
-    found = paired("paper", "RegMean", "FedAvg", record, metric="bytes_up", exhibit=key)
+    found = paired_differences("paper", "RegMean", "FedAvg", record, metric="bytes_up", exhibit=key)
     assert found
     assert all(row.sign == 1 for row in found)
 
@@ -284,10 +284,10 @@ def test_a_method_is_found_by_its_components_name_where_its_model_is_tuned(monke
     record = ROOT / "reports/record"
     only = {"metric": "accuracy", "split": "test"}
     key = "gems/table-5-mnist"
-    tuned = paired("paper", "local", "gems_convex", record, exhibit=key, **only)
+    tuned = paired_differences("paper", "local", "gems_convex", record, exhibit=key, **only)
     assert {row.labels[0] for row in tuned} == {"Local", "Local tuned"}
     assert sides(tuned, "local", "gems_convex") == ("local", "gems_convex")
-    labelled = paired("paper", "Local tuned", "GEMS tuned", record, exhibit=key, **only)
+    labelled = paired_differences("paper", "Local tuned", "GEMS tuned", record, exhibit=key, **only)
     assert sides(labelled, "", "") == ("Local tuned", "GEMS tuned")
     monkeypatch.chdir(ROOT)
     asked = Only(exhibit=key, method="local", **only)
@@ -315,7 +315,7 @@ def test_pairing_is_narrower_than_two_means_apart(workplace, undrawn):
         return 0.5 + 0.1 * trial + 0.01 * token.startswith("pfnm")
 
     draw(plan(), KEY, shared)
-    for row in paired("tiny", "PFNM", "D-SGD", Path("reports")):
+    for row in paired_differences("tiny", "PFNM", "D-SGD", Path("reports")):
         assert row.difference == pytest.approx(0.01)
         assert row.high - row.low < 1e-6
         assert row.sign == 1

@@ -12,14 +12,14 @@ from problems import problem
 from fedrepro.api import GlobalModel, Report
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.represent import represent
-from fedrepro.graphs.made import weights_of
+from fedrepro.data.feature_extraction import represent
+from fedrepro.graphs.build import weights_of
 from fedrepro.networks.predict import network_of
-from fedrepro.stages.aggregate import Prepare, Worked, require_models, worked
+from fedrepro.stages.aggregate import SettingResult, SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
-from fedrepro.stages.rounds import TrialRounds
+from fedrepro.stages.trial_rounds import TrialRounds
 
 
 def returning(kind: str, name: str, made: object) -> Spec:
@@ -40,12 +40,12 @@ def test_a_model_and_a_graph():
     with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
         network_of(returning("model", "mlp", None), (4,), 3)
     with pytest.raises(FedreproError, match="graph 'ring' returns a NoneType: let it return W"):
-        weights_of(returning("graph", "ring", None), 1, Rng(0))
+        weights_of(returning("graph", "ring", None), 1, RngKey(0))
 
 
 def test_features(monkeypatch):
     spec = returning("feature", "centred", None)
-    monkeypatch.setattr("fedrepro.data.represent.feature_spec", lambda text: spec)
+    monkeypatch.setattr("fedrepro.data.feature_extraction.feature_spec", lambda text: spec)
     with pytest.raises(FedreproError, match="feature 'centred' returns nothing: let it"):
         represent(None, "centred")
 
@@ -92,7 +92,7 @@ def test_tensors_of_other_names_or_numbers_of_networks():
         require_models(GlobalModel(local.model, fewer), average, local)
 
 
-def worked_with(error: Exception) -> Worked:
+def worked_with(error: Exception) -> SettingResult:
     """What an average that raises this comes to."""
 
     def fails(*_, **__):
@@ -101,8 +101,8 @@ def worked_with(error: Exception) -> Worked:
     setting, own = components("method")["average"].spec(), problem()
     fn = wraps(setting.component.fn)(fails)
     setting = replace(setting, component=replace(setting.component, fn=fn))
-    costly = Prepare(None, own.models, own.info, Rng(0))
-    return worked(setting, own.models, own.info, Rng(0), costly)
+    costly = SharedPreparation(None, own.models, own.info, RngKey(0))
+    return run_setting(setting, own.models, own.info, RngKey(0), costly)
 
 
 @pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("34")])
@@ -150,4 +150,4 @@ def test_a_method_in_rounds(begun, done, told):
     method = components("method")["fedavg"].spec()
     trial = TrialRounds(method, Judge(), given.info, None, {})
     with pytest.raises(FedreproError, match=told):
-        trial.run(Rng(0), Keeper())
+        trial.run(RngKey(0), Keeper())

@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 
 OUTSIDE, NUMBERS = st.just(-1), st.integers(0, 12)
 
 
 def places(rounds, epochs):
     return st.builds(
-        Rng, st.integers(0, 99), st.integers(0, 9), st.integers(-1, 9), rounds, epochs, NUMBERS
+        RngKey, st.integers(0, 99), st.integers(0, 9), st.integers(-1, 9), rounds, epochs, NUMBERS
     )
 
 
@@ -49,9 +49,9 @@ def test_no_two_places_of_a_kind_share_a_stream(pair):
 
 def test_no_two_clocks_of_a_kind_are_the_same():
     numbers = range(30)
-    local = {Rng(0, epoch=e).clock for e in numbers}
+    local = {RngKey(0, epoch=e).clock for e in numbers}
     rounds = {
-        Rng(0, round=r, epoch=e, call=c).clock for r in numbers for e in numbers for c in (0, 1)
+        RngKey(0, round=r, epoch=e, call=c).clock for r in numbers for e in numbers for c in (0, 1)
     }
     assert len(local) == 30
     assert len(rounds) == 2 * 30 * 30
@@ -60,30 +60,30 @@ def test_no_two_clocks_of_a_kind_are_the_same():
 @given(NUMBERS)
 def test_the_first_epoch_of_a_round_goes_as_that_epoch_of_local_training(number):
     """Common random numbers; and what was computed before there were epochs stays as it is."""
-    in_a_round, alone = Rng(0, round=number, epoch=0), Rng(0, epoch=number)
+    in_a_round, alone = RngKey(0, round=number, epoch=0), RngKey(0, epoch=number)
     assert in_a_round.key("minibatches") == alone.key("minibatches")
-    assert in_a_round.key("minibatches") == Rng(0, round=number).key("minibatches")
+    assert in_a_round.key("minibatches") == RngKey(0, round=number).key("minibatches")
 
 
 def test_purposes_do_not_share_draws():
-    assert Rng(0).stream("a").random() != Rng(0).stream("b").random()
+    assert RngKey(0).stream("a").random() != RngKey(0).stream("b").random()
 
 
 def test_digits_of_neighbours_do_not_run_together():
-    assert Rng(1, 11).stream("x").random() != Rng(11, 1).stream("x").random()
+    assert RngKey(1, 11).stream("x").random() != RngKey(11, 1).stream("x").random()
 
 
 def test_at_changes_only_what_is_named():
-    assert Rng(5, 1, 2, 3).at(client=7) == Rng(5, 1, 7, 3)
-    assert Rng(5, 1, 2, 3).at(trial=0, round=0) == Rng(5, 0, 2, 0)
-    assert Rng(5, 1, 2, 3).at(epoch=4, call=6) == Rng(5, 1, 2, 3, 4, 6)
+    assert RngKey(5, 1, 2, 3).at(client=7) == RngKey(5, 1, 7, 3)
+    assert RngKey(5, 1, 2, 3).at(trial=0, round=0) == RngKey(5, 0, 2, 0)
+    assert RngKey(5, 1, 2, 3).at(epoch=4, call=6) == RngKey(5, 1, 2, 3, 4, 6)
 
 
 def test_the_stream_is_pinned():
     # A change here changes every result: it needs new versions of everything that draws.
-    assert Rng(0).stream("pin").integers(0, 2**32, 3).tolist() == PINNED
+    assert RngKey(0).stream("pin").integers(0, 2**32, 3).tolist() == PINNED
     # local training's epoch 3, and round 3 of a method with one epoch a round
-    for place in (Rng(0, 1, 2, epoch=3), Rng(0, 1, 2, round=3, epoch=0)):
+    for place in (RngKey(0, 1, 2, epoch=3), RngKey(0, 1, 2, round=3, epoch=0)):
         assert place.stream("minibatches").permutation(6).tolist() == ORDER
 
 

@@ -15,9 +15,9 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component
-from fedrepro.federation.clients import own_starts
+from fedrepro.federation.clients import initial_weights
 
 
 class Averaging:
@@ -27,7 +27,7 @@ class Averaging:
         self.rounds = rounds
 
     def init(self, clients, info, rng):
-        return own_starts(clients.network, clients.settings, [rng.at(client=-1)])
+        return initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
 
     def round(self, state, clients, info, rng):
         chosen = np.sort(rng.stream("clients").choice(clients.count, 2, replace=False))
@@ -220,7 +220,7 @@ def hidden(weights):
     [
         (lambda c, s, rng: c.train(s, rng, epochs=1), "rounds"),
         (lambda c, s, rng: c.average(s, rng, [0.25] * 4, epochs=1), "rounds"),
-        (lambda c, s, rng: c.holding(first_five).gradients(s), "rounds"),
+        (lambda c, s, rng: c.with_subset(first_five).gradients(s), "rounds"),
         (lambda c, s, rng: c.train_heads(hidden(s), rng, epochs=1), "rounds"),
         (lambda c, s, rng: c.evaluate(s), "client_evaluation"),
         (lambda c, s, rng: c.evaluate(s, on="validation"), "client_validation"),
@@ -233,11 +233,11 @@ def hidden(weights):
 )
 def test_clients_do_what_is_declared_and_nothing_else(act, need):
     clients = problem().clients
-    state = Averaging().init(clients, None, Rng(0))
+    state = Averaging().init(clients, None, RngKey(0))
     nobody = dataclasses.replace(clients, method="mine", needs=frozenset())
     with pytest.raises(FedreproError, match=rf"method 'mine' wants to .*'{need}'"):
-        act(nobody, state, Rng(0).at(round=0))
-    act(dataclasses.replace(nobody, needs=frozenset({need})), state, Rng(0).at(round=0))
+        act(nobody, state, RngKey(0).at(round=0))
+    act(dataclasses.replace(nobody, needs=frozenset({need})), state, RngKey(0).at(round=0))
 
 
 def test_examples_at_the_server_are_handed_to_who_declares_them(federate, capsys):
@@ -305,7 +305,7 @@ def test_what_is_costly_is_made_once_for_all_settings_that_share_it(aggregate):
         return clients.tensors
 
     def one_of_them(
-        clients: LocalModels, info: ClientInfo, *, rng: Rng, prepared: object,
+        clients: LocalModels, info: ClientInfo, *, rng: RngKey, prepared: object,
         client: Annotated[int, Arg("who", least=0)] = 0,
         seed: Annotated[int, Arg("of what is prepared", least=0)] = 0,
     ) -> GlobalModel:  # fmt: skip
@@ -329,7 +329,7 @@ def test_what_clients_do_for_a_one_shot_method_is_a_cost(aggregate, kind, prepar
         return info.clients.evaluate({k: v[:1] for k, v in clients.tensors.items()})
 
     def asking(
-        clients: LocalModels, info: ClientInfo, *, rng: Rng, prepared: object = None,
+        clients: LocalModels, info: ClientInfo, *, rng: RngKey, prepared: object = None,
         client: Annotated[int, Arg("who", least=0)] = 0,
     ) -> GlobalModel:  # fmt: skip
         if prepared is None:
@@ -356,7 +356,7 @@ def test_what_clients_do_for_a_one_shot_method_is_a_cost(aggregate, kind, prepar
 
 def test_a_setting_that_gives_no_numbers_is_a_failed_candidate(aggregate):
     def broken(
-        clients: LocalModels, info: ClientInfo, *, rng: Rng,
+        clients: LocalModels, info: ClientInfo, *, rng: RngKey,
         scale: Annotated[float, Arg("of the weights")] = 1.0,
     ) -> GlobalModel:  # fmt: skip
         with np.errstate(over="ignore", invalid="ignore"):

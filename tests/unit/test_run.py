@@ -13,10 +13,10 @@ from sklearn.datasets import load_digits
 import fedrepro
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
-from fedrepro.machine import locked
-from fedrepro.planning.words import RunWords, exhibits_of_words, planned
-from fedrepro.stages import computing
-from fedrepro.stages.running import _place
+from fedrepro.diagnostics import run_locked
+from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
+from fedrepro.stages import run_snakemake
+from fedrepro.stages.user_runs import _place
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
@@ -59,7 +59,7 @@ def test_words_are_an_exhibit_with_the_names_of_the_field():
     words = RunWords(
         ["fedavg", "FedProx", "scaffold"], "digits", 4, "dirichlet:0.1", changes=changes
     )
-    made = planned(exhibits_of_words(words, "run"))
+    made = plan_of_words(exhibits_of_words(words, "run"))
     assert [measure.label for measure in made.measures] == ["FedAvg", "FedProx", "SCAFFOLD"]
     scenario = made.points[0].scenario
     assert scenario.partition.token == "dirichlet+alpha~0.1+balance~true+clients~4"
@@ -88,7 +88,7 @@ def test_words_are_an_exhibit_with_the_names_of_the_field():
     ],
 )
 def test_short_forms(option, word, token):
-    made = planned(exhibits_of_words(RunWords(["fedavg"], **{option: word}), "run"))
+    made = plan_of_words(exhibits_of_words(RunWords(["fedavg"], **{option: word}), "run"))
     kind = "dataset" if option == "data" else option
     assert getattr(made.points[0].scenario, kind).token.replace("+each~2", "") == token.replace(
         "+each~2", ""
@@ -117,9 +117,9 @@ def test_names_are_listed(kind, capsys):
 
 def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    held = locked.take(computing.LOCK)
+    held = run_locked.take(run_snakemake.LOCK)
     with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
-        computing.compute(["x"])
+        run_snakemake.compute(["x"])
     os.close(held)
 
 

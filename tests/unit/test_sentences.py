@@ -11,8 +11,8 @@ import pytest
 from findings import RECORD, ROOT, told
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.packs import findings
-from fedrepro.record.sentences import LINK, NUMBER, filled, inlined, without_links
+from fedrepro.core.paper_files import findings
+from fedrepro.record.templating import LINK, NUMBER, filled, inlined, without_links
 
 ROWS = """\
 case,clients,method,metric,split,mean,sd,trials,by_trial

@@ -9,13 +9,13 @@ import pytest
 from partitioned import NAMES, fitting, grouped
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.membership import (
-    Membership,
+from fedrepro.data.partition_table import (
+    PartitionIndices,
     build_partition,
+    draw_holdout,
     read_partition,
-    set_aside,
     write_partition,
 )
 
@@ -28,7 +28,9 @@ def with_aside(name: str, **values: object) -> Spec:
     return spec.component.spec({**spec.values, **values})
 
 
-def members(tmp_path: Path, spec: Spec, trials: range = range(2), trial: int = 0) -> Membership:
+def members(
+    tmp_path: Path, spec: Spec, trials: range = range(2), trial: int = 0
+) -> PartitionIndices:
     table = build_partition(spec, grouped(LABELS, LABELS[:40]), trials, 0)
     write_partition(tmp_path / "p", table, {"seed": 0})
     return read_partition(tmp_path / "p", trial)
@@ -69,7 +71,7 @@ def test_nothing_set_aside_leaves_the_partition_and_its_name_as_they_were() -> N
     plain = fitting("dirichlet", LABELS, 3)
     same = with_aside("dirichlet", public=0, validation=0)
     assert same.token == plain.token
-    aside, rest = set_aside(LABELS.size, same, Rng(0, 0))
+    aside, rest = draw_holdout(LABELS.size, same, RngKey(0, 0))
     assert not aside
     assert np.array_equal(rest, np.arange(LABELS.size))
 
@@ -85,14 +87,14 @@ def test_noise_is_on_what_clients_validate_with_too(tmp_path: Path) -> None:
     spec = with_aside("feature_noise", validation=20, validation_at="clients")
     found = members(tmp_path, spec)
     inputs = np.zeros((LABELS.size, 3), np.float32)
-    noisy = found.as_held(inputs, Rng(0, 0))
+    noisy = found.with_feature_noise(inputs, RngKey(0, 0))
     last = found.client_validation[-1]
     assert last.size
     assert noisy[last].any()
-    alone = Membership(found.train, found.validation, found.noise)
-    assert not alone.as_held(inputs, Rng(0, 0))[last].any()
+    alone = PartitionIndices(found.train, found.validation, found.noise)
+    assert not alone.with_feature_noise(inputs, RngKey(0, 0))[last].any()
     train = found.train[-1]
-    assert np.array_equal(alone.as_held(inputs, Rng(0, 0))[train], noisy[train])
+    assert np.array_equal(alone.with_feature_noise(inputs, RngKey(0, 0))[train], noisy[train])
 
 
 def test_more_than_there_is_cannot_be_set_aside(tmp_path: Path) -> None:

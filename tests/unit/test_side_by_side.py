@@ -21,10 +21,10 @@ from fedrepro.cli import printing
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.numbers.costs import SEEN, megabytes, seen, times
-from fedrepro.own.data import DataForm, paired, read_files, read_inputs
-from fedrepro.own.models import WAYS, OwnFiles, OwnGround, read_ground
-from fedrepro.own.side_by_side import entries
+from fedrepro.numbers.cost_words import SEEN, megabytes, needs_in_words, times
+from fedrepro.user_models.compare_methods import entries
+from fedrepro.user_models.model_context import WAYS, ModelContext, ModelFiles, read_context
+from fedrepro.user_models.user_examples import DataForm, paired_files, read_files, read_inputs
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/own-models.md").read_text()
@@ -77,7 +77,7 @@ def page(tmp_path_factory):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     command, _ = re.findall(r"^    fedrepro (.*)$", PAGE, re.M)
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.own.side_by_side.components", shortened)
+        patch.setattr("fedrepro.user_models.compare_methods.components", shortened)
         exec(code, {})  # the page's own text
         status, out, err = said_by(words(command))
     assert status == 0, err
@@ -196,7 +196,7 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, width=80, force_terminal=True, highlight=False)
     monkeypatch.setattr(printing, "console", console)
-    monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: {
+    monkeypatch.setattr("fedrepro.user_models.compare_methods.components", lambda _: {
         name: components("method")[name] for name in ("average", "uniform_ensemble", "pooled")
     })  # fmt: skip
     assert main(["combine", "--method", "all", "--evaluate", "test.npz", *DATA, *CLIENTS]) == 0
@@ -263,8 +263,8 @@ def test_methods_of_one_start_say_so_unless_one_is_given_or_said(strangers):
 
 def test_what_is_measured_on_chooses_nothing(here):
     """With other labels of the same examples every setting and every model stays as it was."""
-    ground, examples, _ = read_ground(
-        OwnFiles(
+    ground, examples, _ = read_context(
+        ModelFiles(
             [Path(name) for name in CLIENTS],
             data=[Path(f"client{j}.npz") for j in range(5)],
             validation=[Path("validation.npz")],
@@ -275,7 +275,7 @@ def test_what_is_measured_on_chooses_nothing(here):
     names = ("ties", "fisher_merge", "best_client", "task_arithmetic")
     some = {name: components("method")[name] for name in names}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.own.side_by_side.components", lambda _: some)
+        patch.setattr("fedrepro.user_models.compare_methods.components", lambda _: some)
         found = list(entries(ground, examples))
         other = list(entries(ground, replace(examples, targets=examples.targets.flip(0))))
     for one, two in zip(found, other, strict=True):
@@ -287,7 +287,7 @@ def test_what_is_measured_on_chooses_nothing(here):
 
 def test_without_more_than_models_there_are_ensembles(here, monkeypatch):
     states = [torch.load(name, weights_only=True) for name in CLIENTS]
-    ground = OwnGround.of(LocalModels.from_state_dicts(states))
+    ground = ModelContext.of(LocalModels.from_state_dicts(states))
     known = components("method")
     assert ground.lacking(known["uniform_ensemble"]) == ground.lacking(known["average"]) == ""
     for name, way in (("pfnm", "--labels"), ("fens", "--validation"),
@@ -298,8 +298,8 @@ def test_without_more_than_models_there_are_ensembles(here, monkeypatch):
 
 
 def test_words_of_costs():
-    assert seen({"label_counts", "client_answers"}, "moments") == "label counts; moments"
-    assert seen(()) == "weights only"
+    assert needs_in_words({"label_counts", "client_answers"}, "moments") == "label counts; moments"
+    assert needs_in_words(()) == "weights only"
     assert (megabytes(1.5e6), megabytes(2.5e9), times(3.0, 1.5)) == ("1.5 MB", "2.5 GB", "2.0 ×")
     assert times(1.0, 0.0) == ""
 
@@ -506,7 +506,7 @@ def test_files_of_clients_with_other_names_are_refused_unless_in_order(dozen, op
 def test_files_in_a_folder_of_each_client_are_paired_by_folder(tmp_path):
     models = [tmp_path / name / "model.pt" for name in "abc"]
     data = [tmp_path / name / "data.npz" for name in "cab"]
-    found, _ = paired("--clients-data", data, models, False)
+    found, _ = paired_files("--clients-data", data, models, False)
     assert found == [tmp_path / name / "data.npz" for name in "abc"]
 
 
@@ -517,7 +517,7 @@ def test_a_method_that_fails_costs_its_own_row_alone(here, monkeypatch):
     known = dict(components("method"))
     some = {name: known[name] for name in ("average", "uniform_ensemble")}
     some["average"] = replace(known["average"], fn=broken)
-    monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: some)
+    monkeypatch.setattr("fedrepro.user_models.compare_methods.components", lambda _: some)
     status, out, err = said_by([*ALL, *ON, *DATA])
     assert status == 0, err
     (why,) = re.findall(r"^not applied: average failed: (.*)$", out, re.M)
@@ -530,7 +530,7 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
     here, monkeypatch, biased
 ):
     """One model comes back as it is from what matches units; nothing is a fault of the program."""
-    monkeypatch.setattr("fedrepro.own.side_by_side.components", shortened)
+    monkeypatch.setattr("fedrepro.user_models.compare_methods.components", shortened)
     count = 1 if biased else 3
     paths = [Path(f"client{j}.pt") for j in range(count)]
     if not biased:
@@ -539,7 +539,7 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
             paths[j] = Path(f"bare{j}.pt")
             torch.save({k: v for k, v in state.items() if k.endswith("weight")}, paths[j])
     beside = {"validation": [Path("validation.npz")], "public": Path("validation.npz")}
-    files = OwnFiles(
+    files = ModelFiles(
         paths,
         data=[Path(f"client{j}.npz") for j in range(count)],
         evaluate=Path("test.npz"),
@@ -547,7 +547,7 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
         in_order=True,
         **beside,
     )
-    ground, examples, _ = read_ground(files)
+    ground, examples, _ = read_context(files)
     found = {entry.item.name: entry for entry in entries(ground, examples)}
     assert not [entry.why for entry in found.values() if "fault" in entry.why]
     if biased:
@@ -559,12 +559,12 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
 
 def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):
     some = {"average": components("method")["average"]}
-    monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: some)
+    monkeypatch.setattr("fedrepro.user_models.compare_methods.components", lambda _: some)
 
     def broken(*_):
         raise FedreproError("the disk is full")
 
-    monkeypatch.setattr("fedrepro.own.side_by_side.write_text", broken)
+    monkeypatch.setattr("fedrepro.user_models.compare_methods.write_text", broken)
     before = sorted(Path().rglob("*"))
     assert said_by([*ALL, *ON, *DATA, "--out", "half"])[0] == 2
     assert sorted(Path().rglob("*")) == before

@@ -15,18 +15,18 @@ import pytest
 from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.numbers.recommended import Wanted, recommend
+from fedrepro.numbers.recommendation import Situation, recommend
 from fedrepro.numbers.times import seconds_by_setting
-from fedrepro.record.sentences import filled
+from fedrepro.record.templating import filled
 from fedrepro.site.build import _require_own, build
-from fedrepro.site.claims import drawing
+from fedrepro.site.claim_intervals import interval_drawing
 from fedrepro.site.costs import cost_table, costs_of, with_sent
 from fedrepro.site.guides import Guides
 from fedrepro.site.methods import _known, formula
-from fedrepro.site.pages import home, in_words, paper_page, telling
-from fedrepro.site.reading import read_reports
-from fedrepro.site.svg import lighter
-from fedrepro.site.verdicts import CLAIMS, PRINTED, glossary
+from fedrepro.site.minify_svg import minify_svg
+from fedrepro.site.pages import home, paper_page, plain_name, telling
+from fedrepro.site.report_data import read_reports
+from fedrepro.site.verdict_styles import CLAIMS, PRINTED, glossary
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"
@@ -162,11 +162,11 @@ def test_drawings_keep_their_picture_when_digits_go():
     path = '<path id="{}" d="M {} {} \n L 2 3.5 z \n" style="fill: none; stroke: #111" {}/>\n <g/>'
     letter = 'transform="translate({} 0) scale(0.015625)"'
     whole = path.format("a", "1.23456", "-7.0004", letter.format("0.06789"))
-    assert lighter(f'<?xml version="1.0"?>\n<!-- x --> {whole}\n<use href="#b"/>') == (
+    assert minify_svg(f'<?xml version="1.0"?>\n<!-- x --> {whole}\n<use href="#b"/>') == (
         '<path d="M1.23 -7L2 3.5z" style="fill:none;stroke:#111" '
         f'{letter.format("0.07")}/><g/><use href="#b"/>\n'
     )
-    assert lighter('<a id="b" x="0.12345"/><use href="#b"/>').startswith('<a id="n0" x="0.12"/>')
+    assert minify_svg('<a id="b" x="0.12345"/><use href="#b"/>').startswith('<a id="n0" x="0.12"/>')
 
 
 def test_styles_that_repeat_are_classes_where_there_is_a_sheet():
@@ -174,13 +174,13 @@ def test_styles_that_repeat_are_classes_where_there_is_a_sheet():
     lone = '<path d="M0 0" style="fill: #eee"/>'
     svg = f"<svg><style>*{{stroke-linecap: butt}}</style>{line}{lone}{line}</svg>"
     classed = '<path d="M0 0" class="s0"/>'
-    assert lighter(svg) == (
+    assert minify_svg(svg) == (
         "<svg><style>*{stroke-linecap: butt}.s0{fill:none;stroke:#111}</style>"
         f'{classed}<path d="M0 0" style="fill:#eee"/>{classed}</svg>\n'
     )
-    assert lighter(f"<svg>{line}{line}</svg>").count("style=") == 2
+    assert minify_svg(f"<svg>{line}{line}</svg>").count("style=") == 2
     classed = svg.replace(lone, '<g class="mine"/>')
-    assert lighter(classed).count("style=") == 2
+    assert minify_svg(classed).count("style=") == 2
 
 
 def test_letters_of_drawings_stay_where_they_are_under_shorter_names():
@@ -188,19 +188,19 @@ def test_letters_of_drawings_stay_where_they_are_under_shorter_names():
     letters = '<g id="{0}"/><use {1}href="#{0}"/>'
     placed = '<use {1}href="#{0}" transform="translate({2})"/>'
     given = (letters + placed).format("DejaVuSans-61", "xlink:", "63.625 0")
-    assert lighter(f"<svg{space}>{given}{placed.format('b', 'xlink:', '1.5 -2')}</svg>") == (
+    assert minify_svg(f"<svg{space}>{given}{placed.format('b', 'xlink:', '1.5 -2')}</svg>") == (
         '<svg><g id="n0"/><use href="#n0"/><use href="#n0" x="63.62"/>'
         '<use href="#b" x="1.5" y="-2"/></svg>\n'
     )
     turned = placed.format("b", "", "1 2) rotate(90")
-    assert lighter(turned) == turned + "\n"
+    assert minify_svg(turned) == turned + "\n"
     image = f'<svg{space}><image xlink:type="simple"/></svg>\n'
-    assert lighter(image) == image
+    assert minify_svg(image) == image
 
 
 def test_the_interval_of_a_check_lies_where_its_numbers_are():
     row = {"value": "0.5", "low": "0.4", "high": "0.6", "bound": "at most 0.8"}
-    found = drawing(row | {"check_verdict": "holds", "confidence": "0.95"})
+    found = interval_drawing(row | {"check_verdict": "holds", "confidence": "0.95"})
     (bound, label), (low, high) = found["bounds"][0], found["range"]
     assert label == "0.8"
     assert low < found["at"] < high < bound
@@ -219,7 +219,7 @@ def test_a_card_has_the_first_sentence_with_a_number_and_all_of_it():
 def test_exhibits_are_called_as_papers_call_them():
     names = ("figure-2a", "s-figure-3a-epochs", "table-1-iid-10", "equal-size")
     words = ["Figure 2a", "Figure 3a, epochs", "Table 1, iid 10", "Equal size"]
-    assert [in_words(name) for name in names] == words
+    assert [plain_name(name) for name in names] == words
 
 
 def test_every_formula_of_a_method_can_be_typeset_and_is_of_one_that_there_is():
@@ -516,7 +516,7 @@ def test_the_chooser_answers_as_the_command_does(site, browser):
     page.fill("#chooser [name=clients]", "20")
     page.select_option("#chooser [name=sends]", "models")
     page.select_option("#chooser [name=several]", "no")
-    wanted = recommend(Wanted(20, "0.1", only_models=True), RECORD / "paper").choices
+    wanted = recommend(Situation(20, "0.1", only_models=True), RECORD / "paper").choices
     expected = [choice.method for choice in wanted if choice.kind == "one model"]
     rows = page.locator("#chosen tbody tr:not(.bound) th").all_inner_texts()
     assert rows == expected

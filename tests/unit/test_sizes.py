@@ -8,12 +8,12 @@ import torch
 
 from fedrepro.core.registry import read_token
 from fedrepro.networks.predict import network_of
+from fedrepro.training.block_sizes import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
-from fedrepro.training.flat import Layout
-from fedrepro.training.procedure import Fetched, Procedure
+from fedrepro.training.flat_layout import Layout
+from fedrepro.training.loss_terms import Entropy
+from fedrepro.training.procedure import LazyGpuTensors, Procedure
 from fedrepro.training.settings import settings_of
-from fedrepro.training.sizes import activations, block_size
-from fedrepro.training.terms import Entropy
 
 GPU = torch.device("cuda")
 
@@ -58,7 +58,7 @@ def test_tensors_are_fetched_when_they_are_asked_for_and_once():
             return super().__getitem__(name)
 
     far = Far(a=torch.ones(2), b=torch.zeros(3))
-    found = Fetched(far)
+    found = LazyGpuTensors(far)
     assert far.asked == 0
     found["a"][0] = 7
     assert found["a"].tolist() == [7, 1]

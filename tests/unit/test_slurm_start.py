@@ -43,7 +43,7 @@ def config(age):
 def begin(settings=SETTINGS, folder="."):
     """The settings that the plugin is left with, and what was said."""
     own = replace(settings)
-    said = list(slurm.begin(own, str(folder)))
+    said = list(slurm.prepare_slurm(own, str(folder)))
     return own, said
 
 

@@ -76,7 +76,7 @@ def test_equal_methods_share_a_group_and_their_intervals(seed: int, scenarios: i
     found = stand({"one": same, "two": same.copy(), "three": same.copy()}, same)
     assert {one.group for one in found.values()} == {1}
     assert {(one.rank_low, one.rank_high) for one in found.values()} == {(1, 3)}
-    assert found["one"].beside == ("three", "two")
+    assert found["one"].not_significantly_different == ("three", "two")
     assert {one.verdict for one in found.values()} == {NOT_SHOWN}
 
 
@@ -87,7 +87,7 @@ def test_one_that_is_better_by_far_everywhere_is_alone(seed: int) -> None:
     found = stand(scores, noise(seed + 2) + 25)
     assert found == stand(dict(reversed(scores.items())), noise(seed + 2) + 25)
     assert (found["far"].group, found["far"].rank_low, found["far"].rank_high) == (1, 1, 1)
-    assert found["far"].beside == ()
+    assert found["far"].not_significantly_different == ()
     assert found["a"].group == found["b"].group == 2
     assert [found[name].verdict for name in ("far", "a", "b")] == ["better", "worse", "worse"]
 
@@ -103,12 +103,19 @@ def test_no_row_contradicts_itself_or_another(seed: int, methods: int, scenarios
     }
     found = stand(scores, 0.3 * rng.normal(size=(scenarios, TRIALS)))
     for one in found.values():
-        apart = [o for o in found.values() if o is not one and o.method not in one.beside]
+        apart = [
+            o
+            for o in found.values()
+            if o is not one and o.method not in one.not_significantly_different
+        ]
         ahead = [other for other in apart if other.score.value > one.score.value]
         assert one.rank_low == 1 + len(ahead)
-        assert one.rank_high - one.rank_low == len(one.beside)
+        assert one.rank_high - one.rank_low == len(one.not_significantly_different)
         assert (one.verdict == NOT_SHOWN) == (one.chance > LEVEL)
-        assert all(one.method in found[name].beside for name in one.beside)
+        assert all(
+            one.method in found[name].not_significantly_different
+            for name in one.not_significantly_different
+        )
         if one.rank_low == one.rank_high == 1:
             assert one.group == 1
             assert all(other.group > 1 for other in found.values() if other is not one)
@@ -123,7 +130,11 @@ def test_the_order_of_scenarios_and_methods_does_not_matter(
     first = standings(scores)
     again = standings({name: scores[name][rows] for name in methods})
     for one, other in zip(first, again, strict=True):
-        assert (one.method, one.group, one.beside) == (other.method, other.group, other.beside)
+        assert (one.method, one.group, one.not_significantly_different) == (
+            other.method,
+            other.group,
+            other.not_significantly_different,
+        )
         assert one.score.high == pytest.approx(other.score.high)
 
 

@@ -16,15 +16,15 @@ from problems import problem
 
 from fedrepro.api import GlobalModel, Report
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.measuring import Measuring
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import Metric
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import from_plain, load_state, normalized, save_state, to_plain
 from fedrepro.core.spec import Component
-from fedrepro.core.states import load_state, packed, save_state, settled, unpacked
-from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.stages.federate import GlobalJudge
-from fedrepro.stages.progress import Keeper
-from fedrepro.stages.rounds import TrialRounds
+from fedrepro.numbers.model_evaluation import EvaluationSplit
+from fedrepro.stages.federate import GlobalEvaluator
+from fedrepro.stages.trial_progress import Checkpointer
+from fedrepro.stages.trial_rounds import TrialRounds
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -74,21 +74,21 @@ def same(one, two):
 @pytest.mark.parametrize("name", STATES)
 def test_what_is_kept_comes_back_as_it_was(name, tmp_path):
     state = {"entry": STATES[name], "again": [STATES[name]]}
-    save_state(tmp_path / "s.pt", packed(state))
-    assert same(unpacked(load_state(tmp_path / "s.pt")), state)
-    assert same(settled(state), state)
+    save_state(tmp_path / "s.pt", to_plain(state))
+    assert same(from_plain(load_state(tmp_path / "s.pt")), state)
+    assert same(normalized(state), state)
 
 
 @pytest.mark.parametrize("name", STATES)
 def test_a_state_read_back_is_written_with_the_same_bytes(name, tmp_path):
-    save_state(tmp_path / "one.pt", packed(settled({"entry": STATES[name]})))
-    save_state(tmp_path / "two.pt", packed(unpacked(load_state(tmp_path / "one.pt"))))
+    save_state(tmp_path / "one.pt", to_plain(normalized({"entry": STATES[name]})))
+    save_state(tmp_path / "two.pt", to_plain(from_plain(load_state(tmp_path / "one.pt"))))
     assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
 
 
 def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
     array, tensor = np.asfortranarray(np.ones((2, 3))), torch.ones(3, 2).T
-    found = settled({"array": array, "tensor": tensor})
+    found = normalized({"array": array, "tensor": tensor})
     found["array"][0] = found["tensor"][0] = 7
     assert array.max() == tensor.max() == 1
     assert found["array"].flags.c_contiguous
@@ -98,9 +98,9 @@ def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
 def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
     """Python orders the texts of a set by hashes that differ from process to process."""
     code = (
-        "import sys; from fedrepro.core.states import save_state\n"
-        "from fedrepro.core.states import packed\n"
-        "save_state(sys.argv[1], packed({'names': {'a', 'b', 'c', 'd', 'e'}}))"
+        "import sys; from fedrepro.core.serialization import save_state\n"
+        "from fedrepro.core.serialization import to_plain\n"
+        "save_state(sys.argv[1], to_plain({'names': {'a', 'b', 'c', 'd', 'e'}}))"
     )
     written = set()
     for seed in ("1", "2"):
@@ -133,19 +133,19 @@ def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
 )
 def test_what_cannot_be_kept_is_refused_by_name(entry, said):
     with pytest.raises(FedreproError, match=said):
-        settled({"a": [0, entry]})
+        normalized({"a": [0, entry]})
 
 
 def test_a_file_has_what_clients_keep_as_few_arrays():
     kept = {str(j): {"weight": np.full((3, 4), j), "bias": np.full(4, -j)} for j in range(500)}
-    tensors = packed({"kept": kept})["kept"]["each"].values()
+    tensors = to_plain({"kept": kept})["kept"]["each"].values()
     assert {tuple(tensor.shape) for tensor in tensors} == {(500, 3, 4), (500, 4)}
 
 
 def test_a_state_shares_with_the_one_before_what_did_not_change():
-    first = settled({"w": np.zeros(3), "kept": {j: {"a": np.full(2, j)} for j in range(4)}})
+    first = normalized({"w": np.zeros(3), "kept": {j: {"a": np.full(2, j)} for j in range(4)}})
     new = {"w": first["w"] + 1, "kept": first["kept"] | {1: {"a": np.arange(4)[::2]}, 9: {}}}
-    found, plain = settled(new, first), settled(new)
+    found, plain = normalized(new, first), normalized(new)
     assert same(found, plain)
     shared = {j for j, own in found["kept"].items() if own is first["kept"].get(j)}
     assert shared == {0, 2, 3}
@@ -154,18 +154,18 @@ def test_a_state_shares_with_the_one_before_what_did_not_change():
 
 
 def test_a_state_that_is_changed_in_place_is_settled_whole():
-    first = settled({"kept": {}})
+    first = normalized({"kept": {}})
     first["kept"][1] = np.arange(4)[::2]
-    found = settled(first, first)
+    found = normalized(first, first)
     assert found["kept"][1].flags.c_contiguous
 
 
 def test_what_is_new_is_refused_by_name():
-    first = settled({"kept": {1: np.zeros(2)}})
+    first = normalized({"kept": {1: np.zeros(2)}})
     with pytest.raises(FedreproError, match=r"state\['kept'\]\[2\] is a deque"):
-        settled({"kept": {**first["kept"], 2: deque()}}, first)
+        normalized({"kept": {**first["kept"], 2: deque()}}, first)
     with pytest.raises(FedreproError, match=r"the key np.int64\(3\) of state\['kept'\] is a int64"):
-        settled({"kept": {**first["kept"], np.int64(3): 0}}, first)
+        normalized({"kept": {**first["kept"], np.int64(3): 0}}, first)
 
 
 # ------------------------------------------------------------------------ stopped and resumed
@@ -222,18 +222,18 @@ def as_split(given):
 def bytes_of(progress, path):
     """Everything that a trial comes to, times aside."""
     recorded = [tuple(number) for number in progress.recorded]
-    save_state(path, {"state": packed(progress.state), "recorded": recorded})
+    save_state(path, {"state": to_plain(progress.state), "recorded": recorded})
     return path.read_bytes()
 
 
 def trial(given, folder, method=None):
-    keeper = Keeper(folder / "trial.pt", "same", 0.0)
+    keeper = Checkpointer(folder / "trial.pt", "same", 0.0)
     drift = Metric("drift of the weights", "numbers", None, None, 0)
     meta = {"kind": "federated", "needs": frozenset(), "metrics": {"drift": drift}}
     spec = Component("method", "drifting", 1, method or Drifting, meta).spec()
     splits = {"test": as_split(given)}
-    judge = GlobalJudge(spec, given.clients)
-    return TrialRounds(spec, judge, given.info, Measuring(), splits).run(Rng(3), keeper)
+    judge = GlobalEvaluator(spec, given.clients)
+    return TrialRounds(spec, judge, given.info, EvaluationSchedule(), splits).run(RngKey(3), keeper)
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
@@ -261,11 +261,11 @@ def test_a_state_is_packed_where_it_lies_and_unpacked_into_new_memory():
     """States of many nodes are a good part of a machine's memory."""
     state = {"array": np.zeros((4, 5), np.float32), "tensor": torch.zeros(3), "read": np.ones(2)}
     state["read"].flags.writeable = False
-    kept = packed(state)
+    kept = to_plain(state)
     assert np.shares_memory(kept["array"]["value"].numpy(), state["array"])
     assert kept["tensor"].data_ptr() == state["tensor"].data_ptr()
     assert not np.shares_memory(kept["read"]["value"].numpy(), state["read"])
-    back = unpacked(kept)
+    back = from_plain(kept)
     assert not np.shares_memory(back["array"], state["array"])
     assert back["tensor"].data_ptr() != state["tensor"].data_ptr()
     back["array"] += 1

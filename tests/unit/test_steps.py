@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.products import compiled, processor, random_words
-from fedrepro.products.memory import LINE, PAGE
-from fedrepro.training.compiled import CompiledTrainer
+from fedrepro.portable_ops import compiled_math, cpu_instructions, random_words
+from fedrepro.portable_ops.aligned_buffers import LINE, PAGE
+from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.examples import Examples
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
@@ -88,7 +88,7 @@ def multiplied(dtype, rows, inner, columns, seed=0):
     def run(step):
         left, right = np.ascontiguousarray(a[:, ::step]), np.ascontiguousarray(b[::step])
         out = np.zeros((rows, columns), dtype)
-        by = compiled.multiplier(np.dtype(dtype).name).address
+        by = compiled_math.multiplier(np.dtype(dtype).name).address
         call(by, out.reshape(-1), bias, left.reshape(-1), right.reshape(-1), rows, inner, columns)
         return out
 
@@ -98,7 +98,7 @@ def multiplied(dtype, rows, inner, columns, seed=0):
 
 @numba.njit
 def call(by, out, bias, a, b, rows, inner, columns):
-    compiled.product(
+    compiled_math.product(
         by,
         (out, 0, columns),
         (bias, 0, 0),
@@ -118,13 +118,13 @@ def test_products_of_any_shape(rows, inner, eighths, kind):
 
 @numba.njit
 def _halve(values):
-    before = processor.flush()
+    before = cpu_instructions.flush()
     for k in range(len(values)):
         values[k] *= np.float32(0.5)
-    processor.restore(before)
+    cpu_instructions.restore(before)
 
 
-@pytest.mark.skipif(not processor.X86, reason="counts them on x86-64 only")
+@pytest.mark.skipif(not cpu_instructions.X86, reason="counts them on x86-64 only")
 def test_numbers_below_the_smallest_normal_one_count_as_zero_for_a_while():
     """Weights of pixels that are never lit decay to them, and they take a processor long."""
     smallest = np.finfo(np.float32).tiny
@@ -170,8 +170,8 @@ def test_an_element_is_one_chain_of_fused_additions():
 @numba.njit(error_model="numpy")
 def mapped(x, exps, softplus):
     for i in range(len(x)):
-        exps[i] = compiled.exp_of(-abs(x[i]))
-        softplus[i] = compiled.softplus_of(x[i])
+        exps[i] = compiled_math.exp_of(-abs(x[i]))
+        softplus[i] = compiled_math.softplus_of(x[i])
 
 
 @pytest.mark.parametrize(("dtype", "off"), [(np.float32, 4e-7), (np.float64, 1e-14)])
@@ -193,7 +193,7 @@ def test_exponentials_to_the_last_bits(dtype, off):
 @numba.njit(error_model="numpy")
 def logarithms(x, out):
     for i in range(len(x)):
-        out[i] = compiled.log_of(x[i])
+        out[i] = compiled_math.log_of(x[i])
 
 
 @given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=20))

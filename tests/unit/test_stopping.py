@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
@@ -36,11 +36,11 @@ def problem(dtype=torch.float32, spread=0.6):
     )
     rows = np.split(rng.permutation(len(labels)), np.cumsum(SIZES)[:-1])
     examples = Examples(torch.tensor(inputs, dtype=dtype), torch.tensor(labels))
-    return examples, [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
 
 
 def started(network, given, tasks, dtype=np.float32):
-    start = own_starts(network, given, [task.rng for task in tasks])
+    start = initial_weights(network, given, [task.rng for task in tasks])
     return {name: value.astype(dtype) for name, value in start.items()}
 
 
@@ -149,13 +149,13 @@ def test_a_diverging_model_does_not_keep_the_others():
 
 def test_glorot_starts_have_the_spread_of_their_fans():
     made = network_of(parse_token("model", "mlp+hidden~200"), (400,), 10)
-    drawn = made.initial(Rng(0), 0.1, 0.0, "glorot")
+    drawn = made.initial(RngKey(0), 0.1, 0.0, "glorot")
     limit = np.sqrt(6 / 600)
     assert np.abs(drawn["weight0"]).max() <= limit
     assert drawn["weight0"].std() == pytest.approx(limit / np.sqrt(3), rel=0.02)
     assert not drawn["bias0"].any()
     image = network_of(parse_token("model", "cnn+channels~16+hidden~8"), (3, 8, 8), 10)
-    kernels = image.initial(Rng(0), 0.1, 0.0, "glorot")["weight0"]
+    kernels = image.initial(RngKey(0), 0.1, 0.0, "glorot")["weight0"]
     reference = torch.empty(kernels.shape)
     torch.nn.init.xavier_uniform_(reference, generator=torch.Generator().manual_seed(0))
     assert np.abs(kernels).max() == pytest.approx(float(reference.abs().max()), rel=0.01)

@@ -18,19 +18,19 @@ import pytest
 
 from fedrepro.cli import name_configured
 from fedrepro.cli.main import main
-from fedrepro.core import outside
+from fedrepro.core import plugins
 from fedrepro.core.artifacts import read_json, read_source, read_table, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.record.boards import entries_in, write_board
-from fedrepro.record.keep import record
+from fedrepro.record.leaderboards import entries_in, write_board
+from fedrepro.record.record_results import record
 from fedrepro.site.pages import board_part
-from fedrepro.site.reading import read_reports
-from fedrepro.stages import entries, exhibit
-from fedrepro.stages.computing import compute
+from fedrepro.site.report_data import read_reports
+from fedrepro.stages import exhibit, submissions
 from fedrepro.stages.notebook import start
+from fedrepro.stages.run_snakemake import compute
 
 PAGE = (Path(__file__).parents[2] / "docs/adding-a-method.md").read_text()
 MEDIAN = next(c for c in re.findall(r"```python\n(.*?)```", PAGE, re.S) if '@method("median"' in c)
@@ -69,8 +69,8 @@ exhibits:
 def working_in(place: Path) -> Iterator[Path]:
     """In a folder, with what its configuration names and nothing else."""
     with chdir(place), pytest.MonkeyPatch.context() as patch:
-        patch.setenv(outside.NAMED, "")  # and back to what it was
-        del os.environ[outside.NAMED]
+        patch.setenv(plugins.NAMED, "")  # and back to what it was
+        del os.environ[plugins.NAMED]
         name_configured()
         yield place
     components("method")
@@ -126,13 +126,13 @@ def with_number(value: float) -> None:
 
 def redrawn() -> None:
     """Draw the entry's exhibit again, from metrics that may have been altered."""
-    entry = entries.read_entry(PLACE)
-    outside.name_files([str(PLACE.absolute() / "median.py")])
-    file = entries.alone(load_exhibits()["mini"], entry.says)
+    entry = submissions.read_entry(PLACE)
+    plugins.set_plugin_files([str(PLACE.absolute() / "median.py")])
+    file = submissions.exhibit_file_of(load_exhibits()["mini"], entry.says)
     plan = Plan(entry.config(), {"mini": file}, "tiny")
     with chdir(PLACE):
         exhibit.run("mini/1-digits", plan, Path("mini/1-digits"))
-    outside.name_files([])
+    plugins.set_plugin_files([])
 
 
 def verified(*words: str) -> int:
@@ -144,8 +144,8 @@ def test_an_honest_entry_holds_and_the_seed_says_what_is_computed(kept, capsys):
     assert verified("--runs", "1", "--seed", "3") == 0
     said = capsys.readouterr().out
     assert "1 of 2 files of metrics were computed again (--seed 3), with the same bytes" in said
-    assert entries.verify(PLACE, 0, 0).runs == 2
-    assert entries.read_entry(PLACE).origin[0]["arithmetic"] == "portable"
+    assert submissions.verify(PLACE, 0, 0).runs == 2
+    assert submissions.read_entry(PLACE).origin[0]["arithmetic"] == "portable"
 
 
 @pytest.mark.long
@@ -190,14 +190,14 @@ def test_a_method_that_fails_does_not_hold(kept, capsys):
 def test_what_cannot_be_verified_is_a_sentence(kept, changes, why):
     rewritten("entry.json", **changes)
     with pytest.raises(FedreproError, match=why):
-        entries.verify(PLACE, 0, 0)
+        submissions.verify(PLACE, 0, 0)
 
 
 def test_a_method_of_a_package_needs_no_file(kept, tmp_path):
     rewritten("entry.json", says={"name": "average", "label": "mine"}, file="")
-    entry = entries.read_entry(PLACE)
-    with entries._planned(entry, PLACE, tmp_path / "run") as plan:
-        assert len(entries.metrics_of(plan, entry.exhibits)) == 2
+    entry = submissions.read_entry(PLACE)
+    with submissions._planned(entry, PLACE, tmp_path / "run") as plan:
+        assert len(submissions.metrics_files_of(plan, entry.exhibits)) == 2
 
 
 def board() -> pd.DataFrame:
@@ -240,15 +240,15 @@ def test_rows_say_who_computed_them_and_reported_ones_change_nothing(kept, capsy
 
 
 def test_an_entry_with_the_label_of_another_method_or_at_no_leaderboard_is_refused(kept):
-    verdict = entries.Verdict(2, ["results/x"], [])
+    verdict = submissions.Verdict(2, ["results/x"], [])
     PLACE.rename("aside")
     with pytest.raises(FedreproError, match="lies at no leaderboard: move it to"):
-        entries.enter(Path("aside"), verdict, 0)
+        submissions.enter(Path("aside"), verdict, 0)
     Path("aside").rename(PLACE)
     rewritten("entry.json", says=SAYS | {"label": "FedAvg"})
     redrawn()
     with pytest.raises(FedreproError, match="'FedAvg', as another method of the leaderboard"):
-        entries.enter(PLACE, verdict, 0)
+        submissions.enter(PLACE, verdict, 0)
     assert not (PLACE / "verdict.json").exists()
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro.core import temporary
+from fedrepro.core import temporary_folders
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.temporary import PREFIX, remove_left, temporary_folder
+from fedrepro.core.temporary_folders import PREFIX, remove_left, temporary_folder
 
 CODE = """
 import time
-from fedrepro.core.temporary import temporary_folder
+from fedrepro.core.temporary_folders import temporary_folder
 with temporary_folder() as folder:
     (folder / "half").write_text("half")
     print(folder, flush=True)
@@ -60,7 +60,7 @@ def test_it_may_be_beside_what_is_written(place):
 def test_nothing_makes_temporary_folders_of_its_own():
     """They would stay if their process is killed."""
     made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
-    sources = Path(temporary.__file__).parents[1].rglob("*.py")
+    sources = Path(temporary_folders.__file__).parents[1].rglob("*.py")
     assert [path.name for path in sources if made.search(path.read_text())] == ["temporary.py"]
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
     (place / f"{PREFIX}theirs").mkdir()
     before = sorted(os.listdir(place))
     with monkeypatch.context() as other:
-        other.setattr(temporary.os, "getuid", lambda: os.geteuid() + 1)
+        other.setattr(temporary_folders.os, "getuid", lambda: os.geteuid() + 1)
         remove_left()
     assert sorted(os.listdir(place)) == before
     remove_left()
@@ -91,7 +91,7 @@ def test_a_folder_that_another_took_for_left_is_made_anew(moment, monkeypatch):
         else:
             held = os.open
             monkeypatch.setattr(
-                temporary.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
+                temporary_folders.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
             )
         return made[-1]
 

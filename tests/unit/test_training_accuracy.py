@@ -12,7 +12,7 @@ from fedrepro.api import GlobalModel, Report
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.federation.clients import own_starts
+from fedrepro.federation.clients import initial_weights
 from fedrepro.training.engine import train
 from fedrepro.training.minibatches import Task
 
@@ -27,7 +27,7 @@ class OneRound:
 
     def round(self, state, clients, info, rng):
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
-        starts = own_starts(clients.network, clients.settings, places)
+        starts = initial_weights(clients.network, clients.settings, places)
         tasks = [Task(rows, place) for rows, place in zip(clients.data.rows, places, strict=True)]
         trained = train(clients.network, clients.data.examples, tasks, clients.settings, starts)
         sent = Report(traffic=clients.models(up=clients.count, down=0))

@@ -12,15 +12,15 @@ import pytest
 from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.about import said
-from fedrepro.numbers.pairing import as_shown
+from fedrepro.numbers.exhibit_metadata import describe
+from fedrepro.numbers.paired_trials import as_shown
 from fedrepro.numbers.summary import read_metrics, summarise, tidy
 from fedrepro.planning.config import Config
-from fedrepro.planning.measures import Measure
+from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.runs import TrialBlock
-from fedrepro.verdicts.printed import printed_rows
-from fedrepro.verdicts.published import PrintedValue
+from fedrepro.verdicts.printed_verdicts import printed_rows
+from fedrepro.verdicts.published_values import PrintedValue
 
 DATA = {"name": "digits", "validation": 200}
 RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}
@@ -107,7 +107,7 @@ def test_files_of_exhibits_without_tuning_do_not_speak_of_it():
     methods = [PLAIN, {**TUNED, "tune": {"repetitions": 2, "examples": 80}}]
     file = file_of(dataset=DATA, partition={"name": "iid"}, methods=methods)
     plan = Plan(Config(), {"small": file}, "quick")
-    plain, with_tune = said(plan.exhibit("small/x"), plan, file)["methods"]
+    plain, with_tune = describe(plan.exhibit("small/x"), plan, file)["methods"]
     assert "tune" not in plain
     assert with_tune["tune"].startswith("tune;v1;epochs~5+examples~80")
 
@@ -191,7 +191,7 @@ def test_one_way_of_tuning_is_chosen_like_any_setting(folder):
     entry = {**TUNED, "tune": {"lr": [1e-06, 0.01], "examples": 100}, "choose": "pooled_train"}
     made = exhibit(methods=[entry], sweep=ONCE, **SMALL)
     (measure,) = made.measures
-    assert isinstance(measure, Measure)
+    assert isinstance(measure, ExhibitMethod)
     assert measure.chosen == ("lr",)
     found = summarise(made, computed(made, folder))
     chosen = found.choice[found.choice["chosen"] == "true"]

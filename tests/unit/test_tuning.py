@@ -16,22 +16,22 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.finetuning import TUNE, finetuning_of
 from fedrepro.core.registry import parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.core.tuning import TUNE, tuning_of
-from fedrepro.data.membership import Membership, read_partition
+from fedrepro.core.rng import RngKey
+from fedrepro.data.partition_table import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.jobs import read_spec
 from fedrepro.stages.common import TrialData
-from fedrepro.stages.tuning import tuned
+from fedrepro.stages.finetuning import finetuned
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 
-PLACE = Rng(0).at(call=1)
+PLACE = RngKey(0).at(call=1)
 
 
 def how(**values):
-    return tuning_of(TUNE.spec({"examples": 40, **values}))
+    return finetuning_of(TUNE.spec({"examples": 40, **values}))
 
 
 def sample_of(given, dtype=torch.float32):
@@ -41,7 +41,7 @@ def sample_of(given, dtype=torch.float32):
 
 def after(model, given, dtype=torch.float32, **values):
     sample, settings = sample_of(given, dtype), given.clients.settings
-    return tuned(model, sample, (FEATURES,), CLASSES, how(**values), settings, PLACE)
+    return finetuned(model, sample, (FEATURES,), CLASSES, how(**values), settings, PLACE)
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)
@@ -159,7 +159,7 @@ def rows_of(folder, tmp_path, *words):
 
 def trial_data(folder, name, trial=0):
     members = read_partition(folder / name, trial)
-    return TrialData(load_prepared(folder / "data"), members, Rng(0, trial), "cpu")
+    return TrialData(load_prepared(folder / "data"), members, RngKey(0, trial), "cpu")
 
 
 def test_a_sample_follows_from_trial_size_and_repetition_alone(folder):
@@ -182,7 +182,7 @@ def test_a_sample_larger_than_there_is_is_a_sentence(folder):
     with pytest.raises(FedreproError, match=r"sample of 201 examples .* clients have 200 valid"):
         trial_data(folder, "few").public_sample(201, 0)
     own = trial_data(folder, "few")
-    members = Membership(own.members.train, [np.empty(0, np.int64)] * 3)
+    members = PartitionIndices(own.members.train, [np.empty(0, np.int64)] * 3)
     with pytest.raises(FedreproError, match="works on validation examples of clients"):
         replace(own, members=members).public_sample(5, 0)
 

@@ -8,7 +8,7 @@ import torch
 from fedrepro.core.registry import read_token
 from fedrepro.networks.layers import Pass
 from fedrepro.networks.predict import network_of
-from fedrepro.products.unfolded import convolved
+from fedrepro.portable_ops.batched_convolution import convolved
 
 
 @pytest.mark.parametrize("padding", [0, 2])

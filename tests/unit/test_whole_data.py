@@ -10,18 +10,18 @@ import torch
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.products.memory import PAD
-from fedrepro.training.compiled import CompiledTrainer
+from fedrepro.portable_ops.aligned_buffers import PAD
+from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
+from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
-from fedrepro.training.terms import Entropy, GaussianPrior
 
 SIZES = [40, 9, 24, 1, 16, 33]
 FEATURES, CLASSES = 64, 4
@@ -57,11 +57,11 @@ def problem(dtype=torch.float32):
         torch.tensor(rng.integers(0, CLASSES, count)),
     )
     rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
-    return examples, [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
 
 
 def starts(net, given, tasks):
-    return own_starts(net, given, [task.rng for task in tasks])
+    return initial_weights(net, given, [task.rng for task in tasks])
 
 
 @pytest.fixture

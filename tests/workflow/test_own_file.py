@@ -20,13 +20,13 @@ import numpy as np
 from fedrepro.api import GlobalModel, Report, method
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners
+from fedrepro.data.assignment import Assignment
 
 
 @register("partition", "halves", version=1, clients=lambda values: 2)
 def halves(examples, rng):
     """Two clients, every other example each."""
-    return Owners((np.arange(len(examples)) % 2).astype(np.int32), 2)
+    return Assignment((np.arange(len(examples)) % 2).astype(np.int32), 2)
 
 
 @method("median", kind="one_shot", label="median")
@@ -51,9 +51,9 @@ class Late:
         self.rounds = rounds
 
     def init(self, clients, info, rng):
-        from fedrepro.federation.clients import own_starts
+        from fedrepro.federation.clients import initial_weights
 
-        return {"weights": own_starts(clients.network, clients.settings, [rng])}
+        return {"weights": initial_weights(clients.network, clients.settings, [rng])}
 
     def round(self, state, clients, info, rng):
         return state, Report(metrics={} if rng.round == 0 else self.nothing)

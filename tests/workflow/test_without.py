@@ -14,7 +14,7 @@ import loaded
 import pytest
 from test_workflow import ROOT, checkout, environment, planned, run
 
-from fedrepro.core.packs import packs
+from fedrepro.core.paper_files import paper_names
 
 pytestmark = pytest.mark.workflow
 OWN = """
@@ -49,7 +49,7 @@ def without(folder: Path, *papers: str) -> Path:
 
 
 def test_without_any_paper_an_exhibit_of_ones_own_is_computed(tmp_path: Path) -> None:
-    folder = without(tmp_path / "clone", *packs())
+    folder = without(tmp_path / "clone", *paper_names())
     run(folder, TARGET, PYTHONPATH=str(folder / "src"))
     assert (folder / TARGET).stat().st_size > 0
 
@@ -70,10 +70,10 @@ sys.exit(pytest.main(["-p", "no:cacheprovider", "-n", "0", *sys.argv[1:]]))
 
 def taken_out() -> list[object]:
     """At once all papers that are figures and numbers alone, and each that has code by itself."""
-    folders = {paper: ROOT / "src/fedrepro/papers" / paper for paper in packs()}
+    folders = {paper: ROOT / "src/fedrepro/papers" / paper for paper in paper_names()}
     alone = [paper for paper, folder in folders.items() if [*folder.glob("*/*.py")]]
     return [
-        tuple(sorted(set(packs()) - set(alone))),
+        tuple(sorted(set(paper_names()) - set(alone))),
         *(pytest.param((paper,), marks=pytest.mark.nightly) for paper in alone),
     ]
 
@@ -89,4 +89,4 @@ def test_without_a_paper_all_else_goes_on(papers: tuple[str, ...], tmp_path: Pat
     done = loaded.python(["-c", CODE, *TESTS], folder, environment(PYTHONPATH=source))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (told,) = (line for line in done.stdout.splitlines() if line.startswith("exhibits:"))
-    assert {"mine", *packs()} - set(told.split()[1:]) == {*papers}
+    assert {"mine", *paper_names()} - set(told.split()[1:]) == {*papers}

@@ -28,10 +28,10 @@ import torch
 import yaml
 from mirror import MIRROR, needs_mirror
 
-from fedrepro.cli import preload, preloaded
+from fedrepro.cli import job_client, job_server
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.local_models import read_models
-from fedrepro.core.packs import exhibits_of
+from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import ExhibitFile
@@ -235,8 +235,8 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
 def stages_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a workflow has for its jobs on this machine, for those of a cluster too."""
     monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
-    monkeypatch.setenv(preloaded.SOCKET, "")
-    lifeline = preload.start(preload.FEW)
+    monkeypatch.setenv(job_client.SOCKET, "")
+    lifeline = job_server.start_server(job_server.FEW)
     yield
     if lifeline is not None:
         os.close(lifeline)

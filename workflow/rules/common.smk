@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import (
-    hand_over,
-    hooks,
-    preload,
-    put_on_path,
-    say_again,
+    export_settings,
+    snakemake_internals,
+    job_server,
+    add_scripts_to_path,
+    repeat_errors,
     slurm,
     take_failed,
 )
@@ -26,17 +26,17 @@ from fedrepro.planning.config import (
     read_config,
     table_names,
 )
-from fedrepro.data.table import raw_files as files_of
+from fedrepro.data.raw_files_table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.packs import OWN_EXHIBITS, claims_file, published_file
-from fedrepro.core.sources import digest_of_file
-from fedrepro.verdicts.printed import leave_out_mistaken
+from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
+from fedrepro.core.source_digests import digest_of_file
+from fedrepro.verdicts.printed_verdicts import leave_out_mistaken
 from fedrepro.planning.jobs import METRICS, TIMINGS
 from fedrepro.planning.plan import Plan, part_keys, parts_of
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 
-put_on_path()
+add_scripts_to_path()
 
 
 @contextmanager
@@ -51,20 +51,22 @@ def sentences():
 with sentences():
     CONFIG = read_config(config)
     EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
-hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components)
+export_settings(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components)
 
 
 onstart:
     if workflow.is_main_process and workflow.executor_plugin.name == "slurm":
         with sentences():
-            for sentence in slurm.begin(workflow.executor_settings, os.getcwd()):
+            for sentence in slurm.prepare_slurm(
+                workflow.executor_settings, os.getcwd()
+            ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # only for jobs of this machine: elsewhere a job may have another environment
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
-        jobs = hooks.waiting_jobs(workflow)
-        lifeline = preload.start(jobs)
+        jobs = snakemake_internals.waiting_jobs(workflow)
+        lifeline = job_server.start_server(jobs)
     if workflow.is_main_process and workflow.local_exec:
-        hooks.lift_limit(workflow)
+        snakemake_internals.lift_limit(workflow)
 
 
 onsuccess:
@@ -72,7 +74,7 @@ onsuccess:
         failed = []
         for scale in scales_asked_for():
             sentences, drawn = take_failed(scale)
-            hooks.forget(workflow, drawn)
+            snakemake_internals.forget(workflow, drawn)
             failed += sentences
         if failed:
             raise WorkflowError(
@@ -83,11 +85,11 @@ onsuccess:
 
 onerror:
     if workflow.is_main_process:
-        say_again(log)
+        repeat_errors(log)
 
 
 with sentences():
-    hooks.join(workflow, onstart, onerror)
+    snakemake_internals.join(workflow, onstart, onerror)
 
 # Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are
 # copied to `reports`: an earlier figure stays if drawing it again fails.
@@ -218,7 +220,7 @@ def selected_keys(wildcards):
 
 def shown_keys(wildcards):
     """Return the selected exhibits, and those drawn before, which pages show as they are."""
-    from fedrepro.numbers.files import whole_exhibits
+    from fedrepro.numbers.exhibit_files import whole_exhibits
 
     plan = plan_of(wildcards.scale)
     reports = Path(f"reports/{wildcards.scale}")
@@ -251,7 +253,7 @@ def there_for_report(wildcards):
 
     Verdicts and leaderboards need all of their exhibits.
     """
-    from fedrepro.numbers.files import whole_exhibits
+    from fedrepro.numbers.exhibit_files import whole_exhibits
 
     plan, reports = plan_of(wildcards.scale), Path(f"reports/{wildcards.scale}")
     keys = selected_keys(wildcards)
@@ -323,9 +325,9 @@ def labels_of(wildcards):
 
 
 def name_of_paper(wildcards):
-    from fedrepro.site.pages import name_of
+    from fedrepro.site.pages import paper_name
 
-    return name_of(wildcards.paper)
+    return paper_name(wildcards.paper)
 
 
 def caption_of(wildcards):

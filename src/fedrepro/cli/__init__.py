@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.core import outside
+from fedrepro.core import plugins
 
 CONFIG = "config/config.yaml"
 KILLED = (
@@ -18,7 +18,7 @@ KILLED = (
 )
 
 
-def hand_over(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
+def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
     """Pass settings that do not change a result to jobs, through their environment.
 
     As parameters of a rule these would make Snakemake run everything again whenever they change:
@@ -32,7 +32,7 @@ def hand_over(mirror: str, checkpoint_seconds: float, components: Sequence[str] 
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
-    outside.name_also(components)
+    plugins.add_plugin_files(components)
 
 
 def name_configured() -> None:
@@ -40,7 +40,7 @@ def name_configured() -> None:
 
     A configuration that is wrong is left to the commands that read all of it.
     """
-    if outside.NAMED in os.environ:
+    if plugins.NAMED in os.environ:
         return
     try:
         with open(CONFIG, encoding="utf-8") as file:
@@ -58,10 +58,10 @@ def name_configured() -> None:
         return
     files = config.get("components") if isinstance(config, dict) else None
     if isinstance(files, list) and all(isinstance(file, str) for file in files):
-        outside.name_files(files)
+        plugins.set_plugin_files(files)
 
 
-def put_on_path() -> None:
+def add_scripts_to_path() -> None:
     """Let jobs find the `fedrepro` command also where the environment is not activated.
 
     Nor do they take a file of the run's folder, such as `queue.py`, for a library of that name.
@@ -95,7 +95,7 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
     return list(sentences), drawn
 
 
-def say_again(logs: str | list[str]) -> None:
+def repeat_errors(logs: str | list[str]) -> None:
     """Repeat, as the last words of a workflow, the sentences with which jobs failed.
 
     Snakemake prints them between the file names of a job, which may be thousands. It gives its log

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.machine.facts import facts
-from fedrepro.machine.libraries import libraries
-from fedrepro.machine.observation import Observation, why
+from fedrepro.diagnostics.libraries import libraries
+from fedrepro.diagnostics.observation import Observation, why
+from fedrepro.diagnostics.system_facts import facts
 
 if TYPE_CHECKING:
-    from fedrepro.data.table import DatasetTable
+    from fedrepro.data.raw_files_table import DatasetTable
 
 WIDTH = 19  # of the names of what is found
 SECONDS = 120  # for each line of what computes; all take some seconds, a minute under QEMU
@@ -79,7 +79,7 @@ def _answer(there: Connection) -> None:
 def data_sets() -> Iterator[Observation]:
     """Find the raw files of a mirror, or of an earlier download, by their size alone."""
     from fedrepro.cli.data import RESOURCES
-    from fedrepro.data.table import read_dataset_table
+    from fedrepro.data.raw_files_table import read_dataset_table
 
     try:
         folder, table = _mirror(), read_dataset_table()

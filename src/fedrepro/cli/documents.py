@@ -17,32 +17,32 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from fedrepro.api import DISCLOSED, NEEDS
-from fedrepro.core.called import names_of_field
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.packs import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
+from fedrepro.core.field_names import names_of_field
+from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
-from fedrepro.core.selection import CHOICES
+from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.core.spec import Component
-from fedrepro.numbers.files import open_recorded, read_claims
+from fedrepro.numbers.exhibit_files import open_recorded, read_claims
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
-from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
-from fedrepro.record.sentences import DEFINITION, LINK, filled
-from fedrepro.site.claims import deciding, of_readings
-from fedrepro.site.pages import name_of
-from fedrepro.site.reading import claims_of
-from fedrepro.verdicts.counted import (
+from fedrepro.planning.exhibit_entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
+from fedrepro.record.record_results import CLAIMS, RECORD, drawn_keys
+from fedrepro.record.templating import DEFINITION, LINK, filled
+from fedrepro.site.claim_intervals import deciding, of_readings
+from fedrepro.site.pages import paper_name
+from fedrepro.site.report_data import claims_of
+from fedrepro.verdicts.published_values import PrintedValue, read_published
+from fedrepro.verdicts.summary_sentences import (
     claim_counts,
     printed_counts,
     reasons,
-    settled,
+    resolve,
     settled_counts,
     trials_to_decide,
     word_of,
 )
-from fedrepro.verdicts.published import PrintedValue, read_published
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ def recorded_costs(scale: str = "paper") -> str:
     """Write a table of the processor time, by stage, and memory of each recorded exhibit."""
     return _table(
         ["exhibit", "trials", "training", "one-shot", "rounds", "all, one core", "memory"],
-        [_costs(scale, key) for key in exhibits_in(RECORD, scale)],
+        [_costs(scale, key) for key in drawn_keys(RECORD, scale)],
     )
 
 
@@ -209,7 +209,7 @@ def how_much() -> str:
     printed = papers_with([PRINTED], OWN_PUBLISHED, ".csv")
     papers |= {paper: [] for paper in printed if paper not in papers}
     by_paper = {
-        name_of(paper): settled_counts([row for _, row in _printed_rows(paper)], claims)
+        paper_name(paper): settled_counts([row for _, row in _printed_rows(paper)], claims)
         for paper, claims in sorted(papers.items())
     }
     heads = list(next(iter(by_paper.values()), {}))
@@ -289,7 +289,7 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
     numbers = partial(_recorded, paper)
     for at, (value, row) in enumerate(rows):
         if row["verdict"] != "not run" or "set_up" in row:
-            rows[at] = value, settled(row, numbers, claims, tables[value.exhibit])
+            rows[at] = value, resolve(row, numbers, claims, tables[value.exhibit])
     return rows
 
 
@@ -341,7 +341,10 @@ def readme() -> str:
 
 
 def _choices() -> str:
-    rows = [(f"`{c.name}`", c.words, DISCLOSED[c.need].partition(",")[0]) for c in CHOICES.values()]
+    rows = [
+        (f"`{c.name}`", c.words, DISCLOSED[c.need].partition(",")[0])
+        for c in SELECTION_RULES.values()
+    ]
     return _table(["name", "the highest", "what it reads"], rows)
 
 

@@ -11,13 +11,13 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import read_token
 from fedrepro.core.spec import Spec
-from fedrepro.core.temporary import temporary_folder
+from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.core.tokens import shown_name
-from fedrepro.data.membership import read_members, table_of, write_partition
+from fedrepro.data.partition_table import partition_table_of, read_members, write_partition
 from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
-from fedrepro.data.table import raw_files
-from fedrepro.drawings import maps
-from fedrepro.drawings.maps import PartitionMap, graph_map, render
+from fedrepro.data.raw_files_table import raw_files
+from fedrepro.drawings import partition_and_graph_maps
+from fedrepro.drawings.partition_and_graph_maps import PartitionMap, graph_map, render_map
 from fedrepro.planning.jobs import dataset_folder
 
 SUFFIXES = (".svg", ".png")
@@ -35,7 +35,7 @@ def draw_partition(
     files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
     target = _target(out, shown_name(data, partition), files)
     drawn = drawn_partition(partition, data, trial, seed, raw)
-    write_bytes(target, render(drawn, [target.suffix])[target.suffix])
+    write_bytes(target, render_map(drawn, [target.suffix])[target.suffix])
     return target, asdict(drawn.skew)
 
 
@@ -50,7 +50,7 @@ def draw_graph(
     graph = read_token("graph", token)
     target = _target(out, f"{shown_name(graph)}--{clients}")
     drawn = graph_map(graph, clients, seed, trial)
-    write_bytes(target, render(drawn, [target.suffix])[target.suffix])
+    write_bytes(target, render_map(drawn, [target.suffix])[target.suffix])
     return target, drawn.words
 
 
@@ -68,10 +68,10 @@ def drawn_partition(
     with temporary_folder() as folder:
         prepared = _prepared(dataset, raw, folder)
         path = folder / "partition.parquet"
-        table = table_of(dataset, partition, prepared, range(trial, trial + 1), seed)
+        table = partition_table_of(dataset, partition, prepared, range(trial, trial + 1), seed)
         write_partition(path, table, provenance(seed))
         members = read_members(path, trial, dataset, partition)
-        return maps.partition_map(prepared, partition, members, seed, trial)
+        return partition_and_graph_maps.partition_map(prepared, partition, members, seed, trial)
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 WRITTEN = "job.json"  # in the folder of a job that is done
@@ -237,10 +237,10 @@ def _models(
     exhibit: str, scale: str, reports: str, out: str, device: str,
     seed: int = 0, granularity: Mapping[str, Any] = {},
 ) -> None:  # fmt: skip
-    from fedrepro.stages import chosen
+    from fedrepro.stages import export_models
 
     plan = _plan(scale, seed, granularity, [exhibit])
-    chosen.run(exhibit, plan, Path(reports), device, Path(out))
+    export_models.run(exhibit, plan, Path(reports), device, Path(out))
 
 
 def _maps(
@@ -256,7 +256,7 @@ def _maps(
 
 
 def _claims(paper: str, exhibits: Sequence[str], reports: str, out: str) -> None:
-    from fedrepro.core.packs import claims_file
+    from fedrepro.core.paper_files import claims_file
     from fedrepro.stages import claims
 
     claims.run(claims_file(paper), exhibits, Path(reports), Path(out))

@@ -85,7 +85,7 @@ def _stopped() -> int:
 def _said(error: Exception, arguments: Sequence[str]) -> int:
     """Print an error as one sentence: its cause, whose fault it is, and the place of its trace."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
-    from fedrepro.core.outside import own_fault
+    from fedrepro.core.plugins import own_fault
 
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
     own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["job"]
@@ -107,7 +107,7 @@ def _said(error: Exception, arguments: Sequence[str]) -> int:
 def _there_or_here(arguments: list[str]) -> int:
     # asked before anything else is imported: a job that is handed over costs no imports
     if arguments[:1] == ["job"] and "FEDREPRO_PRELOADED" in os.environ:
-        from fedrepro.cli.preloaded import run_preloaded
+        from fedrepro.cli.job_client import run_preloaded
 
         status = run_preloaded(arguments)
         if status is not None:
@@ -117,11 +117,11 @@ def _there_or_here(arguments: list[str]) -> int:
 
 def _here(command: list[str]) -> int:
     from fedrepro.cli import name_configured
-    from fedrepro.core import arithmetic
+    from fedrepro.core import cpu_kernels
     from fedrepro.core.provenance import loaded
 
     arguments = [argument for argument in command if argument != DEBUG]
-    arithmetic.pin()
+    cpu_kernels.pin()
     loaded()  # files are stamped with the sources that are loaded from here on
     name_configured()
     if arguments[:1] == ["job"]:
@@ -132,6 +132,6 @@ def _here(command: list[str]) -> int:
     # for each other and can take ten times as long as one
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    from fedrepro.cli.people import run_command
+    from fedrepro.cli.app import run_command
 
     return run_command(arguments)

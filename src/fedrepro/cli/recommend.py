@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedrepro.numbers.recommended import AfterRounds, Recommendation, Taken
+    from fedrepro.numbers.recommendation import AfterRounds, Recommendation, RecommendedMethod
 
 FAR = 3.0  # doublings, from which on scenarios say little
 
@@ -41,8 +41,8 @@ def recommend(
     ] = Path("reports/record"),
 ) -> None:
     """List methods in the best group of the leaderboard's nearest scenarios."""
-    from fedrepro.numbers.recommended import Wanted, in_rounds
-    from fedrepro.numbers.recommended import recommend as recommended
+    from fedrepro.numbers.recommendation import Situation, after_rounds
+    from fedrepro.numbers.recommendation import recommend as recommended
 
     for name, value, known in (
         ("public", public, ("none", "images")),
@@ -50,9 +50,9 @@ def recommend(
     ):
         if value not in known:
             raise FedreproError(f"--{name} must be {known[0]} or {known[1]}, not '{value}'")
-    wanted = Wanted(clients, skew, exchanges, public == "images", starts == "one", only_models)
+    wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
     _found(recommended(wanted, reports / scale))
-    rounds = in_rounds(reports / scale)
+    rounds = after_rounds(reports / scale)
     if rounds is None:
         return
     if exchanges == 1:
@@ -116,8 +116,8 @@ def _networks(count: object) -> str:
     return "one network predicts" if count == 1 else f"{count:.0f} networks predict"
 
 
-def _row(table: Table, taken: Taken, kind: str, *costs: str) -> None:
-    from fedrepro.numbers.board import VERIFIED
+def _row(table: Table, taken: RecommendedMethod, kind: str, *costs: str) -> None:
+    from fedrepro.numbers.leaderboard import VERIFIED
 
     by_others = taken.costs.get("computed") == VERIFIED
     table.add_row(

@@ -22,7 +22,7 @@ PATIENCE = 60  # seconds for an answer
 ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as a rule
 
 
-def begin(settings: Any, folder: str) -> Iterator[str]:
+def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
     """Fit the plugin's settings to the cluster, cancel orphaned jobs, and yield sentences on both.
 
     Args:

@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from fedrepro.core.errors import FedreproError, disk_error, printable
-from fedrepro.core.kinds import STAGES
+from fedrepro.core.method_kinds import STAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +104,7 @@ def names_checksum(path: Name) -> bool:
     """Whether a table or state has a checksum; refuses one whose bytes have another."""
     found = _seal(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
-        raise damaged(path, "its checksum is not that of its bytes")
+        raise corrupt_file_error(path, "its checksum is not that of its bytes")
     return found is not None
 
 
@@ -118,10 +118,10 @@ def place_of(path: Name) -> str:
 def require_place(path: Name, written: str) -> None:
     """Refuse a file that was written for another place in a tree of results."""
     if written and place_of(path) not in ("", written):
-        raise damaged(path, f"it was made as {written}")
+        raise corrupt_file_error(path, f"it was made as {written}")
 
 
-def damaged(path: Name, why: object, remove: Name | None = None) -> FedreproError:
+def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
     """Make the error for a file that cannot be used; `remove` is the folder to delete instead."""
     what = "it" if remove is None else f"the folder {remove}"
     return FedreproError(
@@ -263,9 +263,9 @@ def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise damaged(path, error) from error
+        raise corrupt_file_error(path, error) from error
     if checksum_of(data) != checksum:
-        raise damaged(path, f"it is not the file that {named_in} names")
+        raise corrupt_file_error(path, f"it is not the file that {named_in} names")
     return data
 
 
@@ -289,7 +289,7 @@ def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
     try:
         mapped: np.ndarray = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy reads the header as Python, which can raise anything
-        raise damaged(path, error, remove) from error
+        raise corrupt_file_error(path, error, remove) from error
     return mapped
 
 
@@ -319,12 +319,12 @@ def read_json(path: Name, remove: Name | None = None) -> Any:
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise damaged(path, error, remove) from error
+        raise corrupt_file_error(path, error, remove) from error
     if isinstance(value, dict):
         checksum = value.pop("checksum", None)
         old = checksum is None and value.get("schema", BEFORE_CHECKSUMS) == BEFORE_CHECKSUMS
         if not old and checksum != _of_value(value):
-            raise damaged(path, "its checksum is not that of what it holds", remove)
+            raise corrupt_file_error(path, "its checksum is not that of what it holds", remove)
     return value
 
 
@@ -336,7 +336,7 @@ def read_json_of(
     known = value if isinstance(value, dict) else {}
     for key, kind in keys.items():
         if not isinstance(known.get(key), kind):
-            raise damaged(path, f"it is another file: '{key}' is missing or odd", remove)
+            raise corrupt_file_error(path, f"it is another file: '{key}' is missing or odd", remove)
     return known
 
 
@@ -352,7 +352,7 @@ def write_table(
     table: pa.Table | Mapping[str, Any] | Iterator[pa.Table],
     kind: str,
     provenance: Source,
-    kept: bool = False,
+    compact: bool = False,
 ) -> None:
     """Write a table of this kind as parquet, with schema version and provenance in its metadata.
 
@@ -385,9 +385,9 @@ def write_table(
             temporary,
             first.schema.with_metadata(metadata),
             compression="none" if many else "zstd",
-            compression_level=19 if kept else None,
-            use_dictionary=kept or texts,
-            use_byte_stream_split=not many and not kept and floats,
+            compression_level=19 if compact else None,
+            use_dictionary=compact or texts,
+            use_byte_stream_split=not many and not compact and floats,
         ) as writer:
             for rows in itertools.chain([first], tables):
                 writer.write_table(rows.replace_schema_metadata(metadata))
@@ -418,11 +418,11 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
                     f"reads {SCHEMA_VERSION}; delete the file and start again"
                 )
             if version == str(SCHEMA_VERSION) and not named:
-                raise damaged(path, "its checksum is missing")
+                raise corrupt_file_error(path, "its checksum is missing")
             require_place(path, place)
             yield file
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise damaged(path, error) from error
+        raise corrupt_file_error(path, error) from error
 
 
 def read_table(path: Name, kind: str) -> pa.Table:
@@ -442,7 +442,9 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
     provenance = read_source(path)
     for key, wanted in made.items():
         if provenance.get(key, wanted) != wanted:
-            raise damaged(path, f"it was made with {key} {provenance[key]}, not {wanted}")
+            raise corrupt_file_error(
+                path, f"it was made with {key} {provenance[key]}, not {wanted}"
+            )
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:

@@ -275,7 +275,7 @@ def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
     columns: dict[str, Any] = {f"{kind}_name": pa.array(names, pa.string())}
     known: dict[str, pa.DataType] = {}
     for spec in filter(None, specs):
-        for key in spec.told:
+        for key in spec.recorded_values:
             param = spec.component.params[key]
             known[key] = pa.string() if param.many else types[param.type]
     for key in sorted(known):

@@ -158,7 +158,7 @@ def render(value: Value) -> str:
     return render_scalar(value)
 
 
-def written(value: Any) -> str:
+def comparable_text(value: Any) -> str:
     """Write a value of a table for comparison: numbers by ten digits, 1 for 1.0 and for "1.0".
 
     A column that mixes numbers with texts is read as texts, one that mixes 1 with 0.5 as floats.

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fedrepro
-from fedrepro.core import arithmetic, sources
-from fedrepro.core.kinds import MODULE
+from fedrepro.core import cpu_kernels, source_digests
+from fedrepro.core.method_kinds import MODULE
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Component, Spec
@@ -51,7 +51,7 @@ class Sources:
 @functools.cache
 def loaded() -> Sources:
     """Return the sources of this process; called before they are loaded, and cached."""
-    return Sources(sources.digest(sources.on_disk()), _revision())
+    return Sources(source_digests.digest(source_digests.on_disk()), _revision())
 
 
 def _revision() -> str:
@@ -67,7 +67,7 @@ def _revision() -> str:
 def _git(*arguments: str) -> str:  # in the folder of the package; writes nothing
     return subprocess.run(
         ["git", "--no-optional-locks", *arguments],
-        cwd=sources.PACKAGE,
+        cwd=source_digests.PACKAGE,
         env={key: value for key, value in os.environ.items() if key not in FOREIGN},
         capture_output=True,
         encoding="utf-8",
@@ -109,13 +109,13 @@ def origin(device: str = "cpu") -> dict[str, Any]:
     Sources that changed on disk since this process began may have been loaded in part, since
     modules are loaded when they are needed: `changed_to` is their digest then.
     """
-    now = sources.digest(sources.on_disk())
+    now = source_digests.digest(source_digests.on_disk())
     return {
         "revision": loaded().revision,
         "digest": loaded().digest,
         **({} if now == loaded().digest else {"changed_to": now}),
         "versions": versions(),
-        "arithmetic": arithmetic.taken(),
+        "arithmetic": cpu_kernels.active_mode(),
         "device": device_in_words(device),
         "machine": machine(),
     }
@@ -141,7 +141,7 @@ def provenance(
         parts: further keys.
     """
     own_origin = origin(device)
-    if own_origin["arithmetic"] == arithmetic.PORTABLE and any(
+    if own_origin["arithmetic"] == cpu_kernels.PORTABLE and any(
         s.component.meta.get(MODULE) for s in specs
     ):
         own_origin["arithmetic"] += OWN_PRODUCTS
@@ -185,7 +185,7 @@ def provenance_of(path: Path | str) -> dict[str, Any]:
     return read_source(path)
 
 
-def spent() -> dict[str, float]:
+def resources_used() -> dict[str, float]:
     """Measure the processor time of this process in seconds, and its peak memory in bytes.
 
     Processor time does not depend on the machine's load. Memory counts mapped data sets and, in a
@@ -198,7 +198,7 @@ def spent() -> dict[str, float]:
 
 def say_what_it_took() -> None:
     """Print the last line of a job's log: a forked job's usage is not seen from outside."""
-    usage = spent()
+    usage = resources_used()
     print(
         f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "
         f"{usage['peak_bytes'] / 2**20:.0f} MiB of memory",

@@ -1,7 +1,7 @@
 """The registry of components: modules of datasets/, models/, methods/ … register themselves.
 
 They lie in `components`, `methods` and the folders of papers; files that the configuration names
-and modules that installed packages declare are read too (`outside.py`). Component modules import
+and modules that installed packages declare are read too (`plugins.py`). Component modules import
 neither torch nor torchvision nor scikit-learn at module level, so that planning takes milliseconds.
 """
 
@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro import DRAWINGS
 from fedrepro import KINDS as KINDS
-from fedrepro.core import outside
+from fedrepro.core import plugins
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import MODULE
-from fedrepro.core.packs import by_own_name, modules_in, modules_of_papers
-from fedrepro.core.reading import opened_files
-from fedrepro.core.sources import digest_of_file
+from fedrepro.core.method_kinds import MODULE
+from fedrepro.core.opened_files import opened_files
+from fedrepro.core.paper_files import by_own_name, modules_in, modules_of_papers
+from fedrepro.core.source_digests import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read
 
@@ -150,18 +150,20 @@ def model_in(word: str) -> str:
     Raises:
         FedreproError: the file cannot be loaded, or lacks the class.
     """
-    path, *asked = outside.OF_CLASS.split(word)
+    path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
         return ""
     registered = components("model")
-    for file in outside.named():  # the whole file may be named already
+    for file in plugins.configured_files():  # the whole file may be named already
         same = os.path.abspath(file) == os.path.abspath(path)
         for kind, name in _of_file.get(file, ()) if same else ():
             if kind == "model" and registered[name].fn.__name__ == asked[0]:
                 return name
-    outside.name_also([word])
+    plugins.add_plugin_files([word])
     components("model")
-    (file,) = [one for one in outside.named() if os.path.abspath(one) == os.path.abspath(word)]
+    (file,) = [
+        one for one in plugins.configured_files() if os.path.abspath(one) == os.path.abspath(word)
+    ]
     (name,) = [name for kind, name in _of_file[file] if kind == "model"]
     return name
 
@@ -177,11 +179,11 @@ def _bring_outside() -> None:
     if not _installed:
         _installed.append(True)  # before they are loaded, since they may ask for components
         try:
-            outside.load_installed()
+            plugins.load_installed()
         except FedreproError:
             _installed.clear()
             raise
-    files = outside.named()
+    files = plugins.configured_files()
     for file in [file for file in _of_file if file not in files]:
         for kind, name in _of_file.pop(file):
             del _found[kind][name]
@@ -199,15 +201,15 @@ def _load(file: str) -> None:
         for kind in KINDS:
             components(kind)
         before = {kind: set(by_name) for kind, by_name in _found.items()}
-        if outside.OF_CLASS.search(file) or _has_torch(file):
+        if plugins.OF_CLASS.search(file) or _has_torch(file):
             importlib.import_module("torch")  # which reads the sources of who imports it
         with opened_files() as opened:
-            made = outside.load_file(file)
+            made = plugins.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
         if made and not asked:
             asked = [made.__name__.lower()]
             register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
-                called_by(made, outside.module_of(file))
+                called_by(made, plugins.module_of(file))
             )
         _of_file[file] = [
             (kind, name)

@@ -30,7 +30,7 @@ class _Digest(ISeedSequence):
 
 
 @dataclass(frozen=True)
-class Rng:
+class RngKey:
     """A place in the tree of random streams.
 
     round: of a method in rounds, -1 outside; epoch: of local training, in or outside a round, -1
@@ -53,9 +53,9 @@ class Rng:
         round: int | None = None,
         epoch: int | None = None,
         call: int | None = None,
-    ) -> Rng:
+    ) -> RngKey:
         """Return the place at another trial, client, round, epoch or call."""
-        return Rng(
+        return RngKey(
             self.seed,
             self.trial if trial is None else trial,
             self.client if client is None else client,

@@ -19,11 +19,11 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.outside import MODULES as OUTSIDE
-from fedrepro.core.outside import own_fault
+from fedrepro.core.opened_files import opened_files, opened_within
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
-from fedrepro.core.reading import opened_files, within
+from fedrepro.core.plugins import MODULES as OUTSIDE
+from fedrepro.core.plugins import own_fault
 
 T = TypeVar("T")
 
@@ -112,13 +112,13 @@ class Component:
             FedreproError: a file is not declared.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
-        found = [file for file in files if not within(file, *folders)]
+        found = [file for file in files if not opened_within(file, *folders)]
         if found and self.outside and self.kind != "method" and "reads" not in self.meta:
-            path = os.path.relpath(found[0]) if within(found[0], os.curdir) else found[0]
+            path = os.path.relpath(found[0]) if opened_within(found[0], os.curdir) else found[0]
             raise FedreproError(
                 f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
                 f"would be computed again after a change of it: add to its @register "
-                f'reads=lambda values: checksum_of(Path("{path}")), from fedrepro.data.own'
+                f'reads=lambda values: checksum_of(Path("{path}")), from fedrepro.data.user_data'
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
@@ -224,7 +224,7 @@ class Spec:
         return isinstance(other, Spec) and (self.kind, self.token) == (other.kind, other.token)
 
     @property
-    def told(self) -> dict[str, Value]:
+    def recorded_values(self) -> dict[str, Value]:
         """Return the values written to files; see `Arg.later`."""
         params = self.component.params
         return {key: value for key, value in self.values.items() if not params[key].silent(value)}
@@ -273,7 +273,7 @@ class Spec:
 
         The digest of files that a component reads besides data sets (`reads`) follows.
         """
-        pairs = [f"{k}~{render(value)}" for k, value in sorted(self.told.items())]
+        pairs = [f"{k}~{render(value)}" for k, value in sorted(self.recorded_values.items())]
         reads = self.component.meta.get("reads")
         read = f";{reads(self.values)}" if reads else ""
         return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}{read}"

@@ -14,8 +14,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.core.called import require_called
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.field_names import require_called
 from fedrepro.core.params import PAIRED, Value, render
 from fedrepro.core.spec import Component, Spec
 
@@ -37,7 +37,7 @@ KEY_BYTES = 5  # of the digest in the name of a folder
 LONGEST = 120  # letters in the name of a picture
 
 
-def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
+def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
     """Join the names of some components and a key of everything that a folder depends on."""
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
@@ -47,7 +47,7 @@ def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str
 def shown_name(*specs: Spec) -> str:
     """Name the picture of components: by their tokens, where these are short."""
     tokens = "--".join(spec.token for spec in specs)
-    return tokens if len(tokens) <= LONGEST else named(specs, specs)
+    return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 
 
 def method_of(setting: str) -> str:

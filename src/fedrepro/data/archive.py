@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fedrepro.core.artifacts import damaged, one_line, saying_disk_errors
+from fedrepro.core.artifacts import corrupt_file_error, one_line, saying_disk_errors
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.temporary import temporary_folder
-from fedrepro.data.table import largest_unpacked
+from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.data.raw_files_table import largest_unpacked
 
-Wanted = Callable[[str], bool]
+MemberFilter = Callable[[str], bool]
 
 # how a packed file begins, and what reads it
 PACKINGS: dict[bytes, Callable[..., Any]] = {
@@ -36,7 +36,7 @@ OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
 
 @contextlib.contextmanager
-def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Path]:
+def unpack_archive(name: str, path: Path, wanted: MemberFilter | None = None) -> Iterator[Path]:
     """Unpack a tar or zip archive of data set `name`, or its `wanted` members, for a while.
 
     Raises:
@@ -55,7 +55,7 @@ def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Pa
 
 
 @contextlib.contextmanager
-def decompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
+def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Open a gz, bz2 or xz file of data set `name`, or a plain one, as a stream of its content.
 
     Raises:
@@ -73,7 +73,7 @@ def _damage_is_said(path: Path) -> Iterator[None]:
     except FedreproError:
         raise
     except Exception as error:  # the readers of damaged archives can raise anything
-        raise damaged(path, one_line(error)) from error
+        raise corrupt_file_error(path, one_line(error)) from error
 
 
 class _Limited(io.RawIOBase):
@@ -104,7 +104,7 @@ def _stream(path: Path, most: int) -> Iterator[IO[bytes]]:
         yield io.BufferedReader(_Limited(packed, most, path), 1 << 16)
 
 
-def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted) -> None:
+def _extract_tar(path: Path, folder: Path, most: int, wanted: MemberFilter) -> None:
     left = most
     # stream mode reads a compressed archive once from front to back
     with _stream(path, most) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -129,7 +129,7 @@ def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted) -> None:
                     shutil.copyfileobj(content, file)
 
 
-def _extract_zip(path: Path, folder: Path, most: int, wanted: Wanted) -> None:
+def _extract_zip(path: Path, folder: Path, most: int, wanted: MemberFilter) -> None:
     with zipfile.ZipFile(path) as archive:
         members = [member for member in archive.infolist() if wanted(member.filename)]
         # no member gives more than the size that is written for it

@@ -1,7 +1,7 @@
 """Fetching raw files, from a mirror folder, then from urls: verified, and whole or not at all.
 
 Two jobs that want one file may both fetch it: each gives it its name when it has the size and
-checksum of the table (`table.py`).
+checksum of the table (`raw_files_table.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import fedrepro
 from fedrepro.core.artifacts import atomic, one_line, target_of
 from fedrepro.core.errors import FedreproError
-from fedrepro.data.table import DatasetTable, FileRow
+from fedrepro.data.raw_files_table import DatasetTable, FileRow
 
 Progress = Callable[[int, int], None]
 

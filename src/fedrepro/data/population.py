@@ -16,12 +16,12 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
-from fedrepro.data.held import Held
+from fedrepro.data.client_rows import ClientRows
 
 SHOWN = 100  # clients whose labels stand for those of all, in numbers on skew and in drawings
 
 
-class Makes(Protocol):
+class ClientGenerator(Protocol):
     """Makes each client from its number; kept: how many, the first ones, are there as arrays."""
 
     @property
@@ -43,24 +43,24 @@ class Population:
     public, validation: examples that the server holds, of further clients, in this order.
     """
 
-    made: Makes
+    made: ClientGenerator
     clients: int
     public: int = 0
     validation: int = 0
 
     @cached_property
-    def everyone(self) -> Held:
+    def all_rows(self) -> ClientRows:
         """Rows of each client, and of those after them that the server may need."""
-        return Held(self.made.sizes(self.clients + self.public + self.validation))
+        return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
-    def train(self) -> Held:
+    def train(self) -> ClientRows:
         """The rows of each client that trains."""
-        return Held(self.everyone.sizes[: self.clients])
+        return ClientRows(self.all_rows.sizes[: self.clients])
 
     def aside(self) -> tuple[np.ndarray, np.ndarray]:
         """Return rows of the public sample and of the server's validation examples, int64."""
-        first = int(self.everyone.ends[self.clients])
+        first = int(self.all_rows.ends[self.clients])
         cut = first + self.public
         return np.arange(first, cut), np.arange(cut, cut + self.validation)
 
@@ -79,7 +79,7 @@ def population_of(dataset: Spec, partition: Spec) -> Population | None:
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None
-    made: Makes = make(dataset.values)
+    made: ClientGenerator = make(dataset.values)
     if clients <= made.kept:
         return None
     wrong = {

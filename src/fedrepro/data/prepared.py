@@ -27,7 +27,7 @@ import numpy as np
 from fedrepro.core.artifacts import (
     BEFORE_CHECKSUMS,
     SCHEMA_VERSION,
-    damaged,
+    corrupt_file_error,
     has_checksum,
     map_array,
     place_of,
@@ -247,7 +247,9 @@ class Prepared:
             raise unknown("split", split, SPLITS, f"data set '{self.name}'")
         path = self.folder / _file(split, part)
         if not self._is_whole(path):
-            raise damaged(path, "it is not the file that dataset.json names", self.folder)
+            raise corrupt_file_error(
+                path, "it is not the file that dataset.json names", self.folder
+            )
         return arrays[split]
 
     def _is_whole(self, path: Path) -> bool:
@@ -352,7 +354,7 @@ def read_info(folder: Path) -> dict[str, Any]:
     path = folder / "dataset.json"
     info = read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
-        raise damaged(path, "it does not describe a data set", folder)
+        raise corrupt_file_error(path, "it does not describe a data set", folder)
     if info.get("schema") not in (SCHEMA_VERSION, BEFORE_CHECKSUMS):
         raise FedreproError(
             f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
@@ -370,7 +372,7 @@ def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndar
     array = map_array(path, path.parent)
     if array.dtype != dtype or array.shape != shape:
         what = f"{array.dtype} {array.shape} instead of {dtype} {shape}"
-        raise damaged(path, what, path.parent)
+        raise corrupt_file_error(path, what, path.parent)
     return array
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 Validation = Annotated[
@@ -32,7 +32,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
     return shares
 
 
-def set_aside(
+def stratified_sample(
     labels: np.ndarray, count: int, classes: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """`count` examples drawn so that every class is there in proportion, and the others.
@@ -57,7 +57,9 @@ def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarr
     """
     classes = np.unique(labels).size
     if count < labels.size:
-        inner, outer = set_aside(labels, count, classes, Rng(0).stream(f"{name}-validation"))
+        inner, outer = stratified_sample(
+            labels, count, classes, RngKey(0).stream(f"{name}-validation")
+        )
         if np.unique(labels[outer]).size == classes:
             return inner, outer
     raise FedreproError(
@@ -86,7 +88,7 @@ def training_rows(
             f"data set '{name}': train~{train} is more than the {outer.size} training examples "
             f"that validation~{validation} leaves: choose a smaller one"
         )
-    kept, _ = set_aside(labels[outer], train, classes, Rng(0).stream(f"{name}-train"))
+    kept, _ = stratified_sample(labels[outer], train, classes, RngKey(0).stream(f"{name}-train"))
     if np.unique(labels[outer[kept]]).size < classes:
         raise FedreproError(
             f"data set '{name}': train~{train} leaves a class without training examples: choose a "

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.packs import exhibits_file
-from fedrepro.drawings.style import RULES, TEXT, Look
-from fedrepro.drawings.words import text_width, trials_text
+from fedrepro.core.paper_files import exhibits_file
+from fedrepro.drawings.style import RULES, TEXT, LineStyle
+from fedrepro.drawings.text_width import text_width, trials_text
 from fedrepro.planning.drawing import CASE, final
-from fedrepro.planning.plan import Exhibit, Measure
+from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,10 +112,10 @@ def axis_of(exhibit: Exhibit) -> Axis:
     if key == "hidden":
         deep = len({str(text).count("@") for text in values[key]}) > 1
         return Axis(key, "hidden layers C" if deep else "hidden units", "C", deep)
-    return Axis(key, name_of(key), key)
+    return Axis(key, parameter_title(key), key)
 
 
-def name_of(key: str) -> str:
+def parameter_title(key: str) -> str:
     """Return the name of a parameter in figures."""
     return SYMBOLS.get(key, key.replace("_", " "))
 
@@ -257,7 +257,7 @@ def subtitle(exhibit: Exhibit) -> str:
     """Write data, parameters of one value, trials, and the methods with other numbers of trials."""
     counts = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
     usual = max(counts.values(), key=list(counts.values()).count)
-    common = [data_title(exhibit), *held(exhibit), trials_text(*usual)]
+    common = [data_title(exhibit), *fixed_values(exhibit), trials_text(*usual)]
     others = {label: trials for label, trials in counts.items() if trials != usual}
     each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
     if len(each) > FEW:  # more than a line holds; the csv has every number
@@ -265,13 +265,13 @@ def subtitle(exhibit: Exhibit) -> str:
     return " · ".join([*common, *each])
 
 
-def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:
+def _counts(exhibit: Exhibit, measure: ExhibitMethod) -> tuple[int, ...]:
     """Return the numbers of trials of a method over the points of an exhibit, ascending."""
     counts = (point.trials.get(measure.label) for point in exhibit.points)
     return tuple(sorted({count for count in counts if count is not None}))
 
 
-def held(exhibit: Exhibit) -> list[str]:
+def fixed_values(exhibit: Exhibit) -> list[str]:
     """List the swept parameters that take one value, such as J = 10."""
     values = {
         key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
@@ -279,7 +279,7 @@ def held(exhibit: Exhibit) -> list[str]:
     }
     names = {"clients": "J"}
     return [
-        f"{names.get(key, name_of(key))} = {distinct[0]}"
+        f"{names.get(key, parameter_title(key))} = {distinct[0]}"
         for key, distinct in values.items()
         if len(distinct) == 1
     ]
@@ -294,7 +294,7 @@ def data_title(exhibit: Exhibit) -> str:
 def draw_lines(
     axes: Axes,
     lines: Mapping[str, Line],
-    look: Mapping[str, Look],
+    look: Mapping[str, LineStyle],
     banded: Collection[str],
     markers: int = 0,
 ) -> None:
@@ -339,14 +339,14 @@ def percent(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}"))
 
 
-def mark(axes: Axes, low: float, high: float, name: str = "b") -> None:
+def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None:
     """Draw a grey band over the part of the whole range that the close-up shows."""
     axes.axhspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
     middle = (axes.get_yaxis_transform(), (low + high) / 2)
     axes.text(1.015, middle[1], name, transform=middle[0], va="center", color=SOFT)
 
 
-def along(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
+def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
     """Label the horizontal axis of a sweep, by `label` if it is not empty."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
@@ -381,7 +381,9 @@ def names_of(exhibit: Exhibit) -> dict[str, str]:
 
 
 def handles_of(
-    measures: Sequence[Measure], look: Mapping[str, Look], names: Mapping[str, str] | None = None
+    measures: Sequence[ExhibitMethod],
+    look: Mapping[str, LineStyle],
+    names: Mapping[str, str] | None = None,
 ) -> list[Artist]:
     from matplotlib.lines import Line2D
 
@@ -390,7 +392,7 @@ def handles_of(
 
 
 def sheet(
-    exhibit: Exhibit, look: Mapping[str, Look], height: float, bottom: float = 0.08
+    exhibit: Exhibit, look: Mapping[str, LineStyle], height: float, bottom: float = 0.08
 ) -> tuple[Figure, float]:
     """Make a figure with headings, and a legend of all methods at its foot.
 

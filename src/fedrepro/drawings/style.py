@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedrepro.core.registry import components
-from fedrepro.planning.measures import Measure
+from fedrepro.planning.exhibit_methods import ExhibitMethod
 
 Dash = tuple[float, tuple[float, ...]]
 SOLID: Dash = (0, ())
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """Colour, marker and dash of a line; a reference is thin, dashed and without a marker."""
 
     colour: str
@@ -43,66 +43,66 @@ class Look:
         }
 
 
-LOOKS: dict[str, Look] = {
-    "pfnm": Look("#0072B2", "o", width=2.0, order=5),
-    "uniform_ensemble": Look("#E69F00", "s"),
-    "weighted_ensemble": Look("#009E73", "^", (0, (5, 1.2))),
-    "distillation": Look("#CC79A7", "D", (0, (4, 1.2, 1, 1.2))),
-    "downpour_sgd": Look("#D55E00", "v", (0, (2.5, 1))),
-    "pruned_concatenation": Look("#8C510A", "P", (0, (1.5, 0.7))),
-    "average": Look("#56B4E9", "X", (0, (1.2, 0.9))),
-    "average_shared": Look("#1EB4C3", "p", (0, (1.2, 0.9))),
-    "whole_clients": Look("#8700C3", "h", (0, (6, 1.5))),
-    "best_clients": Look("#2D4B1E", "d", (0, (2.5, 1))),
-    "kmeans_units": Look("#A52D3C", "s", (0, (8, 1.5))),
-    "ot_fusion": Look("#3C69FF", "^", (0, (3, 1, 1, 1))),
-    "weight_matching": Look("#A5A55A", "D", (0, (3.5, 1.5))),
-    "gems_convex": Look("#8C0032", "h", width=2.0, order=2.5),
+LINE_STYLES: dict[str, LineStyle] = {
+    "pfnm": LineStyle("#0072B2", "o", width=2.0, order=5),
+    "uniform_ensemble": LineStyle("#E69F00", "s"),
+    "weighted_ensemble": LineStyle("#009E73", "^", (0, (5, 1.2))),
+    "distillation": LineStyle("#CC79A7", "D", (0, (4, 1.2, 1, 1.2))),
+    "downpour_sgd": LineStyle("#D55E00", "v", (0, (2.5, 1))),
+    "pruned_concatenation": LineStyle("#8C510A", "P", (0, (1.5, 0.7))),
+    "average": LineStyle("#56B4E9", "X", (0, (1.2, 0.9))),
+    "average_shared": LineStyle("#1EB4C3", "p", (0, (1.2, 0.9))),
+    "whole_clients": LineStyle("#8700C3", "h", (0, (6, 1.5))),
+    "best_clients": LineStyle("#2D4B1E", "d", (0, (2.5, 1))),
+    "kmeans_units": LineStyle("#A52D3C", "s", (0, (8, 1.5))),
+    "ot_fusion": LineStyle("#3C69FF", "^", (0, (3, 1, 1, 1))),
+    "weight_matching": LineStyle("#A5A55A", "D", (0, (3.5, 1.5))),
+    "gems_convex": LineStyle("#8C0032", "h", width=2.0, order=2.5),
 }
 # for methods that have no look of their own: far from those above and from one another, also with
 # the commonest kinds of colour blindness; each has a marker and a dash that no other has
-SPARE = (
-    Look("#780F78", ">", (0, (1.5, 1))),
-    Look("#8796FF", "*", (0, (8, 1.5))),
-    Look("#693C5A", "H", (0, (3, 1, 1, 1, 1, 1))),
-    Look("#D29696", "8", (0, (2, 1.5))),
-    Look("#F03C3C", "p", (0, (3.5, 1.5))),
-    Look("#5A3CA5", "<", (0, (7, 1, 1, 1))),
-    Look("#0000FF", ">", (0, (1, 0.6))),
-    Look("#006978", "p", (0, (5, 1, 2, 1))),
-    Look("#E10F5A", "<", (0, (6, 1.5))),
-    Look("#C34BD2", "8", (0, (4.5, 1))),
-    Look("#C30087", "h", (0, (6, 1.5, 1, 1.5))),
-    Look("#78B478", "H", (0, (3, 1))),
-    Look("#000000", "d", (0, (5, 2))),
+FALLBACK_STYLES = (
+    LineStyle("#780F78", ">", (0, (1.5, 1))),
+    LineStyle("#8796FF", "*", (0, (8, 1.5))),
+    LineStyle("#693C5A", "H", (0, (3, 1, 1, 1, 1, 1))),
+    LineStyle("#D29696", "8", (0, (2, 1.5))),
+    LineStyle("#F03C3C", "p", (0, (3.5, 1.5))),
+    LineStyle("#5A3CA5", "<", (0, (7, 1, 1, 1))),
+    LineStyle("#0000FF", ">", (0, (1, 0.6))),
+    LineStyle("#006978", "p", (0, (5, 1, 2, 1))),
+    LineStyle("#E10F5A", "<", (0, (6, 1.5))),
+    LineStyle("#C34BD2", "8", (0, (4.5, 1))),
+    LineStyle("#C30087", "h", (0, (6, 1.5, 1, 1.5))),
+    LineStyle("#78B478", "H", (0, (3, 1))),
+    LineStyle("#000000", "d", (0, (5, 2))),
 )
 REFERENCES = {
-    "pooled": Look("#222222", dash=(0, (7, 2)), width=1.0, order=6),
-    "concatenation": Look("#222222", dash=(0, (1.2, 1.6)), width=1.2, order=6),
-    "unmatched": Look("#5B7FA6", dash=(0, (3, 1, 1, 1)), width=1.2, order=6),
-    "local": Look("#777777", dash=(0, (5, 1.6, 1.2, 1.6)), width=1.0, order=2),
-    "majority": Look("#999999", dash=(0, (1, 3)), width=1.0, order=2),
+    "pooled": LineStyle("#222222", dash=(0, (7, 2)), width=1.0, order=6),
+    "concatenation": LineStyle("#222222", dash=(0, (1.2, 1.6)), width=1.2, order=6),
+    "unmatched": LineStyle("#5B7FA6", dash=(0, (3, 1, 1, 1)), width=1.2, order=6),
+    "local": LineStyle("#777777", dash=(0, (5, 1.6, 1.2, 1.6)), width=1.0, order=2),
+    "majority": LineStyle("#999999", dash=(0, (1, 3)), width=1.0, order=2),
 }
-SPARE_REFERENCES = (
-    Look("#555555", dash=(0, (3, 1.6)), width=1.0, order=2),
-    Look("#6E6E4E", dash=(0, (6, 1.2, 2, 1.2)), width=1.0, order=2),
-    Look("#6B4E71", dash=(0, (2, 0.8)), width=1.0, order=2),
-    Look("#4E6B60", dash=(0, (9, 2)), width=1.0, order=2),
-    Look("#7A5C4A", dash=(0, (4, 1, 1, 1, 1, 1)), width=1.0, order=2),
+FALLBACK_REFERENCES = (
+    LineStyle("#555555", dash=(0, (3, 1.6)), width=1.0, order=2),
+    LineStyle("#6E6E4E", dash=(0, (6, 1.2, 2, 1.2)), width=1.0, order=2),
+    LineStyle("#6B4E71", dash=(0, (2, 0.8)), width=1.0, order=2),
+    LineStyle("#4E6B60", dash=(0, (9, 2)), width=1.0, order=2),
+    LineStyle("#7A5C4A", dash=(0, (4, 1, 1, 1, 1, 1)), width=1.0, order=2),
 )
 
 # scenarios side by side in one figure
 CASES = (
-    Look("#0072B2", "o"),
-    Look("#D55E00", "s", (0, (5, 1.2))),
-    Look("#009E73", "^", (0, (4, 1.2, 1, 1.2))),
-    Look("#CC79A7", "D", (0, (2.5, 1))),
-    Look("#E69F00", "v", (0, (1.2, 0.9))),
-    Look("#56B4E9", "X", (0, (6, 1.5, 1, 1.5))),
-    Look("#000000", "p"),
-    Look("#B8A800", "h", (0, (6, 1.5, 1, 1.5))),
-    Look("#7F3C8D", "<", (0, (3, 1))),
-    Look("#3B6E22", ">", (0, (1.5, 1))),
+    LineStyle("#0072B2", "o"),
+    LineStyle("#D55E00", "s", (0, (5, 1.2))),
+    LineStyle("#009E73", "^", (0, (4, 1.2, 1, 1.2))),
+    LineStyle("#CC79A7", "D", (0, (2.5, 1))),
+    LineStyle("#E69F00", "v", (0, (1.2, 0.9))),
+    LineStyle("#56B4E9", "X", (0, (6, 1.5, 1, 1.5))),
+    LineStyle("#000000", "p"),
+    LineStyle("#B8A800", "h", (0, (6, 1.5, 1, 1.5))),
+    LineStyle("#7F3C8D", "<", (0, (3, 1))),
+    LineStyle("#3B6E22", ">", (0, (1.5, 1))),
 )
 
 HEARD: Dash = (0, (3, 1.2))
@@ -156,15 +156,15 @@ ALIASES = {
 }
 
 
-def looks(measures: Sequence[Measure]) -> dict[str, Look]:
+def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
     """Choose the look of each method by its label.
 
     The first entry of a method has the look of its method, whatever its label and the other methods
     of the figure; one of a node's numbers has that of the node. Further entries of one method have
     spare looks that follow from their labels; a look changes only where two of a figure are equal.
     """
-    by_label: dict[str, Look] = {}
-    later: list[Measure] = []
+    by_label: dict[str, LineStyle] = {}
+    later: list[ExhibitMethod] = []
     for measure in measures:
         look = _look(measure)
         if look in by_label.values():
@@ -172,28 +172,30 @@ def looks(measures: Sequence[Measure]) -> dict[str, Look]:
         else:
             by_label[measure.label] = look
     for measure in sorted(later, key=lambda measure: (_number(measure.label), measure.label)):
-        spare = SPARE_REFERENCES if measure.reference else SPARE
+        spare = FALLBACK_REFERENCES if measure.reference else FALLBACK_STYLES
         by_label[measure.label] = _free(_number(measure.label), spare, by_label.values())
     return {measure.label: by_label[measure.label] for measure in measures}
 
 
-def _look(measure: Measure) -> Look:
+def _look(measure: ExhibitMethod) -> LineStyle:
     """Return the look of a node, in thin dashes after it has heard others, or of the method."""
     if measure.node is None or measure.reference:
-        return look_of(measure.spec.name, reference=measure.reference)
+        return line_style_of(measure.spec.name, reference=measure.reference)
     look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
     return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
 
 
-def look_of(method: str, *, reference: bool = False) -> Look:
+def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
     """Return the look of a method: one written above, or a spare one that no other method has."""
-    known, spare = (REFERENCES, SPARE_REFERENCES) if reference else (LOOKS, SPARE)
+    known, spare = (
+        (REFERENCES, FALLBACK_REFERENCES) if reference else (LINE_STYLES, FALLBACK_STYLES)
+    )
     name = family_of(method)
     if name in known:
         return known[name]
     names = {family_of(other) for other in (*components("method"), method)} - set(known)
     # bounds come last: as rivals they are rare
-    by_name: dict[str, Look] = {}
+    by_name: dict[str, LineStyle] = {}
     for other in sorted(names, key=lambda other: (other in REFERENCES, _number(other))):
         by_name[other] = _free(_number(other), spare, by_name.values())
     return by_name[name]
@@ -208,7 +210,7 @@ def _number(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def _free(number: int, spare: Sequence[Look], taken: Collection[Look]) -> Look:
+def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
     """Return the spare look at a number, or the next that is free.
 
     When all are taken, their colours come again with the markers and dashes of others.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedrepro.networks.layout import Rows, body_of, turned_in
+from fedrepro.networks.layer_parts import Parts, parts_of
+from fedrepro.networks.memory_layout import Rows, body_of, turned_in
 from fedrepro.networks.network import Network
-from fedrepro.networks.parts import Parts, parts_of
-from fedrepro.products.memory import PAD, aligned, padded_to, row_of
+from fedrepro.portable_ops.aligned_buffers import PAD, aligned, padded_to, row_of
 
 if TYPE_CHECKING:
     import torch
@@ -51,17 +51,19 @@ class BodyMoments:
         """Compute what the convolutions give of x (n, D): (n, C · H · W)."""
         import torch
 
-        from fedrepro.networks.observed import look
+        from fedrepro.networks.convolution_moments import record_convolutions
 
         self.seen = len(x)
-        look(self.body, self.weights, np.ascontiguousarray(x.numpy()), self.room, self.x)
+        record_convolutions(
+            self.body, self.weights, np.ascontiguousarray(x.numpy()), self.room, self.x
+        )
         channels, height, width = self.parts.image
         given = self.x[: self.seen * self.parts.sizes[0]].reshape(-1, height, width, channels)
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
         """Sum a aᵀ over the examples and places, divided by the places: (D, D) of these layers."""
-        from fedrepro.networks.observed import add_moments
+        from fedrepro.networks.convolution_moments import add_moments
 
         found = {}
         for layer in wanted:
@@ -92,7 +94,7 @@ class BodyMoments:
         Of each layer the sum of g gᵀ, (outputs, outputs); or of the squares of its gradients,
         (inputs, outputs).
         """
-        from fedrepro.networks.observed import add_errors
+        from fedrepro.networks.convolution_moments import add_errors
 
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])

@@ -11,22 +11,22 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.core.traffic import Traffic
-from fedrepro.data.aside import not_validating
-from fedrepro.data.held import sizes_of
-from fedrepro.federation.asking import Answers, Question, ask
-from fedrepro.federation.at_once import Evaluated, evaluated, gradients_at
-from fedrepro.federation.ledger import Ledger, models_sent
+from fedrepro.data.client_rows import sizes_of
+from fedrepro.data.holdout import missing_validation_error
+from fedrepro.federation.batched_evaluation import Evaluated, evaluated, gradients_at
+from fedrepro.federation.client_queries import Query, Reply, query
+from fedrepro.federation.cost_counter import CostCounter, models_sent
 from fedrepro.networks.heads import hidden_layers
 from fedrepro.networks.network import Network, dense
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
 from fedrepro.training.minibatches import Task
+from fedrepro.training.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.settings import Settings
-from fedrepro.training.statistics import pooled, running_statistics
-from fedrepro.training.terms import Term, WeightTerm, with_prior
 
 Part = Literal["train", "validation"]
 
@@ -74,7 +74,7 @@ class Clients:
     data: ClientData
     method: str = ""
     needs: Collection[str] = frozenset()
-    ledger: Ledger = field(default_factory=Ledger, compare=False)
+    ledger: CostCounter = field(default_factory=CostCounter, compare=False)
     own: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
 
     @property
@@ -107,7 +107,7 @@ class Clients:
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
         if not len(rows):
-            raise not_validating(f"method '{self.method}'", f"client {client} has")
+            raise missing_validation_error(f"method '{self.method}'", f"client {client} has")
         examples = self.data.validated
         return examples.scaled(rows).cpu().numpy(), examples.targets[rows].cpu().numpy()
 
@@ -128,7 +128,7 @@ class Clients:
             counts.append(np.bincount(labels, minlength=self.network.classes))
         return np.stack(counts)
 
-    def holding(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
+    def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Keep some of the clients' examples, as when data arrive in steps.
 
         positions(client, n): which of its n examples a client holds, int (k,), in the order in
@@ -140,7 +140,7 @@ class Clients:
     def train(
         self,
         start: dict[str, np.ndarray],
-        rng: Rng,
+        rng: RngKey,
         *,
         epochs: int,
         chosen: Sequence[int] | None = None,
@@ -181,7 +181,7 @@ class Clients:
         tasks = self._tasks(rng, chosen, lr, steps)
         if done is not None:
             tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
-        with self.ledger.at_work():
+        with self.ledger.timed():
             trained = train(
                 self.network,
                 *self._at_hand(tasks),
@@ -199,7 +199,7 @@ class Clients:
     def average(
         self,
         start: dict[str, np.ndarray],
-        rng: Rng,
+        rng: RngKey,
         weights: Sequence[float],
         *,
         epochs: int,
@@ -214,7 +214,7 @@ class Clients:
         Models that are not finite are left out; the result says what weight went in.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
-        with self.ledger.at_work():
+        with self.ledger.timed():
             averaged = average(
                 self.network,
                 *self._at_hand(tasks),
@@ -230,7 +230,7 @@ class Clients:
     def train_heads(
         self,
         body: Mapping[str, np.ndarray],
-        rng: Rng,
+        rng: RngKey,
         *,
         hidden: Sequence[int] = (),
         epochs: int,
@@ -266,8 +266,8 @@ class Clients:
         settings = replace(self.settings, epochs=epochs, patience=patience, augment="none")
         if weight_sd is not None:
             settings = replace(settings, init="normal", weight_sd=weight_sd, bias=0.0)
-        start = own_starts(above, settings, [task.rng for task in tasks])
-        with self.ledger.at_work():
+        start = initial_weights(above, settings, [task.rng for task in tasks])
+        with self.ledger.timed():
             examples, tasks = self._at_hand(tasks)
             trained = train(above, examples.above(below, body), tasks, settings, start)
         self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
@@ -286,7 +286,7 @@ class Clients:
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
-        with self.ledger.at_work():
+        with self.ledger.timed():
             gradients, losses = gradients_at(self.network, *self.data.of(members), weights)
         self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
@@ -313,7 +313,7 @@ class Clients:
                 "have none: set `validation` of the partition, with validation_at: clients"
             )
         members = self._members(chosen)
-        with self.ledger.at_work():
+        with self.ledger.timed():
             evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
         count = len(evaluation.accuracy)
         traffic = self.models(up=0, down=count * len(members))
@@ -321,13 +321,13 @@ class Clients:
         self._send(traffic + Traffic(messages_up=len(members), bytes_up=numbers))
         return evaluation
 
-    def ask(
+    def query(
         self,
-        question: Question,
+        question: Query,
         weights: Mapping[str, np.ndarray] | None = None,
         chosen: Sequence[int] | None = None,
         on: Part = "train",
-    ) -> list[Answers]:
+    ) -> list[Reply]:
         """Put a question to clients: named arrays of each, in their order. Needs client_answers.
 
         Bytes of the answers, those of weights that clients do not have yet, seconds, and passes
@@ -358,9 +358,9 @@ class Clients:
             )
         held = self.data.rows if on == "train" else self.data.validation
         if not len(held):
-            raise not_validating(f"method '{self.method}'")
-        with self.ledger.at_work():
-            replies = ask(
+            raise missing_validation_error(f"method '{self.method}'")
+        with self.ledger.timed():
+            replies = query(
                 self.network,
                 *self.data.of(members, on),
                 question,
@@ -379,12 +379,12 @@ class Clients:
         weights that clients do not have go down, statistics come up.
         """
         members = self._members(chosen)
-        with self.ledger.at_work():
-            replies = ask(
+        with self.ledger.timed():
+            replies = query(
                 self.network, *self.data.of(members), running_statistics, weights, self.method
             )
         self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
-        return pooled(replies.answers)
+        return pooled_statistics(replies.answers)
 
     def models(self, up: int, down: int) -> Traffic:
         """Count the traffic of models that go up and down, each of the network's size."""
@@ -419,7 +419,7 @@ class Clients:
 
     def _tasks(
         self,
-        rng: Rng,
+        rng: RngKey,
         chosen: Sequence[int] | None,
         lr: Sequence[float] | float | None,
         steps: Sequence[int] | int | None,
@@ -441,8 +441,8 @@ class Clients:
         return tasks
 
 
-def own_starts(
-    network: Network, settings: Settings, places: Sequence[Rng]
+def initial_weights(
+    network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
     """Draw initial tensors (models, *shape) for each place; one per trial if starts are shared."""
     if settings.shared_init:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedrepro.federation.body_moments import BodyMoments
-from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
-from fedrepro.networks.matrices import (
+from fedrepro.networks.layer_matrices import (
     LayerMatrix,
     layer_matrices,
     parts_with_matrices,
-    tensors_of,
+    tensors_of_matrices,
 )
-from fedrepro.networks.modules import ModuleNetwork
+from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
 from fedrepro.networks.network import Network
+from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def diagonal_fisher(
                     squares = ((inputs.transpose(0, 2, 1) @ error) ** 2).sum(axis=0)
                 _add(sums, layer.matrix.key, squares)
     count = len(examples.targets)
-    made = tensors_of(order, {key: total / count for key, total in sums.items()})
+    made = tensors_of_matrices(order, {key: total / count for key, total in sums.items()})
     return {name: np.ascontiguousarray(value, np.float32) for name, value in made.items()}
 
 
@@ -351,7 +351,7 @@ def _by_labels(
     if labels == "data":
         yield torch.nn.functional.one_hot(targets, classes)[None].to(shares) - shares
         return
-    from fedrepro.products.exponentials import exponential, logarithm
+    from fedrepro.portable_ops.exponentials import exponential, logarithm
 
     identity = torch.eye(classes, dtype=shares.dtype, device=shares.device)
     for label in range(classes):

@@ -15,7 +15,9 @@ from fedrepro.core.errors import FedreproError
 TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 
 
-def checked(rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int) -> np.ndarray:
+def checked_weights(
+    rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
+) -> np.ndarray:
     """Check that W is stochastic, strongly connected and aperiodic; return it as float64 (N, N).
 
     Args:

@@ -13,7 +13,7 @@ STEPS = 300  # of Lloyd's algorithm at most
 SAME = 1e-12  # squared distance of directions that are one, but for rounding
 
 
-def merged(
+def merge_similar_units(
     network: UnitArrays, widths: Sequence[int], restarts: int, rng: np.random.Generator
 ) -> UnitArrays:
     """Cluster the hidden layers' units to these widths, from the lowest layer up.

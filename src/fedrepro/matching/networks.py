@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.matching.assign import Matching, Rule, match
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.matching.sums import Atoms, MatchedLayer, Prior, atoms_of, no_past
+from fedrepro.matching.running_sums import Atoms, MatchedLayer, Prior, atoms_of, no_past
+from fedrepro.matching.sequential_matching import Matching, Rule, match
 
 UnitArrays = tuple[Array, ...]
 
@@ -162,7 +162,7 @@ def match_networks(
     biases = np.stack([network[-1] for network in networks])
     bias = output_bias(biases, shares, posterior or variances, hidden_layers(networks[0]))
     atoms = [matching.atoms for matching in reversed(matchings)]
-    return network_of(atoms, len(networks[0][0]), bias), matchings
+    return network_of_atoms(atoms, len(networks[0][0]), bias), matchings
 
 
 def as_assigned(
@@ -250,7 +250,7 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
     return mean
 
 
-def network_of(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
+def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
     """Make the network of these atoms, lowest hidden layer first, and an output bias (K,).
 
     Weights into a layer are the outgoing weights of the atoms below it.

@@ -7,7 +7,7 @@ import numpy as np
 Array = np.ndarray
 
 
-def elected(vectors: Array, keep: float) -> Array:
+def ties_merge(vectors: Array, keep: float) -> Array:
     """Average task vectors (J, n) over those that agree with the elected sign: (n,).
 
     Of each vector the largest `keep` of its entries count, by magnitude, and at least one. The sign

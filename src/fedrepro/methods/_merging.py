@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels
-from fedrepro.core.kinds import MIXED, MODULE, WHICH
-from fedrepro.core.rng import Rng
-from fedrepro.federation.asking import Answers
+from fedrepro.core.method_kinds import MIXED, MODULE, WHICH
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.client_queries import Reply
 
 if TYPE_CHECKING:
     from fedrepro.networks.network import Network
@@ -28,14 +28,14 @@ def network_like(clients: LocalModels) -> Network:
     return network_of(clients.model, clients.shape, clients.classes)
 
 
-def asking(question: str, **options: Any) -> Callable[..., list[Answers]]:
+def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Make a `prepare` that puts a question of `federation.moments` to each client's own model."""
 
-    def prepare(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+    def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
         from fedrepro.federation import moments
 
         assert info.clients is not None
-        return info.clients.ask(partial(getattr(moments, question), **options))
+        return info.clients.query(partial(getattr(moments, question), **options))
 
     return prepare
 
@@ -47,18 +47,18 @@ def shares_of(info: ClientInfo) -> np.ndarray:
     return shares
 
 
-def merged(
+def merge_layers(
     clients: LocalModels, share: np.ndarray, layer: Callable[[str, np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Merge networks into one, float32 (1, *shape): layer(key, matrices (J, D, K)) of each layer.
 
     All else, as weights of normalisation, is the mean by these shares.
     """
-    from fedrepro.networks.matrices import layer_matrices, tensors_of
+    from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 
     network = network_like(clients)
     layers = layer_matrices(network)
-    made = tensors_of(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
+    made = tensors_of_matrices(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
     tensors = {name: value[None] for name, value in made.items()}
     return mean_of_rest(clients, share, tensors)
 
@@ -68,7 +68,7 @@ def mean_of_rest(
 ) -> dict[str, np.ndarray]:
     """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
     from fedrepro.merging.kronecker import mean_of
-    from fedrepro.training.statistics import mean_buffers
+    from fedrepro.training.norm_statistics import mean_buffers
 
     network = network_like(clients)
     tensors = dict(made)
@@ -81,7 +81,7 @@ def mean_of_rest(
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
     """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
-    from fedrepro.training.statistics import mean_buffers
+    from fedrepro.training.norm_statistics import mean_buffers
 
     if MODULE not in clients.model.component.meta:
         return made

@@ -14,14 +14,14 @@ Units = Annotated[
 ]
 
 
-def asked(clients: LocalModels, units: int | None) -> tuple[int, ...]:
+def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
     """Return the width of each hidden layer, the lowest first."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 
 
-def within_reach(clients: LocalModels, units: int | None) -> bool:
+def has_enough_units(clients: LocalModels, units: int | None) -> bool:
     """Tell whether all clients together have as many units as asked for in each hidden layer."""
     client_widths = widths(clients.tensors)
-    each = zip(asked(clients, units), client_widths, strict=True)
+    each = zip(target_widths(clients, units), client_widths, strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

@@ -9,9 +9,9 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.asking import Answers
+from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import as_model
 from fedrepro.methods.fedfisher import LEFT, Steps, factors, solved
 from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
@@ -33,8 +33,8 @@ def matched_regmean(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     alpha: Alpha = 0.9,
     ridge: Ridge = 1e-6,
     sweeps: Sweeps = 100,
@@ -59,8 +59,8 @@ def matched_kfac(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     steps: Steps = 500,
     sweeps: Sweeps = 100,
 ) -> GlobalModel:
@@ -74,22 +74,22 @@ def matched_kfac(
 
 
 def in_one_order(
-    clients: LocalModels, answers: Sequence[Answers], rng: Rng, sweeps: int
-) -> tuple[LocalModels, list[Answers]]:
+    clients: LocalModels, answers: Sequence[Reply], rng: RngKey, sweeps: int
+) -> tuple[LocalModels, list[Reply]]:
     """Match the units of the clients' models, and permute their answers alike.
 
     Answers are moments of layer inputs and of gradients; the server permutes them itself.
     """
-    from fedrepro.matching.blocks import blocks_of, orders_of
-    from fedrepro.matching.permuting import in_step
+    from fedrepro.matching.convolutional_units import blocks_of, orders_of
+    from fedrepro.matching.unit_permutations import align_units
 
     blocks = blocks_of(clients.model, clients.shape, clients.classes)
     networks = blocks.networks(clients.tensors)
-    matched = in_step(networks, sweeps, rng.stream("weight-matching"))
+    matched = align_units(networks, sweeps, rng.stream("weight-matching"))
     each = [blocks.tensors(network) for network in matched]
     tensors = {name: np.concatenate([model[name] for model in each]) for name in clients.tensors}
     names = [layer.weight for layer in blocks.layers]
-    permuted: list[Answers] = [
+    permuted: list[Reply] = [
         reordered(answer, names, orders_of(before, after))
         for answer, before, after in zip(answers, networks, matched, strict=True)
     ]

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import with_mean_buffers
 
@@ -26,7 +26,7 @@ def average(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     weighted: Annotated[bool, Arg("weigh clients by their number of examples")] = True,
 ) -> GlobalModel:
     """sum_j (n_j / n) w_j, or the plain mean. Source: FedAvg, algorithm 1 (one round)."""
@@ -48,7 +48,7 @@ def average(
     scenario={"training": {"shared_init": True}},
     merges=True,
 )
-def average_shared(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def average_shared(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """sum_j (n_j / n) w_j, of clients that trained from one and the same start.
 
     Its local models differ from those of other methods on the same partition. Source: FedAvg,

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 
 CHOSEN = Metric("accuracy by which the best client was chosen", "share of examples", 0, 1, 1)
 
@@ -21,7 +21,7 @@ CHOSEN = Metric("accuracy by which the best client was chosen", "share of exampl
     metrics={"chosen_by": CHOSEN},
     any_width=True,
 )
-def best_client(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Choose the client's model that is best on all validation examples, w_j of argmax_j v_j.
 
     v_j = sum_i (n_i / n) (its accuracy at client i), so that every client's examples count alike.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import UNITS, shares_of
 
@@ -26,7 +26,7 @@ def c2m3(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     steps: Annotated[int, Arg("of the search, at most", "steps", least=1)] = 100,
     gain: Annotated[float, Arg("least rise of a step, as a share", least=0)] = 1e-6,
 ) -> GlobalModel:
@@ -37,8 +37,8 @@ def c2m3(
     it averages equally, and then renormalises activations: `batchnorm` recalibrate does so where
     there is BatchNorm.
     """
-    from fedrepro.matching.blocks import units_of
-    from fedrepro.matching.universe import in_common_order
+    from fedrepro.matching.convolutional_units import units_of
+    from fedrepro.matching.cycle_consistent import in_common_order
 
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)

@@ -7,10 +7,10 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.matching.block_diagonal import side_by_side
 from fedrepro.matching.networks import UnitArrays, class_shares, networks_of, tensors_of
-from fedrepro.matching.stacking import side_by_side
 
 ClassWeights = Annotated[
     bool, Arg("weigh a client's outgoing weights by its share of each class, not equally")
@@ -29,7 +29,7 @@ def concatenation(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     class_weights: ClassWeights = True,
 ) -> GlobalModel:
     """All hidden units of all clients side by side, in a single network.

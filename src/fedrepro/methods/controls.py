@@ -9,13 +9,13 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.methods._merging import network_like
 from fedrepro.networks.network import dense_spec
 
 
 @method("local", kind="control", label="clients alone", any_width=True)
-def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[GlobalModel]:
+def local(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Sequence[GlobalModel]:
     """Each client alone with its own model: the mean over clients, and the worst client."""
     return [clients.alone(j) for j in range(clients.clients)]
 
@@ -27,7 +27,7 @@ def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[Globa
     label="pooled training",
     scenario={"partition": "pooled"},
 )
-def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """One client that holds all training data: the scenario with the partition `pooled`.
 
     Raises:
@@ -48,7 +48,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     label="majority class",
     any_width=True,
 )
-def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Predict always the class with most training examples: the floor."""
     assert info.label_counts is not None
     bias = np.zeros((1, clients.classes), np.float32)
@@ -58,14 +58,14 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel
 
 
 @method("raw", kind="control", needs={"public_sample"}, label="public sample alone")
-def raw(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Start afresh, so that tuning trains on the public sample alone.
 
     It starts as the local training procedure does, the same in all repetitions of a trial. Source:
     GEMS, section 4.4 (raw).
     """
-    from fedrepro.federation.clients import own_starts
+    from fedrepro.federation.clients import initial_weights
     from fedrepro.training.settings import settings_of
 
     network = network_like(clients)
-    return GlobalModel(clients.model, own_starts(network, settings_of(info.training), [rng]))
+    return GlobalModel(clients.model, initial_weights(network, settings_of(info.training), [rng]))

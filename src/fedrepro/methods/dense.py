@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.kinds import MIXED
+from fedrepro.core.method_kinds import MIXED
 from fedrepro.core.metrics import Metric
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
-from fedrepro.products.exponentials import exponential, root
+from fedrepro.portable_ops.exponentials import exponential, root
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +47,7 @@ def dense(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     epochs: Annotated[int, Arg("batches that are made", "epochs", least=1)] = 20,
     generator_steps: Annotated[int, Arg("of the generator for a batch", "steps", least=1)] = 30,
     generator_lr: Annotated[float, Arg("step size of the generator", above=0)] = 0.001,
@@ -59,7 +59,8 @@ def dense(
     batch_size: Annotated[int, Arg("inputs that are made at once", "examples", least=1)] = 256,
     start: Annotated[Literal["average", "fresh"], Arg("what the student starts from")] = "average",
 ) -> GlobalModel:
-    """min T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the mean of the clients' logits, on made inputs.
+    """min T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the mean of the clients' logits, on made
+    inputs.
 
     For each batch a new generator and its random numbers go down CE(z̄(x), y) - β mean[1(the
     student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for random labels y; the batch
@@ -71,7 +72,7 @@ def dense(
     """
     import torch
 
-    from fedrepro.federation.clients import own_starts
+    from fedrepro.federation.clients import initial_weights
     from fedrepro.networks.predict import network_of
     from fedrepro.training.settings import settings_of
 
@@ -81,7 +82,7 @@ def dense(
     begun = (
         dict(average(some, their_info, rng=rng).tensors)
         if start == "average"
-        else own_starts(network, settings_of(info.training), [rng])
+        else initial_weights(network, settings_of(info.training), [rng])
     )
     student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
     learned = _student(network, student)
@@ -131,15 +132,15 @@ class _Generator:
     """Makes inputs (B, D) of random numbers, and learns these and its weights."""
 
     def __init__(
-        self, network: Network, latent: int, units: int, batch: int, place: Rng, device: str
+        self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
     ) -> None:
         import math
 
         from fedrepro.networks.network import dense as perceptron
 
-        stream = place.stream("dense-generator")
+        stream = rng.stream("dense-generator")
         self.network = perceptron((latent, units, math.prod(network.shape)))
-        first = self.network.initial(place, 0.0, 0.0, "fan_in")
+        first = self.network.initial(rng, 0.0, 0.0, "fan_in")
         self.tensors = {name: _leaf(value, device) for name, value in first.items()}
         self.noise = _leaf(stream.standard_normal((batch, latent), np.float32), device)
         self.labels = _on(stream.integers(network.classes, size=batch), device)

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like
 from fedrepro.networks.network import dense_spec, widths
@@ -26,7 +26,7 @@ def distillation(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     units: Annotated[int, Arg("units of each hidden layer of the new network", least=1)] = 500,
 ) -> GlobalModel:
     """Cross-entropy against the clients' mean prediction on the pooled inputs, temperature 1.
@@ -34,7 +34,7 @@ def distillation(
     The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
     in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
     """
-    from fedrepro.federation.clients import own_starts
+    from fedrepro.federation.clients import initial_weights
     from fedrepro.training.engine import train
     from fedrepro.training.examples import Examples, tensor_of
     from fedrepro.training.minibatches import Task
@@ -52,6 +52,6 @@ def distillation(
         Examples(inputs, targets),
         [Task(np.arange(len(inputs)), rng)],
         settings,
-        own_starts(student, settings, [rng]),
+        initial_weights(student, settings, [rng]),
     ).checked()
     return GlobalModel(model, trained.tensors)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ class DownpourSgd:
         Arg("local minibatches in a round, none for whole epochs", "minibatches", least=1),
     ] = None
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start with master weights as a client would, and an Adam state of zeros."""
-        from fedrepro.federation.clients import own_starts
-        from fedrepro.training.flat import Layout
+        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.flat_layout import Layout
 
-        start = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
+        start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
         flat = _tensor(Layout(clients.network.shapes).pack(start))
         return {"flat": flat, "optimiser": _adam(flat, clients).state()}
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Run local epochs, or minibatches, at every client, then the master's steps."""
         flat = state["flat"].clone()
@@ -72,9 +72,9 @@ class DownpourSgd:
             adam.step(flat, _tensor(message[None]))
         return {"flat": flat, "optimiser": adam.state()}, Report()
 
-    def _messages(self, flat, clients: Clients, rng: Rng) -> np.ndarray:  # type: ignore[no-untyped-def]
+    def _messages(self, flat, clients: Clients, rng: RngKey) -> np.ndarray:  # type: ignore[no-untyped-def]
         """Collect what the clients send: mean gradients of their local steps, (J, size), flat."""
-        from fedrepro.training.flat import Layout
+        from fedrepro.training.flat_layout import Layout
 
         epochs = self.epochs
         if self.minibatches is not None:
@@ -95,14 +95,14 @@ class DownpourSgd:
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """Return the master network."""
-        from fedrepro.training.flat import Layout
+        from fedrepro.training.flat_layout import Layout
 
         return GlobalModel(
             clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())
         )
 
 
-def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
+def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
     """Keep the examples of the clients' next `count` minibatches only.
 
     A client goes through its examples in a random order, then in another, without end; round r
@@ -123,7 +123,7 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
         at = begin - first * held
         return np.concatenate(orders)[at : at + wanted]
 
-    return clients.holding(stretch)
+    return clients.with_subset(stretch)
 
 
 def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not loaded here

@@ -7,20 +7,20 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
 
 
 @method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens", any_width=True)
-def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Mean of the clients' class probabilities. Source: PFNM, supplement 4.1."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
     return GlobalModel(clients.model, clients.tensors, weights, widths=clients.widths)
 
 
 @method("voting_ensemble", kind="one_shot", paper="gems", label="majority vote", any_width=True)
-def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Predict the class that most clients do; ties fall at random. Source: GEMS, section 4.5."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
     return GlobalModel(clients.model, clients.tensors, weights, ties=rng, widths=clients.widths)
@@ -39,7 +39,7 @@ def weighted_ensemble(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     share: Annotated[
         Literal["class", "client"],
         Arg(

@@ -21,13 +21,13 @@ import numpy as np
 from fedrepro.api import BatchNorm, ClientInfo, GlobalModel, Report, State, Traffic, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
     from fedrepro.training.engine import Averaged
-    from fedrepro.training.terms import Term, WeightTerm
+    from fedrepro.training.loss_terms import Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
 MANY = 10_000  # clients from which nobody shuffles all of them to draw a few
@@ -78,11 +78,11 @@ class Drawn:
     rounds: Rounds = 100
     fraction: Fraction = 0.1
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would."""
-        from fedrepro.federation.clients import own_starts
+        from fedrepro.federation.clients import initial_weights
 
-        return {"weights": own_starts(clients.network, clients.settings, [rng.at(client=-1)])}
+        return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
         """Return the global network."""
@@ -109,7 +109,7 @@ class Averaging(Drawn):
         return []
 
     def private_tensors(
-        self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
+        self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray] | None:
         """Return tensors of the terms of the chosen clients, (chosen, *shape), if they have any."""
         return None
@@ -118,10 +118,10 @@ class Averaging(Drawn):
         """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
         return update, server
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, with nothing to remember."""
         if self.batchnorm != "average":
-            from fedrepro.training.statistics import require_norms
+            from fedrepro.training.norm_statistics import require_norms
 
             require_norms(clients.network, f"method '{clients.method}'")
         kept: State = {"kept": {}} if self.batchnorm == "local" else {}
@@ -132,7 +132,7 @@ class Averaging(Drawn):
         state: State,
         clients: Clients,
         info: ClientInfo,
-        rng: Rng,
+        rng: RngKey,
         *,
         epochs: int = 1,
         lr: float | None = None,
@@ -163,14 +163,14 @@ class Averaging(Drawn):
         if self.batchnorm == "recalibrate":
             weights |= clients.statistics(weights, chosen.tolist())
         if private:
-            kept["private"] = state["private"] | client_tensors(chosen, trained.private)
+            kept["private"] = state["private"] | scatter_client_state(chosen, trained.private)
         return {"weights": weights, "server": server, **kept}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
         """Return the global network; where layers stay at clients, that of each of them."""
         if self.batchnorm != "local":
             return super().model(state, clients)
-        own = own_tensors(state["kept"], np.arange(clients.count), _norms(state, clients))
+        own = gather_client_state(state["kept"], np.arange(clients.count), _norms(state, clients))
         return [
             GlobalModel(clients.model, {**state["weights"], **{k: v[[j]] for k, v in own.items()}})
             for j in range(clients.count)
@@ -194,7 +194,7 @@ class Scheduled(Averaging):
             )
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train, average their models, and take the server's step."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
@@ -243,7 +243,7 @@ class FedAvg(Scheduled):
     server_lr: ServerLr = 1.0
     server_momentum: ServerMomentum = 0.0
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, and no past updates."""
         state = super().init(clients, info, rng)
         return {**state, "server": _zeros(state["weights"]) if self.server_momentum else {}}
@@ -257,7 +257,7 @@ class FedAvg(Scheduled):
 
     def terms(self) -> list[Term | WeightTerm]:
         """List the pull to the received weights, and the entropy term."""
-        from fedrepro.training.terms import Proximal
+        from fedrepro.training.loss_terms import Proximal
 
         pull = self.proximal / 2 + self.divergence
         return [*([Proximal(pull)] if pull else []), *entropy(self.entropy, self.least_entropy)]
@@ -277,7 +277,7 @@ class FedAdam(Scheduled):
     beta2: Annotated[float, Arg("of its square", least=0, most=1)] = 0.99
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, with moments zero and tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
@@ -298,12 +298,12 @@ class FedAdam(Scheduled):
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
     """List RM's entropy term, unless its coefficient is 0."""
-    from fedrepro.training.terms import Entropy
+    from fedrepro.training.loss_terms import Entropy
 
     return [Entropy(least, coefficient)] if coefficient else []
 
 
-def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
+def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
     """Draw the clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
 
     Of very many clients only those that are drawn cost anything.
@@ -315,7 +315,7 @@ def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
 
 
 def client_update(
-    state: State, chosen: np.ndarray, share: np.ndarray, clients: Clients, rng: Rng, **how: Any
+    state: State, chosen: np.ndarray, share: np.ndarray, clients: Clients, rng: RngKey, **how: Any
 ) -> tuple[Averaged, State]:
     """Let the chosen clients train from the global weights, and sum their models.
 
@@ -326,15 +326,15 @@ def client_update(
     how["chosen"] = chosen.tolist()
     if "kept" not in state:
         return clients.average(state["weights"], rng, share.tolist(), **how), {}
-    own = own_tensors(state["kept"], chosen, _norms(state, clients))
+    own = gather_client_state(state["kept"], chosen, _norms(state, clients))
     start = {k: np.repeat(v, len(chosen), axis=0) for k, v in state["weights"].items()} | own
     trained = clients.train(start, rng, **how)
     new = {name: trained.tensors[name][trained.finite] for name in own}
-    kept = client_tensors(chosen[trained.finite], new)
+    kept = scatter_client_state(chosen[trained.finite], new)
     return trained.averaged(share), {"kept": state["kept"] | kept}
 
 
-def own_tensors(
+def gather_client_state(
     kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Stack what the chosen clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
@@ -342,7 +342,7 @@ def own_tensors(
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
 
 
-def client_tensors(
+def scatter_client_state(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Split tensors by client, so that only clients that were drawn take memory."""

@@ -11,8 +11,8 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.kinds import MIXED
-from fedrepro.core.rng import Rng
+from fedrepro.core.method_kinds import MIXED
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
@@ -31,7 +31,7 @@ def feddf(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     public_data: Annotated[str, Arg("data set whose inputs the server has")] = "mnist",
     epochs: Annotated[int, Arg("passes over these inputs", "epochs", least=1)] = 20,
     lr: Annotated[float, Arg("step size of Adam", above=0)] = 0.001,

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods.fedavg import DrawnForSteps, client_tensors, own_tensors, sample_clients
-from fedrepro.methods.fednova import moved
+from fedrepro.methods.fedavg import (
+    DrawnForSteps,
+    gather_client_state,
+    sample_clients,
+    scatter_client_state,
+)
+from fedrepro.methods.fednova import weight_updates
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -43,22 +48,22 @@ class FedDyn(DrawnForSteps):
         Literal["server", "clients"], Arg("the server's weights, or the mean of the last y_j")
     ] = "server"
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, and h of zero."""
         start = super().init(clients, info, rng)
         mean = {k: np.zeros_like(v) for k, v in start["weights"].items()}
         return {**start, "clients": start["weights"], "h": mean, "kept": {}}
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them lower their bent losses, and follow at the server."""
-        from fedrepro.training.statistics import mean_buffers
-        from fedrepro.training.terms import Proximal
+        from fedrepro.training.loss_terms import Proximal
+        from fedrepro.training.norm_statistics import mean_buffers
 
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: np.zeros_like(v[0]) for k, v in state["h"].items()}
-        client_h = own_tensors(state["kept"], chosen, nothing)
+        client_h = gather_client_state(state["kept"], chosen, nothing)
         # alpha (y - x) - h_j is the pull to x + h_j / alpha
         towards = {k: x + client_h[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
         trained = clients.train(
@@ -75,7 +80,7 @@ class FedDyn(DrawnForSteps):
             return state, Report()
         weights, mean, h, after = {}, {}, {}, {}
         for k, x in state["weights"].items():
-            step = moved(trained.tensors[k], x)
+            step = weight_updates(trained.tensors[k], x)
             step[~trained.finite] = 0
             mean[k] = (x + step.sum(0) / alive).astype(x.dtype)
             h[k] = (state["h"][k] - self.alpha * step.sum(0) / clients.count).astype(x.dtype)
@@ -83,7 +88,7 @@ class FedDyn(DrawnForSteps):
             after[k] = (client_h[k] - self.alpha * step).astype(x.dtype)
         buffers = mean_buffers(clients.network, trained.tensors, trained.finite / alive)
         weights, mean = weights | buffers, mean | buffers
-        kept = state["kept"] | client_tensors(chosen, after)
+        kept = state["kept"] | scatter_client_state(chosen, after)
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:

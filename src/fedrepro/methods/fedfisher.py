@@ -12,15 +12,15 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.asking import Answers
+from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
     asking,
     mean_of_rest,
-    merged,
+    merge_layers,
     shares_of,
     stacked,
 )
@@ -48,8 +48,8 @@ def fedfisher_diagonal(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     steps: Steps = 2000,
 ) -> GlobalModel:
     """Descent from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
@@ -59,14 +59,14 @@ def fedfisher_diagonal(
     every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source: FedFisher, by
     the authors' code.
     """
-    from fedrepro.merging.fisher import descended
+    from fedrepro.merging.fisher_average import fisher_descent
     from fedrepro.merging.kronecker import mean_of
 
     share, made = shares_of(info), {}
     for name in [name for name in clients.tensors if name in prepared[0]]:
         fisher, value = stacked(prepared, name), clients.tensors[name]
         curve, pull = mean_of(fisher, share), mean_of(fisher * value, share)
-        weights = descended(
+        weights = fisher_descent(
             lambda w, c=curve, p=pull: c * w - p,  # type: ignore[misc]
             mean_of(value, share),
             steps,
@@ -97,8 +97,8 @@ def fedfisher_kfac(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     solver: Annotated[
         Literal["conjugate_gradients", "published"],
         Arg("how the server goes down: by conjugate gradients, or by the authors' descent"),
@@ -118,7 +118,7 @@ def fedfisher_kfac(
 def solved(
     clients: LocalModels,
     info: ClientInfo,
-    answers: list[Answers],
+    answers: list[Reply],
     solver: str,
     steps: int,
     damping: float,
@@ -129,7 +129,7 @@ def solved(
     of what it was at the average.
     """
     from fedrepro.federation.moments import errors_of
-    from fedrepro.merging.fisher import descended
+    from fedrepro.merging.fisher_average import fisher_descent
     from fedrepro.merging.kronecker import applied_of, conjugate_gradients, mean_of
 
     share, worst = shares_of(info), 0.0
@@ -144,7 +144,7 @@ def solved(
         pull = sum(p * (x @ w @ y) for p, x, w, y in zip(share, a, weights, g, strict=True))
         first = np.asarray(pull) - applied(start)
         if solver == "published":
-            solution = descended(lambda w: applied(w) - pull, start, steps, RATE, within=True)
+            solution = fisher_descent(lambda w: applied(w) - pull, start, steps, RATE, within=True)
             length = np.linalg.norm(first)
             left = np.linalg.norm(applied(solution) - pull) / length if length else 0.0
         else:
@@ -152,7 +152,7 @@ def solved(
         worst = max(worst, float(left))
         return solution
 
-    return merged(clients, share, layer), worst
+    return merge_layers(clients, share, layer), worst
 
 
 TOLERANCE = 1e-6  # of the residual, as a share

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.asking import Answers
+from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
     asking,
-    merged,
+    merge_layers,
     network_like,
     shares_of,
     stacked,
@@ -43,8 +43,8 @@ def fedlpa(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     damping: Annotated[float, Arg("λ; each factor has its root on the diagonal", least=0)] = 0.001,
     solver: Annotated[
         Literal["conjugate_gradients", "published", "expectation"],
@@ -72,12 +72,12 @@ def fedlpa(
 
 
 def _descended(
-    clients: LocalModels, info: ClientInfo, answers: list[Answers], steps: int, damping: float
+    clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
     """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
     from fedrepro.federation.moments import errors_of
     from fedrepro.merging.kronecker import applied_of, expectation_mean, mean_of, plain_descent
-    from fedrepro.networks.matrices import layer_matrices
+    from fedrepro.networks.layer_matrices import layer_matrices
 
     network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}
@@ -100,4 +100,4 @@ def _descended(
             worst = max(worst, float(np.linalg.norm(applied(solution) - pull) / length))
         return solution
 
-    return merged(clients, share, layer), worst
+    return merge_layers(clients, share, layer), worst

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Traffic, method
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.methods._merging import with_mean_buffers
 from fedrepro.methods.fedavg import NEEDS, DrawnForSteps, sample_clients
 
@@ -34,10 +34,10 @@ class FedNova(DrawnForSteps):
     """
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train, and average what each of their steps gave."""
-        from fedrepro.training.statistics import mean_buffers
+        from fedrepro.training.norm_statistics import mean_buffers
 
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
@@ -50,7 +50,7 @@ class FedNova(DrawnForSteps):
             return state, report
         held = info.example_counts[chosen] * trained.finite
         share = held / held.sum()
-        length = carried(trained.steps, clients.settings.momentum)
+        length = effective_steps(trained.steps, clients.settings.momentum)
         weights = averaged(state["weights"], trained.tensors, share, length)
         return {"weights": weights | mean_buffers(clients.network, trained.tensors, share)}, report
 
@@ -63,7 +63,7 @@ class FedNova(DrawnForSteps):
     label="FedNova, one exchange",
     merges=True,
 )
-def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j, x the common start: `fednova`'s first round.
 
     p_j = n_j / n; a_j of the minibatches of the local training, whose last of an epoch may be
@@ -85,7 +85,9 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalM
         )
     per_epoch = -(-info.example_counts // settings.batch_size) if settings.batch_size else 1
     share = info.example_counts / info.example_counts.sum()
-    length = carried(np.broadcast_to(per_epoch * settings.epochs, share.shape), settings.momentum)
+    length = effective_steps(
+        np.broadcast_to(per_epoch * settings.epochs, share.shape), settings.momentum
+    )
     made = averaged(info.start, clients.tensors, share, length)
     return with_mean_buffers(clients, share, GlobalModel(clients.model, made))
 
@@ -102,12 +104,12 @@ def averaged(
     """
     whole, tensors = float((share * length).sum()), {}
     for name, x in start.items():
-        step = np.einsum("j,j...->...", share / length, moved(trained[name], x))
+        step = np.einsum("j,j...->...", share / length, weight_updates(trained[name], x))
         tensors[name] = (x + whole * step[None]).astype(x.dtype)
     return tensors
 
 
-def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
+def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
     """Count the steps without momentum that carry as far, a_j float64 (n,), as steps int (n,) do.
 
     Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
@@ -117,7 +119,7 @@ def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
     return length
 
 
-def moved(after: np.ndarray, before: np.ndarray) -> np.ndarray:
+def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Measure how far clients went, float64 (n, *shape): nowhere if their training diverged."""
     change: np.ndarray = np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0)
     return change

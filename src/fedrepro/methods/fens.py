@@ -12,7 +12,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like, shares_of
 
@@ -29,7 +29,7 @@ def fens(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     gate: Annotated[
         Literal["network", "class_weights"],
         Arg("two layers over all logits, or a weight for each client and class"),
@@ -49,7 +49,7 @@ def fens(
     theirs, weighed by n_i / n. The width of the gate and FedAdam's steps are those of public code,
     or the nearest to it that is known. Source: FENS, by the authors' code.
     """
-    from fedrepro.merging.gates import GateServer, class_weights, gradients
+    from fedrepro.merging.gate_training import GateServer, class_weights, gradients
     from fedrepro.networks.predict import joint_logits
     from fedrepro.training.examples import Examples, tensor_of
 

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.asking import Answers
+from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import MODELS, as_model, asking, mean_of_rest, shares_of, stacked
 
 information = asking("diagonal_fisher")
@@ -34,8 +34,8 @@ def fisher_merge(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     normalise: Annotated[bool, Arg("divide each client's information by its length")] = True,
     floor: Annotated[float, Arg("least information of a weight, of all clients", least=0)] = 1e-6,
     clients_by: Annotated[
@@ -49,7 +49,7 @@ def fisher_merge(
     that of all clients, so their order does not matter. Weights of other layers than `Linear` and
     `Conv2d` of a module are the mean by λ_i.
     """
-    from fedrepro.merging.fisher import fisher_mean
+    from fedrepro.merging.fisher_average import fisher_mean
 
     share = shares_of(info)
     if clients_by == "equal":

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Tensors, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
-    from fedrepro.federation.peers import Peers
+    from fedrepro.federation.graph_nodes import GraphNodes
 
 Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
 Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
@@ -41,15 +41,17 @@ class GossipSgd:
     epochs: Epochs = 1
     steps: Steps = None
 
-    def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
+    def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
         """Start from the same network at every node."""
-        from fedrepro.federation.clients import own_starts
+        from fedrepro.federation.clients import initial_weights
 
-        initial = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
+        initial = initial_weights(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "after": start}
 
-    def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
+    def round(
+        self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
         """Let every node train; one whose training diverged goes on with what it had."""
         trained = peers.train(state["after"], rng, epochs=self.epochs, steps=self.steps)
         before = {
@@ -57,7 +59,7 @@ class GossipSgd:
         }
         return {"before": before, "after": peers.mixed(before)}, Report()
 
-    def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]:
+    def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
         """Return the networks before and after the average."""
         return state
 

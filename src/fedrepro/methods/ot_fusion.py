@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import shares_towards
-from fedrepro.matching.transport import fused
+from fedrepro.matching.optimal_transport import fused
 from fedrepro.methods._merging import UNITS
-from fedrepro.methods._widths import Units, asked, within_reach
+from fedrepro.methods._widths import Units, has_enough_units, target_widths
 from fedrepro.methods.concatenation import ClassWeights
 
 
@@ -28,7 +28,7 @@ def ot_fusion(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     units: Units = None,
     class_weights: ClassWeights = False,
     sweeps: Annotated[
@@ -43,7 +43,7 @@ def ot_fusion(
     all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
     transport", NeurIPS 2020, by weights.
     """
-    from fedrepro.matching.blocks import Blocks, units_of, widths_of
+    from fedrepro.matching.convolutional_units import Blocks, units_of, widths_of
 
     assert info.label_counts is not None
     if units is not None and clients.model.name != "mlp":
@@ -51,7 +51,7 @@ def ot_fusion(
             "method 'ot_fusion' makes networks with convolutions, and modules, as wide as the "
             "clients' only: leave out units"
         )
-    if units is not None and not within_reach(clients, units):
+    if units is not None and not has_enough_units(clients, units):
         return None
     order = rng.stream("ot-fusion").permutation(clients.clients)
     share, towards = shares_towards(info.label_counts, class_weights)
@@ -60,6 +60,6 @@ def ot_fusion(
     if not isinstance(blocks, Blocks):
         made = blocks.fused(networks, share, towards, order, sweeps)
         return GlobalModel(clients.model, blocks.tensors(made))
-    widths = widths_of(networks[0]) if units is None else asked(clients, units)
+    widths = widths_of(networks[0]) if units is None else target_widths(clients, units)
     made = fused(networks, widths, share, towards, order, sweeps)
     return GlobalModel(clients.model, blocks.tensors(made))

@@ -14,9 +14,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.assign import Matching, Rule
 from fedrepro.matching.networks import (
     Variances,
     class_shares,
@@ -24,6 +23,7 @@ from fedrepro.matching.networks import (
     networks_of,
     tensors_of,
 )
+from fedrepro.matching.sequential_matching import Matching, Rule
 from fedrepro.networks.network import widths
 
 Sigma2 = Annotated[float, Arg("variance of a local unit around its global unit", above=0)]
@@ -61,7 +61,7 @@ def pfnm(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     sigma2: Sigma2 = 1.0,
     sigma2_layers: Sigma2Layers = (1.0,),
     sigma02: Sigma02 = 10.0,
@@ -111,7 +111,7 @@ def pfnm(
 
 
 def visiting_orders(
-    clients: int, depth: int, passes: int, order: str, rng: Rng
+    clients: int, depth: int, passes: int, order: str, rng: RngKey
 ) -> list[np.ndarray]:
     """Draw the order in which passes visit the clients: int64 (passes, J), top layer first."""
     visits = np.tile(np.arange(clients), (depth, passes, 1))

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.asking import Answers
+from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
     asking,
-    merged,
+    merge_layers,
     network_like,
     shares_of,
     stacked,
@@ -49,8 +49,8 @@ def regmean(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     alpha: Alpha = 0.9,
     ridge: Ridge = 1e-6,
     convolutions: Annotated[
@@ -65,7 +65,7 @@ def regmean(
     linear layers.
     """
     from fedrepro.merging.kronecker import regression_mean
-    from fedrepro.networks.matrices import layer_matrices
+    from fedrepro.networks.layer_matrices import layer_matrices
 
     network = network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
@@ -76,12 +76,14 @@ def regmean(
         if plain:
             mean: np.ndarray = weights.mean(axis=0)
             return mean
-        return regression_mean(weights, damped(stacked(prepared, name), alpha), share, ridge)
+        return regression_mean(
+            weights, shrink_off_diagonal(stacked(prepared, name), alpha), share, ridge
+        )
 
-    return as_model(clients, merged(clients, share, layer))
+    return as_model(clients, merge_layers(clients, share, layer))
 
 
-def damped(moments: np.ndarray, alpha: float) -> np.ndarray:
+def shrink_off_diagonal(moments: np.ndarray, alpha: float) -> np.ndarray:
     """α A + (1 - α) diag(A) of each client: (J, D, D)."""
     kept = alpha + (1 - alpha) * np.eye(moments.shape[-1])
     shrunk: np.ndarray = moments * kept

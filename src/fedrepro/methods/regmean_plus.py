@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
-from fedrepro.federation.asking import Answers
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
@@ -21,18 +21,18 @@ from fedrepro.methods._merging import (
     shares_of,
     stacked,
 )
-from fedrepro.methods.regmean import Alpha, Ridge, damped
+from fedrepro.methods.regmean import Alpha, Ridge, shrink_off_diagonal
 
 
-def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+def lowest(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
     """Ask for the second moments of the lowest layer's inputs, the same for each setting."""
     from fedrepro.federation.moments import input_moments
-    from fedrepro.networks.matrices import layer_matrices
+    from fedrepro.networks.layer_matrices import layer_matrices
 
     assert info.clients is not None
     layers = layer_matrices(network_like(clients))
     lowest = [layer.key for layer in layers if layer.weight == layers[0].weight]
-    return info.clients.ask(partial(input_moments, only=lowest))
+    return info.clients.query(partial(input_moments, only=lowest))
 
 
 @method(
@@ -51,8 +51,8 @@ def regmean_plus(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
-    prepared: list[Answers],
+    rng: RngKey,
+    prepared: list[Reply],
     alpha: Alpha = 0.9,
     ridge: Ridge = 1e-6,
 ) -> GlobalModel:
@@ -64,7 +64,7 @@ def regmean_plus(
     """
     from fedrepro.federation.moments import input_moments
     from fedrepro.merging.kronecker import regression_mean
-    from fedrepro.networks.matrices import layer_matrices, tensors_of
+    from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 
     assert info.clients is not None
     share = shares_of(info)
@@ -77,15 +77,18 @@ def regmean_plus(
         layers = [layer for layer in matrices if layer.weight == weight]
         question = partial(input_moments, only=[layer.key for layer in layers])
         first = weight == matrices[0].weight
-        answers = prepared if first else info.clients.ask(question, made)
+        answers = prepared if first else info.clients.query(question, made)
         solved = {
             layer.key: regression_mean(
-                layer.of(clients.tensors), damped(stacked(answers, layer.key), alpha), share, ridge
+                layer.of(clients.tensors),
+                shrink_off_diagonal(stacked(answers, layer.key), alpha),
+                share,
+                ridge,
             )
             for layer in layers
         }
         made |= {
             name: np.ascontiguousarray(value[None], np.float32)
-            for name, value in tensors_of(layers, solved).items()
+            for name, value in tensors_of_matrices(layers, solved).items()
         }
     return as_model(clients, {name: made[name] for name in network.shapes})

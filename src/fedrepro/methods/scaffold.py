@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.methods.fedavg import (
     NEEDS,
     DrawnForSteps,
     ServerLr,
-    client_tensors,
-    own_tensors,
+    gather_client_state,
     sample_clients,
+    scatter_client_state,
 )
-from fedrepro.methods.fednova import carried, moved
+from fedrepro.methods.fednova import effective_steps, weight_updates
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -41,23 +41,23 @@ class Scaffold(DrawnForSteps):
 
     server_lr: ServerLr = 1.0
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, and controls of zero."""
         start = super().init(clients, info, rng)
         control = {k: np.zeros_like(v) for k, v in start["weights"].items()}
         return {**start, "control": control, "kept": {}}
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train with corrected steps, and move weights and controls."""
-        from fedrepro.training.statistics import mean_buffers
-        from fedrepro.training.terms import Correction
+        from fedrepro.training.loss_terms import Correction
+        from fedrepro.training.norm_statistics import mean_buffers
 
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: np.zeros_like(v[0]) for k, v in state["control"].items()}
-        client_controls = own_tensors(state["kept"], chosen, nothing)
+        client_controls = gather_client_state(state["kept"], chosen, nothing)
         trained = clients.train(
             state["weights"],
             rng,
@@ -72,10 +72,10 @@ class Scaffold(DrawnForSteps):
             return state, report
         held = info.example_counts[chosen] * trained.finite
         share = held / held.sum()
-        length = carried(trained.steps, clients.settings.momentum) * clients.settings.lr
+        length = effective_steps(trained.steps, clients.settings.momentum) * clients.settings.lr
         weights, control, after = {}, {}, {}
         for k, x in state["weights"].items():
-            c, step = state["control"][k], moved(trained.tensors[k], x)
+            c, step = state["control"][k], weight_updates(trained.tensors[k], x)
             mean = np.einsum("j,j...->...", share, step)[None]
             weights[k] = (x + self.server_lr * mean).astype(x.dtype)
             change = -c - step / length.reshape(-1, *(1,) * (step.ndim - 1))
@@ -83,5 +83,5 @@ class Scaffold(DrawnForSteps):
             control[k] = (c + change.sum(0) / clients.count).astype(c.dtype)
             after[k] = (client_controls[k] + change).astype(c.dtype)
         weights |= mean_buffers(clients.network, trained.tensors, share)
-        kept = state["kept"] | client_tensors(chosen, after)
+        kept = state["kept"] | scatter_client_state(chosen, after)
         return {"weights": weights, "control": control, "kept": kept}, report

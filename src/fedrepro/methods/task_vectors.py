@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like, with_mean_buffers
 
@@ -29,7 +29,7 @@ Scale = Annotated[float, Arg("what is added to the start is times this", above=0
     grid={"scale": (0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0)},
 )
 def task_arithmetic(
-    clients: LocalModels, info: ClientInfo, *, rng: Rng, scale: Scale = 1.0
+    clients: LocalModels, info: ClientInfo, *, rng: RngKey, scale: Scale = 1.0
 ) -> GlobalModel:
     """w = w0 + s / J · sum_i (w_i - w0), w0 the common start; s = 1 is the plain mean.
 
@@ -51,7 +51,7 @@ def ties(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     keep: Annotated[float, Arg("share of each task vector that counts", above=0, most=1)] = 0.2,
     scale: Scale = 1.0,
 ) -> GlobalModel:
@@ -60,10 +60,10 @@ def ties(
     Only the largest entries of each vector count, over all weights together; the sign of a weight
     is that of their sum. Source: TIES, section 4.
     """
-    from fedrepro.merging.vectors import elected
+    from fedrepro.merging.vectors import ties_merge
 
     start, vectors = _vectors(clients, info)
-    return _model(clients, start + scale * elected(vectors, keep))
+    return _model(clients, start + scale * ties_merge(vectors, keep))
 
 
 def _vectors(clients: LocalModels, info: ClientInfo) -> tuple[np.ndarray, np.ndarray]:

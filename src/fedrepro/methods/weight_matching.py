@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import shares_towards
 from fedrepro.methods._merging import UNITS
@@ -25,7 +25,7 @@ def weight_matching(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     class_weights: ClassWeights = False,
     sweeps: Annotated[int, Arg("times that every client is matched, at most", least=1)] = 100,
 ) -> GlobalModel:
@@ -36,12 +36,12 @@ def weight_matching(
     the clients' shares of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase,
     Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
-    from fedrepro.matching.blocks import units_of
-    from fedrepro.matching.permuting import in_step
+    from fedrepro.matching.convolutional_units import units_of
+    from fedrepro.matching.unit_permutations import align_units
 
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)
     arrays, stream = units_of(clients.model, clients.shape, clients.classes), "weight-matching"
     networks = arrays.networks(clients.tensors)
-    matched = in_step(networks, sweeps, rng.stream(stream), arrays.units)
+    matched = align_units(networks, sweeps, rng.stream(stream), arrays.units)
     return GlobalModel(clients.model, arrays.tensors(arrays.mean(matched, share, towards)))

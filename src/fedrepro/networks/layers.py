@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedrepro.products.arrays import affine
-from fedrepro.products.unfolded import convolved
+from fedrepro.portable_ops.batched_convolution import convolved
+from fedrepro.portable_ops.matmul import portable_affine
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +112,7 @@ class Layer(Protocol):
     ) -> torch.Tensor: ...
 
 
-def beside(x: torch.Tensor) -> torch.Tensor:
+def join_models(x: torch.Tensor) -> torch.Tensor:
     """Join channels of all models, (A, B, C, …) to (B, A·C, …); undoes `apart` for free."""
     if len(x) == 1:
         # keeps the memory format, which a reshape of the gradient would lose
@@ -120,7 +120,7 @@ def beside(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(0, 1).flatten(1, 2)
 
 
-def apart(x: torch.Tensor, models: int) -> torch.Tensor:
+def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
     """Separate channels of models, (B, A·C, …) to (A, B, C, …), a view."""
     if models == 1:
         return x.unsqueeze(0)
@@ -143,7 +143,7 @@ def _affine(tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tenso
     """Compute x @ weight + bias, if there is one: (A, B, *shape) to (A, B, units)."""
     weight = tensors["weight"]
     bias = tensors["bias"] if "bias" in tensors else weight.new_zeros(len(weight), weight.shape[-1])
-    return affine(x.flatten(2), weight, bias)
+    return portable_affine(x.flatten(2), weight, bias)
 
 
 @dataclass(frozen=True)
@@ -265,10 +265,10 @@ class Convolution2d:
         if run.convolution == "unfolded" and models > 1:
             maps = convolved(x, tensors["weight"], self.padding)
             return maps + tensors["bias"][:, None, :, None, None] if self.biased else maps
-        inputs, weight = beside(x), tensors["weight"].flatten(0, 1)
+        inputs, weight = join_models(x), tensors["weight"].flatten(0, 1)
         bias = tensors["bias"].flatten() if self.biased else None
         out = conv2d(inputs, weight, bias, padding=self.padding, groups=models)
-        return apart(out, models)
+        return split_models(out, models)
 
 
 class MaxPool(Plain):
@@ -288,11 +288,11 @@ class MaxPool(Plain):
         if run.convolution == "unfolded":
             return self._of_images(x, run)
         if run.keep:
-            pooled = max_pool2d(beside(x), 2, return_indices=True)
-            out, argmax = (apart(part, models) for part in pooled)
+            pooled = max_pool2d(join_models(x), 2, return_indices=True)
+            out, argmax = (split_models(part, models) for part in pooled)
             run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
             return out
-        return apart(max_pool2d(beside(x), 2), models)
+        return split_models(max_pool2d(join_models(x), 2), models)
 
     def _of_images(self, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """Pool where models and examples lie one after another."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import STATE
+from fedrepro.core.method_kinds import STATE
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.modules import ModuleNetwork
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.stored import StateDict, array_of, unprefixed
+from fedrepro.networks.torch_files import StateDict, array_of, unprefixed
+from fedrepro.networks.torch_modules import ModuleNetwork
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class StateForm:
         return state
 
 
-def form_of(model: Spec) -> StateForm | None:
+def state_form(model: Spec) -> StateForm | None:
     """Return the form of a model's state dicts, if it has one."""
     form: StateForm | None = model.component.meta.get(STATE)
     return form

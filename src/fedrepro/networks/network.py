@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import (
     Affine,
@@ -233,7 +233,7 @@ class Network:
         return max(math.prod(layer.output(shape)) for layer, shape, _ in self.places)
 
     def initial(
-        self, rng: Rng, weight_sd: float, bias: float, init: Init = "normal"
+        self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
         """Draw tensors (*shape) to start from, float32.
 
@@ -283,7 +283,7 @@ class Network:
 
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
         if x.device.type == "cpu" and not torch.is_grad_enabled():
-            from fedrepro.networks.layout import body_outputs
+            from fedrepro.networks.memory_layout import body_outputs
 
             body = body_outputs(self, tensors, x)
             if body is not None:
@@ -333,7 +333,7 @@ def _named(local: str, place: int) -> str:
 def _normals(key: int, sd: float, count: int) -> np.ndarray:
     """Draw N(0, sd²), float32 (count,), by the Philox generator with this key."""
     try:
-        from fedrepro.products.normals import normals
+        from fedrepro.portable_ops.normals import normals
     except (ImportError, AttributeError):  # tables that are private to Numba: the bits are NumPy's
         generator = np.random.Generator(np.random.Philox(key=key))
         return generator.normal(0.0, sd, count).astype(np.float32)

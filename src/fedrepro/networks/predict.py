@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from fedrepro.core.kinds import MODULE
-from fedrepro.core.rng import Rng
+from fedrepro.core.method_kinds import MODULE
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.network import Network
 
@@ -45,7 +45,7 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
     """Make a network; `component` is in the key because another one may have taken the name."""
     if component.meta.get(MODULE):
-        from fedrepro.networks.modules import network_of_module
+        from fedrepro.networks.torch_modules import network_of_module
 
         return network_of_module(model, shape, classes)
     return component.make(Network, shape, classes, **model.values)
@@ -56,7 +56,7 @@ def predict_belief(
     tensors: Mapping[str, np.ndarray],
     examples: Scaled,
     samples: int,
-    rng: Rng,
+    rng: RngKey,
 ) -> torch.Tensor:
     """Compute class scores (N·predictions, K): the mean of softmax(logits) over draws of weights.
 
@@ -67,7 +67,7 @@ def predict_belief(
 
 
 def draws_of(
-    network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: Rng
+    network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: RngKey
 ) -> dict[str, np.ndarray]:
     """Draw weights from N(mean, softplus(spread)²), tensors (samples, *shape) by name."""
     if network.kind != "variational":
@@ -107,7 +107,7 @@ def votes(
     tensors: Mapping[str, np.ndarray],
     weights: np.ndarray | None,
     examples: Scaled,
-    rng: Rng,
+    rng: RngKey,
 ) -> torch.Tensor:
     """Compute class scores sum_i weights[i] * [the class that network i predicts].
 

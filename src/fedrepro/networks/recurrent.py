@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.networks.layers import Parameter, Pass, Shape
-from fedrepro.products.arrays import multiplied
+from fedrepro.portable_ops.matmul import multiplied
 
 if TYPE_CHECKING:
     import torch

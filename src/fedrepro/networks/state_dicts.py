@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
-from fedrepro.core.kinds import MIXED, MODULE, WHICH
+from fedrepro.core.method_kinds import MIXED, MODULE, WHICH
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Affine, Convolution2d
-from fedrepro.networks.mixed import mixed_spec, mixed_tensors
-from fedrepro.networks.module_states import form_of, stacked_module
+from fedrepro.networks.mixed_architectures import mixed_network_tensors, mixed_spec
+from fedrepro.networks.module_states import stacked_module, state_form
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.stored import StateDict, array_of, unwrapped, without_prefix
+from fedrepro.networks.torch_files import StateDict, array_of, unwrapped, without_prefix
 
 Shape = tuple[int, ...]
 PARTS = ("weight", "bias")
@@ -156,7 +156,7 @@ def _mixed(
         own_tensors = zip(read[at_kind].tensors, next(rows[at_kind]), strict=True)
         each.append((at_kind, dict(own_tensors)))
     spec = mixed_spec([one.model for one in read])
-    return StackedModels(spec, form, classes, mixed_tensors(each), ())
+    return StackedModels(spec, form, classes, mixed_network_tensors(each), ())
 
 
 def _without_shape(where: str, model: Spec) -> FedreproError:
@@ -342,7 +342,7 @@ def unstack(
             )[0]
             for i, k in enumerate(tensors[WHICH].argmax(axis=1))
         ]
-    networks, form = range(len(next(iter(tensors.values())))), form_of(model)
+    networks, form = range(len(next(iter(tensors.values())))), state_form(model)
     if form is not None:
         return [form.written(tensors, i) for i in networks]
     if model.component.meta.get(MODULE):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.api import Tensors
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import predict_belief, probabilities
-from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.training.examples import tensor_of
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ WORST: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def predicted(
-    network: Network, belief: Tensors, split: EvaluationSplit, samples: int, place: Rng
+    network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
     """Class scores (n, K) and what was asked, int64 (n,), of one node's belief."""
-    return _asked(network, split, predict_belief(network, belief, split.examples, samples, place))
+    return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
 
 
 def _asked(

@@ -23,7 +23,7 @@ FAILED = "failed"
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
 
 
-def all_rows(table: pa.Table) -> pd.DataFrame:
+def tidy_rows(table: pa.Table) -> pd.DataFrame:
     """Return all measurements: final (no round) and of single rounds, of all nodes and of each.
 
     Where models are tuned, a trial's value is the mean over the samples of a size.
@@ -52,7 +52,7 @@ def over_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
 MEANS = ("accuracy_of_means",)
 
 
-def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
+def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep the rows that an entry of an exhibit shows.
 
     Without a node these are rows of all nodes together. With one (counted from 1) they are the
@@ -150,7 +150,7 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
     return {key: values for key, values in series.items() if len(values) == trials}
 
 
-def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
+def select_series(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
     """Keep the rows of one metric on one split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 

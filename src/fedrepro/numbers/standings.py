@@ -60,7 +60,9 @@ class Standing:
     group: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
-    beside: tuple[str, ...] = ()  # the methods of its class that do not differ from it
+    not_significantly_different: tuple[
+        str, ...
+    ] = ()  # the methods of its class that do not differ from it
     usual: Mapping[str, int] = field(default_factory=dict)
 
 

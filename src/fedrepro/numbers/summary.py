@@ -19,19 +19,25 @@ import pandas as pd
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.params import Value, render
-from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
-from fedrepro.numbers.pairing import BESIDE, CLIENTS_SD, COLUMNS, over_clients, with_pairs
+from fedrepro.numbers.paired_trials import BESIDE, CLIENTS_SD, COLUMNS, over_clients, with_pairs
 from fedrepro.numbers.series import (
     FAILED,
     Series,
-    all_rows,
     by_metric,
     is_final,
     last_series,
     mean,
     of_setting,
     sd,
-    seen,
+    select_node,
+    tidy_rows,
+)
+from fedrepro.numbers.setting_selection import (
+    CHOICE,
+    STOPPED,
+    candidates,
+    select_setting,
+    selection_rows,
 )
 from fedrepro.planning.drawing import CASE
 from fedrepro.planning.drawing import ROUND as ROUND
@@ -79,14 +85,14 @@ def summarise(
     tables: Mapping[Run, pa.Table],
     files: Mapping[Run, Sequence[Path | str]] | None = None,
     *,
-    lost_stay: bool = False,
+    allow_all_failed: bool = False,
 ) -> Summary:
     """Return every number of the exhibit, and how the settings of swept methods were chosen.
 
     `tables` has the rows of each run, and `files` the files that they come from, since a drawing
     may read more in their folders. For `lost_stay` see `choose`.
     """
-    frames = {run: all_rows(table) for run, table in tables.items()}
+    frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
@@ -98,15 +104,20 @@ def summarise(
             for values, group in measure.groups.items():
                 place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
                 runs = {s: point.runs[measure.label, s] for s in group}
-                shown = {r: seen(frames[r], measure.node, measure.belief) for r in {*runs.values()}}
+                shown = {
+                    r: select_node(frames[r], measure.node, measure.belief)
+                    for r in {*runs.values()}
+                }
                 by_setting = {
                     s: of_setting(shown[r], r.rows_of(s), trials) for s, r in runs.items()
                 }
                 settings = candidates(by_setting, measure, trials, where)
                 chosen = group[0]
                 if measure.chosen:
-                    chosen = choose(settings, measure, where, lost_stay=lost_stay)
-                    rows = choice_rows(settings, measure, chosen)
+                    chosen = select_setting(
+                        settings, measure, where, allow_all_failed=allow_all_failed
+                    )
+                    rows = selection_rows(settings, measure, chosen)
                     choices += [{**place, **row} for row in rows]
                 place["method"] = measure.label
                 series = dict(settings[chosen].series)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import STAGES, TRAIN
-from fedrepro.core.params import written
+from fedrepro.core.method_kinds import STAGES, TRAIN
+from fedrepro.core.params import comparable_text
 from fedrepro.numbers.series import mean, sd
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.jobs import TIMINGS, folders_of
@@ -64,7 +64,7 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
     return means
 
 
-def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
+def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     """Sum the cost of whole jobs by stage, local models' jobs, measuring and reading included.
 
     `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
@@ -120,14 +120,14 @@ def method_times(
     import pandas as pd
 
     chosen = {
-        (*(written(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
+        (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
         for row in numbers.to_dict("records")
     }
     tables = {run: _timings(paths) for run, paths in files.items()}
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:
         for measure in point.measures:
-            token = chosen.get((*map(written, point.values.values()), measure.label))
+            token = chosen.get((*map(comparable_text, point.values.values()), measure.label))
             setting = next((s for s in measure.settings if s.token == token), None)
             if setting is None:
                 continue

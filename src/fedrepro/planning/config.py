@@ -20,14 +20,20 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
-from fedrepro.core.packs import EXHIBITS, OWN_EXHIBITS, exhibits_file, exhibits_of, papers_with
+from fedrepro.core.paper_files import (
+    EXHIBITS,
+    OWN_EXHIBITS,
+    exhibits_file,
+    exhibits_of,
+    papers_with,
+)
 from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, components
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.drawing import TABLE, Drawing, Strict
-from fedrepro.planning.entries import SCALES as SCALES
-from fedrepro.planning.entries import ComponentEntry as ComponentEntry
-from fedrepro.planning.entries import ExhibitSettings, Scale, merge
+from fedrepro.planning.exhibit_entries import SCALES as SCALES
+from fedrepro.planning.exhibit_entries import ComponentEntry as ComponentEntry
+from fedrepro.planning.exhibit_entries import ExhibitSettings, Scale, merge
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
@@ -342,7 +348,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     return Papers(read, unread)
 
 
-def exhibits_in(path: Path) -> ExhibitFile:
+def parse_exhibits(path: Path) -> ExhibitFile:
     """Read a YAML file of exhibits, wherever it lies."""
     return _validated(ExhibitFile, _load_yaml(path), str(path))
 
@@ -351,7 +357,7 @@ def _exhibits(path: Path, paper: str) -> ExhibitFile:
     if path.suffix == ".py":
         file = _validated(ExhibitFile, _load_python(path, paper), str(path))
     else:
-        file = exhibits_in(path)
+        file = parse_exhibits(path)
     if file.paper != paper:
         raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
     return file

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedrepro.planning.exhibit import Exhibit
-    from fedrepro.planning.measures import Measure
+    from fedrepro.planning.exhibit_methods import ExhibitMethod
 
 CASE, ROUND = "case", "round"  # columns of an exhibit's numbers
 PANELS = 8  # letters and columns that a figure has room for
@@ -46,7 +46,7 @@ MetricName = Annotated[str, AfterValidator(_known_metric)]
 class Planned:
     """The methods of a planned exhibit, and the swept values of each of its points."""
 
-    measures: Sequence[Measure]
+    measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
 
     @property
@@ -93,7 +93,12 @@ class Drawing(Strict):
         return "", ""
 
     def further(
-        self, metrics: Sequence[Path | str], setting: str, measure: Measure, trials: int, where: str
+        self,
+        metrics: Sequence[Path | str],
+        setting: str,
+        measure: ExhibitMethod,
+        trials: int,
+        where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
         """Compute numbers that are shown in addition to metrics.
 
@@ -185,7 +190,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
             )
 
 
-def numbers_shown(measure: Measure) -> Iterator[str]:
+def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
     """Require numbers as values of the parameters that a method shows."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]

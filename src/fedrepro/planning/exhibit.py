@@ -13,21 +13,27 @@ from functools import cached_property, partial
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.finetuning import KIND as TUNE
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import SIZES, TIMES, Size
-from fedrepro.core.params import render, written
+from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import GRAPH, SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tuning import KIND as TUNE
+from fedrepro.planning.compatibility import require_fitting, require_kind
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawing import CASE as CASE
 from fedrepro.planning.drawing import TABLE, Planned
-from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
-from fedrepro.planning.fitting import require_fitting, require_kind
-from fedrepro.planning.measures import TUNED, in_rounds, measures_of, raced, spec_of
-from fedrepro.planning.measures import Measure as Measure
-from fedrepro.planning.measures import Setting as Setting
-from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
+from fedrepro.planning.exhibit_entries import Case, ComponentEntry, ExhibitSettings
+from fedrepro.planning.exhibit_methods import (
+    TUNED,
+    exhibit_methods,
+    halved_together,
+    in_rounds,
+    spec_of,
+)
+from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
+from fedrepro.planning.exhibit_methods import Setting as Setting
+from fedrepro.planning.paired_trials import Pair, pairs_of, require_comparable
 from fedrepro.planning.runs import Run as Run
 from fedrepro.planning.runs import Scenario
 
@@ -42,7 +48,7 @@ class Point:
 
     values: Mapping[str, Any]
     scenario: Scenario | None
-    measures: tuple[Measure, ...]
+    measures: tuple[ExhibitMethod, ...]
     runs: Mapping[tuple[str, Setting], Run]
     trials: Mapping[str, int]
     case: str | None = None
@@ -59,7 +65,7 @@ class Exhibit:
     paper: str
     name: str
     settings: ExhibitSettings
-    measures: tuple[Measure, ...]
+    measures: tuple[ExhibitMethod, ...]
     points: tuple[Point, ...]
 
     @property
@@ -149,17 +155,17 @@ class Exhibit:
 
 
 @dataclass(frozen=True)
-class Place:
+class UnplannedPoint:
     """A point before its runs are known, with its case if it has one."""
 
     values: Mapping[str, Any]
     scenario: Scenario | None
-    measures: Sequence[Measure]
+    measures: Sequence[ExhibitMethod]
     usual: int  # trials of methods that have no number of their own
     case: Case | None = None
     name: str | None = None  # the case's key in the config
 
-    def trials(self, measure: Measure) -> int:
+    def trials(self, measure: ExhibitMethod) -> int:
         """Return the trials of a method, by its case's `trials_of`, itself, its case or exhibit."""
         of_case = self.case.trials_of.get(measure.label) if self.case else None
         return of_case or measure.trials or (self.case and self.case.trials) or self.usual
@@ -171,10 +177,10 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     where = f"{file.place}, {name} at scale {scale}"
     places = tuple(_places(settings, where))
     values = [place.values for place in places]
-    names = [", ".join(f"{key} {written(v)}" for key, v in at.items()) for at in values]
+    names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in values]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FedreproError(f"{where}: two of its points are '{twice[0]}'; tell them apart")
-    by_label: dict[str, Measure] = {}
+    by_label: dict[str, ExhibitMethod] = {}
     for measure in (measure for place in places for measure in place.measures):
         by_label.setdefault(measure.label, measure)
     measures = tuple(by_label.values())
@@ -188,7 +194,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     return Exhibit(file.paper, name, settings, measures, points)
 
 
-def _point(place: Place, where: str) -> Point:
+def _point(place: UnplannedPoint, where: str) -> Point:
     """Plan the run of each setting at a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
@@ -215,7 +221,9 @@ def _shared(runs: Runs) -> Runs:
     }
 
 
-def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tuple[Setting, Run]]:
+def _measured(
+    scenario: Scenario, measure: ExhibitMethod, where: str
+) -> Iterator[tuple[Setting, Run]]:
     """Plan the runs of a method's settings in the scenario of a point.
 
     A sweep is one run, except that a method in rounds has one per setting unless they race.
@@ -228,7 +236,7 @@ def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tupl
 
     for group in measure.groups.values():
         if measure.races:
-            method, changes = raced(group, where)
+            method, changes = halved_together(group, where)
             run = Run(trained(changes), method, measure.measured(group))
             yield from ((setting, run) for setting in group)
             continue
@@ -240,7 +248,7 @@ def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tupl
                 yield setting, Run(own, measure.spec, tune=measure.tune)
 
 
-def _training(usual: Spec, measure: Measure, changes: Mapping[str, Any], where: str) -> Spec:
+def _training(usual: Spec, measure: ExhibitMethod, changes: Mapping[str, Any], where: str) -> Spec:
     """Return the local training of settings: the scenario's, as the method changes it."""
     if not measure.training:
         return usual
@@ -249,20 +257,20 @@ def _training(usual: Spec, measure: Measure, changes: Mapping[str, Any], where: 
     return spec_of("training", changed, where, sweep=measure.races)
 
 
-def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
+def _places(settings: ExhibitSettings, where: str) -> Iterator[UnplannedPoint]:
     """Yield values, scenario and methods of each point; cases vary slowest."""
     names = case_names(settings, where)
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
         case_entry = settings.cases.get(case or "")
-        measures = partial(measures_of, settings, case, where)
+        measures = partial(exhibit_methods, settings, case, where)
         tuned = any(key.startswith(TUNED) for key in settings.sweep)
         usual = [] if tuned else list(measures({}).values())
         for values in _grid(settings.sweep, where):
             parts = _parts(settings, case, where, values)
             shown, scenario = named | _shown(parts, values), Scenario(**parts) if parts else None
             point_measures = usual or list(measures(values.get(TUNE, {})).values())
-            yield Place(shown, scenario, point_measures, settings.trials, case_entry, case)
+            yield UnplannedPoint(shown, scenario, point_measures, settings.trials, case_entry, case)
 
 
 def _parts(

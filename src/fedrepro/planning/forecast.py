@@ -15,14 +15,14 @@ from typing import Any
 
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import STAGES as COMPUTING
+from fedrepro.core.finetuning import finetuning_of
+from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.provenance import on_a_gpu
-from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
-from fedrepro.core.tuning import tuning_of
+from fedrepro.core.successive_halving import whole_runs
 from fedrepro.data.prepared import PREPARED_FILES, read_info
+from fedrepro.planning.compatibility import FORMS, doubts
 from fedrepro.planning.config import SCALES
-from fedrepro.planning.fitting import FORMS, doubts
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job
 from fedrepro.planning.plan import Exhibit, Plan, Run
 from fedrepro.planning.runs import Scenario
@@ -172,7 +172,7 @@ def _no_target(target: str) -> FedreproError:
 def setting_count(run: Run) -> int:
     """Count the settings that a run computes, with every tuning of their models."""
     tuned = run.tune.expand() if run.tune else ()
-    samples = sum(tuning_of(tune).repetitions for tune in tuned)
+    samples = sum(finetuning_of(tune).repetitions for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
     return len(list(run.method.expand())) * (1 + samples) * trainings
 

@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any, Literal
 
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.measuring import Measuring
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.finetuning import KIND as TUNE_KIND
+from fedrepro.core.finetuning import TUNE
 from fedrepro.core.params import PAIRED
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import named
-from fedrepro.core.tuning import KIND as TUNE_KIND
-from fedrepro.core.tuning import TUNE
-from fedrepro.data.represent import resolved_features
+from fedrepro.core.tokens import setting_names
+from fedrepro.data.feature_extraction import resolved_features
 from fedrepro.planning.runs import Run, Scenario, TrialBlock, blocks, public_data_of, specs_of
 
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
@@ -101,7 +101,7 @@ class Job:
     out: str
     specs: Mapping[str, Spec]
     seed: int = 0
-    every: Measuring | None = None
+    every: EvaluationSchedule | None = None
     trials: TrialBlock | None = None
     clients: TrialBlock | None = None
     evaluate: tuple[str, ...] = ()
@@ -198,8 +198,8 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(_text, value))
 
 
-def _every(value: Any) -> Measuring:
-    return Measuring(value["every"], value["until"], value["race"])
+def _every(value: Any) -> EvaluationSchedule:
+    return EvaluationSchedule(value["every"], value["until"], value["race"])
 
 
 WRITE: dict[str, Callable[[Any], Any]] = {
@@ -367,11 +367,11 @@ class Jobs:
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs
             every = str(getattr(what, "every", None) or "")
-            name = named(shown_by, specs, stage, str(self.seed), every)
+            name = setting_names(shown_by, specs, stage, str(self.seed), every)
             self._names[key] = f"results/{self.scale}/{stage}/{name}"
         return self._names[key]
 
 
 def dataset_folder(scale: str, dataset: Spec) -> str:
     """Name the folder of a data set's arrays."""
-    return f"results/{scale}/prepare/{named([dataset], [dataset])}"
+    return f"results/{scale}/prepare/{setting_names([dataset], [dataset])}"

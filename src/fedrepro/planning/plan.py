@@ -13,15 +13,15 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.packs import exhibits_file
+from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
-from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
+from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point, Run, exhibit_of
 from fedrepro.planning.jobs import LOCAL, METRICS, TRIALS, Job, Jobs
 from fedrepro.planning.runs import TrialBlock, clients_of, specs_of, whole_blocks
 
-__all__ = ["Exhibit", "Measure", "Plan", "Point", "Run"]
+__all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
 
 # Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
 # longer than its work; at the paper's a job of one trial loses least when it is killed.

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.measuring import Measuring
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
@@ -149,7 +149,7 @@ class Run:
 
     scenario: Scenario | None
     method: Spec
-    every: Measuring | None = None
+    every: EvaluationSchedule | None = None
     tune: Spec | None = None
 
     @property

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.core.arithmetic import PORTABLE
+from fedrepro.core.cpu_kernels import PORTABLE
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.about import drawn_of
-from fedrepro.numbers.files import ExhibitFiles, open_exhibit, open_recorded
-from fedrepro.record.keep import RECORD, REPORTS, exhibits_in
+from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, open_recorded
+from fedrepro.numbers.exhibit_metadata import drawn_of
+from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,8 +73,8 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
 
 def _kept(scale: str, key: str, recorded: Path) -> ExhibitFiles:
-    if key not in exhibits_in(recorded, scale):
-        known = ", ".join(exhibits_in(recorded, scale)) or "none"
+    if key not in drawn_keys(recorded, scale):
+        known = ", ".join(drawn_keys(recorded, scale)) or "none"
         raise FedreproError(
             f"{key} is not recorded at scale {scale} ({recorded / scale / key}.csv is missing); "
             f"recorded are {known}"

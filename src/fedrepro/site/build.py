@@ -20,18 +20,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.packs import findings as findings_in
-from fedrepro.core.packs import packs, said_of
+from fedrepro.core.paper_files import findings as findings_in
+from fedrepro.core.paper_files import paper_attribute, paper_names
 from fedrepro.core.registry import KINDS
-from fedrepro.core.temporary import temporary_folder
+from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.site import pages
 from fedrepro.site.charts import chart, vega_script
 from fedrepro.site.guides import Guides, copied
 from fedrepro.site.methods import links_of, method_pages
-from fedrepro.site.reading import Paper, Reports
-from fedrepro.site.svg import lighter
-from fedrepro.site.verdicts import glossary
-from fedrepro.site.writing import page
+from fedrepro.site.minify_svg import minify_svg
+from fedrepro.site.page_templates import page
+from fedrepro.site.report_data import Paper, Reports
+from fedrepro.site.verdict_styles import glossary
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
@@ -185,7 +185,7 @@ def _answers(
             continue
         text = (guides.root / files[name]).read_text(encoding="utf-8")
         opening = re.split(r"^## |<!--", text.partition("\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-        card = said_of(paper, "SENTENCE") or opening
+        card = paper_attribute(paper, "SENTENCE") or opening
         answers[0][paper] = guides.numbered(card.strip(), 0)
         answers[1][paper] = guides.numbered(opening.strip(), 1)
     return answers
@@ -240,7 +240,7 @@ def _rooms() -> list[tuple[str, list[str]]]:
     import fedrepro
 
     other = {"drawings", "exhibits", *(name.rpartition(".")[2] for name in KINDS.values())}
-    folders = [folder for pack in packs().values() for folder in sorted(pack.iterdir())]
+    folders = [folder for pack in paper_names().values() for folder in sorted(pack.iterdir())]
     own = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
     names = [*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in own)]
     rooms = []
@@ -289,7 +289,7 @@ def _copy(file: str | Path, place: str | Path) -> None:
     if Path(place).suffix == ".gz":
         Path(place).write_bytes(gzip.compress(Path(file).read_bytes(), mtime=0))
     elif Path(file).suffix == ".svg":
-        Path(place).write_text(lighter(Path(file).read_text(encoding="utf-8")), encoding="utf-8")
+        Path(place).write_text(minify_svg(Path(file).read_text(encoding="utf-8")), encoding="utf-8")
     else:
         shutil.copyfile(file, place)
 

@@ -16,11 +16,11 @@ import pandas as pd
 
 from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.layout import cell_text, name_of
-from fedrepro.numbers.pairing import as_shown
-from fedrepro.numbers.series import select
+from fedrepro.drawings.table_layout import cell_text, column_title
+from fedrepro.numbers.paired_trials import as_shown
+from fedrepro.numbers.series import select_series
 from fedrepro.numbers.summary import ROUND
-from fedrepro.site.reading import Shown
+from fedrepro.site.report_data import ExhibitView
 
 # in the environment, which many folders share, or else in the folder
 KEPT = (Path(sys.prefix) / "share/fedrepro", Path(".fedrepro/site"))
@@ -50,11 +50,11 @@ def vega_script() -> str:
     return script
 
 
-def chart(shown: Shown) -> dict[str, Any] | None:
+def chart(shown: ExhibitView) -> dict[str, Any] | None:
     """Return the chart of a figure as Vega-Lite, or None where lines would not show its numbers."""
     if shown.is_table or "accuracy" not in set(shown.numbers["metric"]):
         return None
-    rows = select(as_shown(shown.numbers), "accuracy", "test")
+    rows = select_series(as_shown(shown.numbers), "accuracy", "test")
     keys = [*shown.about["columns"]["points"], *shown.about["columns"]["settings"]]
     varied = (k for k in keys if pd.api.types.is_numeric_dtype(rows[k]) and rows[k].nunique() > 1)
     across = ROUND if ROUND in rows and rows[ROUND].nunique() > 2 else next(varied, None)
@@ -76,10 +76,10 @@ def chart(shown: Shown) -> dict[str, Any] | None:
             "panel": panel,
         }
     )
-    return _spec(data[data["accuracy"].notna()], name_of(across), shown)
+    return _spec(data[data["accuracy"].notna()], column_title(across), shown)
 
 
-def _spec(data: pd.DataFrame, across: str, shown: Shown) -> dict[str, Any]:
+def _spec(data: pd.DataFrame, across: str, shown: ExhibitView) -> dict[str, Any]:
     import altair as alt
 
     colour = alt.Color("method:N", title=None, scale=alt.Scale(range=COLOURS)).legend(

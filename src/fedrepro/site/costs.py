@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.drawings.tables import TextCell, TextTable
-from fedrepro.numbers.costs import megabytes, seen, times
+from fedrepro.numbers.cost_words import megabytes, needs_in_words, times
 from fedrepro.numbers.summary import ROUND, leading_columns
 from fedrepro.planning.drawing import final
 
@@ -78,7 +78,7 @@ def costs_of(
             settings = [one for one in dict.fromkeys(ended["setting"]) if one not in others]
             by_metric["seconds"] = [one for token in settings for one in seconds.get(token, ())]
         ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
-        sees = seen(method["needs"], method.get("sends", ""))
+        sees = needs_in_words(method["needs"], method.get("sends", ""))
         costs.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
     return plain, costs
 

@@ -9,7 +9,7 @@ from os.path import relpath
 from pathlib import Path, PurePosixPath
 
 from fedrepro.drawings.tables import html_text
-from fedrepro.record.sentences import LINK, Query, filled
+from fedrepro.record.templating import LINK, RecordQuery, filled
 
 MARKDOWN = re.compile(r"(?<!!)\[([^\[\]]+)\]\(([^()\s]+)\)")
 GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?", re.DOTALL)
@@ -46,7 +46,7 @@ class Guides:
         """Ask the record for the numbers of a text, and link each to its origin."""
         up = "../" * depth
 
-        def show(asked: Query, told: str) -> str:
+        def show(asked: RecordQuery, told: str) -> str:
             _, paper, name = asked.file.split("/")
             place = name.partition(".")[0]
             title = html_text(f"{asked.file}: {asked.question}")

@@ -13,15 +13,15 @@ from typing import Any
 import yaml
 
 from fedrepro.api import NEEDS
-from fedrepro.core.called import names_of_field
-from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.field_names import names_of_field
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import markdown_text
-from fedrepro.numbers.board import ALL
-from fedrepro.site.reading import Reports
-from fedrepro.site.writing import marked, page
+from fedrepro.numbers.leaderboard import ALL
+from fedrepro.site.page_templates import marked, page
+from fedrepro.site.report_data import Reports
 
 SIZE = 17.0  # of letters, in pixels
 COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}

@@ -7,33 +7,33 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.core.packs import said_of
-from fedrepro.numbers.about import same_bytes
-from fedrepro.site import boards
-from fedrepro.site.cells import judged, value
-from fedrepro.site.chooser import by_place, choices
-from fedrepro.site.claims import drawing, interval, of_readings, remarks
+from fedrepro.core.paper_files import paper_attribute
+from fedrepro.numbers.exhibit_metadata import same_bytes
+from fedrepro.site import leaderboard_pages
+from fedrepro.site.claim_intervals import interval, interval_drawing, of_readings, remarks
 from fedrepro.site.costs import cost_table, costs_of, with_sent
-from fedrepro.site.reading import Paper, Reports, Shown, ShownBoard
-from fedrepro.site.verdicts import (
+from fedrepro.site.method_chooser import by_place, choices
+from fedrepro.site.page_templates import marked, page
+from fedrepro.site.report_data import BoardView, ExhibitView, Paper, Reports
+from fedrepro.site.verdict_cells import judged, value
+from fedrepro.site.verdict_styles import (
     BOARD,
     CLAIMS,
     PRINTED,
-    beside,
-    counted,
     of_claims,
     of_values,
+    ratio_dots,
+    verdict_counts,
     verdict_of,
 )
-from fedrepro.site.writing import marked, page
-from fedrepro.verdicts.counted import claim_counts, printed_counts, settled_counts
+from fedrepro.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 
 
-def name_of(paper: str) -> str:
+def paper_name(paper: str) -> str:
     """Return the name of a paper on pages."""
-    return said_of(paper, "NAME") or paper
+    return paper_attribute(paper, "NAME") or paper
 
 
 # ------------------------------------------------------------------------------------------ home
@@ -57,9 +57,9 @@ def home(
         (paper, board)
         for paper in reports.papers
         for board in paper.boards
-        if not boards.superseded_by(board, paper.boards)
+        if not leaderboard_pages.superseded_by(board, paper.boards)
     ]
-    found = boards.answer(shown[0][1]) if shown else {}
+    found = leaderboard_pages.answer(shown[0][1]) if shown else {}
     chosen = {**choices(shown[0][1]), "links": links or {}} if found else {}
     cards = [_card(paper, answers.get(paper.name, "")) for paper in reports.papers]
     papers = [card for card in cards if not card["paper"].boards]
@@ -68,7 +68,7 @@ def home(
         "home.md",
         board=found,
         paper=shown[0][0].name if shown else "",
-        listed=boards.listed,
+        listed=leaderboard_pages.joined_names,
         scale=reports.scale,
         notes=reports.stand_ins if reports.scale != "paper" else (),
         choices=chosen,
@@ -83,14 +83,14 @@ def home(
 
 def _card(paper: Paper, answer: str) -> dict[str, Any]:
     shown = picture(paper)
-    sentence = marked(inline(telling(answer))) if answer else " ".join(told_of(paper))
+    sentence = marked(inline(telling(answer))) if answer else " ".join(verdict_summary(paper))
     counts = settled_counts(paper.printed, paper.claims)
     return {
         "paper": paper,
-        "name": name_of(paper.name),
-        "part": said_of(paper.name, "PART"),
+        "name": paper_name(paper.name),
+        "part": paper_attribute(paper.name, "PART"),
         "picture": shown,
-        "drawn": None if shown else beside(paper.printed),
+        "drawn": None if shown else ratio_dots(paper.printed),
         "values": len(paper.printed),
         "sentence": sentence,
         "counts": counts | {"claims": counts["claims that a run can test"]},
@@ -108,14 +108,14 @@ def _counts(card: Mapping[str, Any]) -> list[str]:
     return [card["name"], *map(str, [*numbers, whole, *decided_so, whole - sum(decided_so)])]
 
 
-def picture(paper: Paper) -> Shown | None:
+def picture(paper: Paper) -> ExhibitView | None:
     """Return the figure that stands for a paper: the one chosen for it, or its first."""
     figures = [shown for shown in paper.exhibits.values() if not shown.is_table]
-    chosen = paper.exhibits.get(said_of(paper.name, "PICTURE"))
+    chosen = paper.exhibits.get(paper_attribute(paper.name, "PICTURE"))
     return chosen or (figures[0] if figures else None)
 
 
-def told_of(paper: Paper) -> list[str]:
+def verdict_summary(paper: Paper) -> list[str]:
     """Summarise the verdicts of a paper, in sentences of plain text."""
     return [*claim_counts(paper.claims)[:1], *printed_counts(list(paper.printed))[:2]]
 
@@ -164,20 +164,24 @@ def paper_page(
         "paper.md",
         up="../",
         paper=paper,
-        name=name_of(paper.name),
-        link=said_of(paper.name, "LINK"),
-        finding=marked(answer or " ".join(told_of(paper))),
+        name=paper_name(paper.name),
+        link=paper_attribute(paper.name, "LINK"),
+        finding=marked(answer or " ".join(verdict_summary(paper))),
         details=details,
         counts=[
             ("Printed numbers", of_values(paper.printed), PRINTED),
             ("Claims", of_claims(paper.claims), CLAIMS),
         ],
-        in_words=in_words,
+        in_words=plain_name,
         picture=None if paper.boards else shown,
-        drawn=None if shown else beside(paper.printed),
+        drawn=None if shown else ratio_dots(paper.printed),
         values=len(paper.printed),
         boards=[
-            marked(board_part(one, links or {}, guide, boards.superseded_by(one, paper.boards)))
+            marked(
+                board_part(
+                    one, links or {}, guide, leaderboard_pages.superseded_by(one, paper.boards)
+                )
+            )
             for one in paper.boards
         ],
         claims=marked(claims_part(paper.claims)),
@@ -199,13 +203,11 @@ def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
         }
         for checks in sorted(claims, key=_paper_first)
     ]
-    given = {"interval_text": interval, "drawing": drawing, "known": CLAIMS}
+    given = {"interval_text": interval, "drawing": interval_drawing, "known": CLAIMS}
     return page("claims.html", up="../", claims=shown, **given) if shown else ""
 
 
-def board_part(
-    shown: ShownBoard, links: Mapping[str, str], guide: str = "", later: str = ""
-) -> str:
+def board_part(shown: BoardView, links: Mapping[str, str], guide: str = "", later: str = "") -> str:
     """Write the part of a page that has a leaderboard.
 
     Args:
@@ -219,10 +221,10 @@ def board_part(
         up="../",
         shown=shown,
         about=shown.about["board"],
-        families=boards.families(shown),
-        made_from=boards.made_from(shown.about),
+        families=leaderboard_pages.families(shown),
+        made_from=leaderboard_pages.made_from(shown.about),
         by_others="computed" in shown.table,
-        computed=boards.COMPUTED,
+        computed=leaderboard_pages.COMPUTED,
         words=BOARD,
         methods=links,
         guide=guide,
@@ -230,10 +232,10 @@ def board_part(
     )
 
 
-def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[Shown]]]]]:
+def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
     """Group figures and tables by the paper's sections, followed by our own."""
-    of_paper: dict[str, list[Shown]] = {}
-    ours: list[Shown] = []
+    of_paper: dict[str, list[ExhibitView]] = {}
+    ours: list[ExhibitView] = []
     for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
         printed = NUMBERED.match(shown.name) or paper.printed_of(shown.name)
         if printed and not paper.boards:
@@ -258,7 +260,7 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
 
 
-def in_words(name: str) -> str:
+def plain_name(name: str) -> str:
     """Write an exhibit's name as people do: Figure 2a; Table 1, iid 10; Equal size."""
     found = NUMBERED.fullmatch(name)
     if not found:
@@ -267,14 +269,14 @@ def in_words(name: str) -> str:
     return f"{found[2].capitalize()} {found[3]}{found[4]}{rest}"
 
 
-def _exhibit(paper: Paper, shown: Shown, charts: frozenset[str]) -> Any:
+def _exhibit(paper: Paper, shown: ExhibitView, charts: frozenset[str]) -> Any:
     costs, numbers = costs_of(shown.about, shown.numbers, shown.seconds), None
     if shown.is_table:
         numbers = with_sent(shown.table(paper.printed_of(shown.name)), shown.about, costs[1])
     text = page(
-        "exhibit.html", up="../", paper=paper, shown=shown, in_words=in_words(shown.name),
+        "exhibit.html", up="../", paper=paper, shown=shown, in_words=plain_name(shown.name),
         numbers=numbers, judged=judged, costs=cost_table(*costs),
-        counts=counted([verdict_of(row) for row in paper.printed_of(shown.name)], PRINTED),
+        counts=verdict_counts([verdict_of(row) for row in paper.printed_of(shown.name)], PRINTED),
         with_chart=shown.key in charts, parts=paper.parts.get(shown.name, ()), known=PRINTED,
     )  # fmt: skip
     return marked(text)
@@ -290,7 +292,7 @@ def numbers_page(paper: Paper) -> str:
     return page(
         "numbers.md",
         up="../",
-        name=name_of(paper.name),
+        name=paper_name(paper.name),
         told=" ".join(printed_counts(list(paper.printed))),
         values=values,
         made=[(shown, _origins(shown.about)) for shown in exhibits],
@@ -324,7 +326,7 @@ def reproduce_page(reports: Reports, origin: str = "") -> str:
     return page("reproduce.md", rows=rows, hours=f"{whole:.0f}", origin=origin)
 
 
-def _machines(shown: Shown) -> str:
+def _machines(shown: ExhibitView) -> str:
     machines = shown.files.run.get("machines") or [
         {"device": made["device"], **made["machine"]}
         for made in shown.about["computed"]

@@ -16,24 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Made, Traffic
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.finetuning import finetuning_of
 from fedrepro.core.local_models import TrialModels, read_models
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
-from fedrepro.core.outside import own_fault
 from fedrepro.core.params import render
-from fedrepro.core.provenance import provenance, provenance_of, spent
-from fedrepro.core.rng import Rng
+from fedrepro.core.plugins import own_fault
+from fedrepro.core.provenance import provenance, provenance_of, resources_used
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
-from fedrepro.core.tuning import tuning_of
 from fedrepro.data.prepared import load_prepared
-from fedrepro.data.unlabelled import unlabelled
-from fedrepro.federation.clients import own_starts
-from fedrepro.federation.ledger import Ledger, Spent
+from fedrepro.data.unlabelled_inputs import unlabelled
+from fedrepro.federation.clients import initial_weights
+from fedrepro.federation.cost_counter import ClientCost, CostCounter
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import (
+from fedrepro.numbers.model_evaluation import (
     Draws,
     EvaluationSplit,
     communication,
@@ -42,13 +42,13 @@ from fedrepro.numbers.measure import (
 )
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.planning.runs import Scenario
-from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, members_of, prepared_for, say
+from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
-from fedrepro.stages.tuning import tuned
+from fedrepro.stages.finetuning import finetuned
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
+from fedrepro.training.norm_statistics import pooled_statistics, require_norms, running_statistics
 from fedrepro.training.settings import Settings, settings_of
-from fedrepro.training.statistics import pooled, require_norms, running_statistics
 
 
 def run(job: Job, device: str = "cpu") -> None:
@@ -64,13 +64,13 @@ def run(job: Job, device: str = "cpu") -> None:
     measured: list[tuple[int, str, float, float, float]] = []
     for trial in job.trials:
         trial_data = TrialData(
-            prepared, members_of(scenario, partition, trial), Rng(job.seed, trial), where
+            prepared, members_of(scenario, partition, trial), RngKey(job.seed, trial), where
         )
         handed_over = scenario, method, trial_data, models[trial], job.evaluate, tune, public
         for result in _trial(*handed_over, failures):
             table.add(result.rows(trial))
             measured.append((trial, result.token, result.seconds, *result.shares))
-        say(f"trial {trial}: {method.name}")
+        log(f"trial {trial}: {method.name}")
     source = provenance(
         job.seed,
         specs=(*scenario.specs, method),
@@ -84,7 +84,7 @@ def run(job: Job, device: str = "cpu") -> None:
     )
     names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
-    write_table(Path(job.out, TIMINGS), columns, "timings", source | spent())
+    write_table(Path(job.out, TIMINGS), columns, "timings", source | resources_used())
     write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
 
@@ -127,14 +127,14 @@ def _trial(
 
     A setting that fails with an error of its own is a row of metric `failed`, and a note.
     """
-    local, info = handed(scenario, method, data, models, public)
+    local, info = method_inputs(scenario, method, data, models, public)
     meta, rng = method.component.meta, data.rng
     splits = data.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
-    costly, draws = Prepare(meta["prepare"], local, info, rng), Draws(rng)
+    costly, draws = SharedPreparation(meta["prepare"], local, info, rng), Draws(rng)
     for setting in method.expand():
         ways = list(tune.expand()) if tune else []
         try:
-            done = worked(setting, local, info, rng, costly)
+            done = run_setting(setting, local, info, rng, costly)
             made, cost = done.made, done.cost
             numbers = _measured(made, splits, draws, models.epochs, cost)
         except Exception as error:  # a method's code may raise anything
@@ -142,12 +142,12 @@ def _trial(
             nothing = [Number("failed", 1.0)], 0.0, (0.0, 0.0)
             yield Measured(setting, *nothing)
             for how in ways:
-                for repetition in range(tuning_of(how).repetitions):
+                for repetition in range(finetuning_of(how).repetitions):
                     yield Measured(setting, *nothing, how, repetition)
             continue
         yield Measured(setting, numbers, done.seconds, (done.further.seconds, done.server))
         for how in ways:
-            for repetition in range(tuning_of(how).repetitions):
+            for repetition in range(finetuning_of(how).repetitions):
                 began = time.perf_counter()
                 new = _tuned(made, how, repetition, data, settings_of(scenario.training))
                 seconds = time.perf_counter() - began
@@ -156,7 +156,7 @@ def _trial(
 
 
 @dataclass(frozen=True)
-class Worked:
+class SettingResult:
     """The models of a setting, and their cost.
 
     seconds: of server and clients, including a preparation done now. server: of the server alone,
@@ -164,16 +164,16 @@ class Worked:
     exchanges, messages, bytes and passes, as metrics.
     """
 
-    made: Made
+    made: MethodOutput
     seconds: float
     server: float
-    further: Spent
+    further: ClientCost
     cost: list[Number]
 
 
-def worked(
-    setting: Spec, local: LocalModels, info: ClientInfo, rng: Rng, costly: Prepare
-) -> Worked:
+def run_setting(
+    setting: Spec, local: LocalModels, info: ClientInfo, rng: RngKey, costly: SharedPreparation
+) -> SettingResult:
     """Run one setting of a one-shot method or control.
 
     Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise) its
@@ -191,17 +191,22 @@ def worked(
     except arithmetic as error:
         if own_fault(error):
             raise
-        say(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
+        log(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
     nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
     lost = GlobalModel(local.model, nothing)
-    sent = _sent(setting.component.meta["kind"], local, lost, Spent())
+    sent = _sent(setting.component.meta["kind"], local, lost, ClientCost())
     seconds = time.perf_counter() - began
-    return Worked(lost, seconds, seconds, Spent(), communication(*sent))
+    return SettingResult(lost, seconds, seconds, ClientCost(), communication(*sent))
 
 
 def _worked(
-    setting: Spec, local: LocalModels, info: ClientInfo, rng: Rng, costly: Prepare, began: float
-) -> Worked:
+    setting: Spec,
+    local: LocalModels,
+    info: ClientInfo,
+    rng: RngKey,
+    costly: SharedPreparation,
+    began: float,
+) -> SettingResult:
     extra, ledger = costly(setting), ledger_of(info)
     ledger.begin()
     called = time.perf_counter()
@@ -213,7 +218,7 @@ def _worked(
     server = ended - called - ledger.spent.seconds + costly.seconds(setting)
     cost = communication(*_sent(setting.component.meta["kind"], local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
-    return Worked(made, ended - began, server, further, cost)
+    return SettingResult(made, ended - began, server, further, cost)
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
@@ -252,7 +257,7 @@ def recalibrates(method: Spec) -> bool:
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
-def ruled(made: Made, setting: Spec, local: LocalModels, info: ClientInfo) -> Made:
+def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
     """Apply a setting's rule for running statistics to its model.
 
     Methods average them by themselves. `local` gives each client its own, and the weights of their
@@ -284,7 +289,7 @@ def ruled(made: Made, setting: Spec, local: LocalModels, info: ClientInfo) -> Ma
     elif server is not None:
         tensors = {k: torch_of(v[0]).to(info.device) for k, v in made.tensors.items()}
         inputs = torch_of(server).to(info.device)
-        new = pooled([running_statistics(network, tensors, Examples(inputs, inputs))])
+        new = pooled_statistics([running_statistics(network, tensors, Examples(inputs, inputs))])
     else:
         raise FedreproError(
             f"{who} has no data to measure running statistics on: give those of clients, or inputs "
@@ -305,7 +310,7 @@ def _no_model(made: Any, setting: Spec) -> FedreproError:
 
 
 def _measured(
-    made: Made,
+    made: MethodOutput,
     splits: Mapping[str, EvaluationSplit],
     draws: Draws,
     epochs: np.ndarray | None,
@@ -327,20 +332,30 @@ def _measured(
     return [*numbers, Number("epochs", float(epochs.mean())), *cost, *accuracies, *done]
 
 
-def _tuned(made: Made, tune: Spec, repetition: int, data: TrialData, settings: Settings) -> Made:
+def _tuned(
+    made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
+) -> MethodOutput:
     """Train a method's models on one of the samples, at no further cost of messages."""
-    how, place = tuning_of(tune), data.rng.at(call=repetition + 1)
+    how, place = finetuning_of(tune), data.rng.at(call=repetition + 1)
     sample = data.public_sample(how.examples, repetition)
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     after = partial(
-        tuned, sample=sample, shape=shape, classes=classes, how=how, settings=settings, rng=place
+        finetuned,
+        sample=sample,
+        shape=shape,
+        classes=classes,
+        how=how,
+        settings=settings,
+        rng=place,
     )
     if isinstance(made, GlobalModel):
         return after(made)
     return None if made is None else [after(model) for model in made]
 
 
-def _sent(kind: str, local: LocalModels, made: Made, further: Spent) -> tuple[int, Traffic]:
+def _sent(
+    kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
+) -> tuple[int, Traffic]:
     """Return exchanges and messages of a setting, as its model declares or as they were counted.
 
     One-shot methods send every client's weights up once. Controls are bounds and send nothing.
@@ -355,7 +370,7 @@ def _sent(kind: str, local: LocalModels, made: Made, further: Spent) -> tuple[in
     return exchanges or 1 + (further.exchanges or int(messages > 0)), whole
 
 
-def handed(
+def method_inputs(
     scenario: Scenario,
     method: Spec,
     data: TrialData,
@@ -385,7 +400,7 @@ def handed(
             network_of(scenario.model, shape, classes),
             settings_of(scenario.training),
         )
-        info = replace(info, start=own_starts(network, settings, [data.rng]))
+        info = replace(info, start=initial_weights(network, settings, [data.rng]))
     if "public_inputs" in method.component.meta["needs"]:
         if public is None:
             raise FedreproError(
@@ -398,28 +413,28 @@ def handed(
 
 
 @dataclass
-class Prepare:
+class SharedPreparation:
     """A method's preparations, each done once for all settings with equal parameters of it."""
 
     fn: Callable[..., Any] | None
     clients: LocalModels
     info: ClientInfo
-    rng: Rng
-    made: dict[tuple[Any, ...], tuple[Any, Spent, float]] = field(default_factory=dict)
+    rng: RngKey
+    made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
         """Return the keyword `prepared` of the method, if it has a preparation."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
-    def spent(self, setting: Spec) -> Spent:
+    def spent(self, setting: Spec) -> ClientCost:
         """Return the work of clients for it, which counts for each setting."""
-        return Spent() if self.fn is None else self._made(self.fn, setting)[1]
+        return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
         """Return the server's seconds for it, which count for each setting."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
-    def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, Spent, float]:
+    def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
         names = [name for name in inspect.signature(fn).parameters if name in setting.values]
         values = {name: setting.values[name] for name in names}
         key = tuple(values.values())
@@ -433,6 +448,6 @@ class Prepare:
         return self.made[key]
 
 
-def ledger_of(info: ClientInfo) -> Ledger:
+def ledger_of(info: ClientInfo) -> CostCounter:
     """Return the account of a one-shot method's clients; an empty one if they do nothing for it."""
-    return info.clients.ledger if info.clients else Ledger()
+    return info.clients.ledger if info.clients else CostCounter()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedrepro.core.errors import unknown
 from fedrepro.planning.config import load_exhibits
-from fedrepro.record.boards import parts_in, write_board
-from fedrepro.stages.common import say
+from fedrepro.record.leaderboards import parts_in, write_board
+from fedrepro.stages.common import log
 
 
 def run(key: str, scale: str, reports: Path, out: Path) -> None:
@@ -21,4 +21,4 @@ def run(key: str, scale: str, reports: Path, out: Path) -> None:
         raise unknown("leaderboard", key, known)
     write_board(known[key], version, scale, reports, out)
     count = len(parts_in(known[key], version, scale, reports))
-    say(f"{key}: from {count} {'exhibit' if count == 1 else 'exhibits'}")
+    log(f"{key}: from {count} {'exhibit' if count == 1 else 'exhibits'}")

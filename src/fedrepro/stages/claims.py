@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.numbers.files import write_claims
+from fedrepro.numbers.exhibit_files import write_claims
 from fedrepro.numbers.summary import csv_text
-from fedrepro.stages.common import say
+from fedrepro.stages.common import log
 from fedrepro.verdicts.claims import verdicts
 
 
@@ -16,4 +16,4 @@ def run(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> N
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()
-    say(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+    log(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))

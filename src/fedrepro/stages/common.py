@@ -15,20 +15,26 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo
-from fedrepro.core.artifacts import damaged, one_line, require_source
+from fedrepro.core.artifacts import corrupt_file_error, one_line, require_source
 from fedrepro.core.errors import FedreproError, sentence_for
-from fedrepro.core.outside import own_fault
-from fedrepro.core.rng import Rng
+from fedrepro.core.plugins import own_fault
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.aside import ASIDE, Aside, lacking, not_validating, too_few
-from fedrepro.data.held import sizes_of
-from fedrepro.data.membership import Membership, read_members
+from fedrepro.data.client_rows import sizes_of
+from fedrepro.data.holdout import (
+    HOLDOUTS,
+    Holdout,
+    missing_holdout_error,
+    missing_validation_error,
+    too_few_examples_error,
+)
+from fedrepro.data.partition_table import PartitionIndices, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.runs import Scenario
-from fedrepro.training.examples import Examples, MadeExamples, tensor_of
+from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.settings import settings_of
 
 # The needs of a one-shot method that clients fulfil.
@@ -51,7 +57,7 @@ def restart_clock() -> None:
     _began = time.perf_counter()
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     """Print a line of progress on standard error, which the workflow keeps as the job's log."""
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
 
@@ -69,7 +75,7 @@ class Failures(dict[str, str]):
         words = str(error) if isinstance(error, FedreproError) else own_fault(error)
         words = words or f"{type(error).__name__}: {one_line(error)}"
         traceback.print_exception(error)
-        say(f"trial {trial}: {setting} failed: {words}")
+        log(f"trial {trial}: {setting} failed: {words}")
         self.setdefault(setting, f"{setting} failed in trial {trial}: {words}")
 
     @property
@@ -86,13 +92,13 @@ def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
     """
     prepared = load_prepared(data)
     if prepared.token != scenario.dataset.token:
-        raise damaged(data, f"it holds {prepared.token}, not {scenario.dataset.token}")
+        raise corrupt_file_error(data, f"it holds {prepared.token}, not {scenario.dataset.token}")
     path = f"{prepared.token}/{scenario.partition.token}"
     require_source(partition, {"path": path, "data": prepared.checksum})
     return prepared
 
 
-def members_of(scenario: Scenario, partition: Path, trial: int) -> Membership:
+def members_of(scenario: Scenario, partition: Path, trial: int) -> PartitionIndices:
     """Read the partition of one trial from its file."""
     return read_members(partition, trial, scenario.dataset, scenario.partition)
 
@@ -115,19 +121,19 @@ class TrialData:
     """
 
     prepared: Prepared
-    members: Membership
-    rng: Rng
+    members: PartitionIndices
+    rng: RngKey
     device: str
 
     @cached_property
     def held(self) -> Examples:
         """Return the training examples as the clients hold them."""
         if self.members.population:
-            return MadeExamples(self.members.population, self.prepared.scale, self.device)
+            return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
         plain = examples_of(self.prepared, "train", self.device)
         if self.members.noise is None:
             return plain
-        noisy = self.members.as_held(self.prepared.inputs("train"), self.rng)
+        noisy = self.members.with_feature_noise(self.prepared.inputs("train"), self.rng)
         return Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     @cached_property
@@ -143,7 +149,9 @@ class TrialData:
         plain = examples_of(self.prepared, "validation", self.device)
         if members.noise is None:
             return members.validation, plain
-        noisy = members.as_held(self.prepared.inputs("validation"), self.rng, "validation")
+        noisy = members.with_feature_noise(
+            self.prepared.inputs("validation"), self.rng, "validation"
+        )
         return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     def public_sample(self, size: int, repetition: int) -> Examples:
@@ -157,9 +165,9 @@ class TrialData:
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
         if not rows.size:
-            raise not_validating("tuning")
+            raise missing_validation_error("tuning")
         if size > rows.size:
-            raise too_few(f"tune of trial {self.rng.trial}", size, rows.size)
+            raise too_few_examples_error(f"tune of trial {self.rng.trial}", size, rows.size)
         stream = self.rng.at(call=repetition + 1).stream(f"public-sample-{size}")
         drawn = np.sort(stream.permutation(rows)[:size])
         examples = validation or self.held
@@ -174,7 +182,7 @@ class TrialData:
         return {name: self._split(name) for name in names}
 
     def _split(self, name: str) -> EvaluationSplit:
-        aside = next((part for part in ASIDE if part.split == name), None)
+        aside = next((part for part in HOLDOUTS if part.split == name), None)
         of_clients = name in ("train", "client_validation")
         if of_clients:
             examples = self.held
@@ -238,11 +246,11 @@ class TrialData:
 
     def _at_server(self, method: Spec) -> dict[str, Any]:
         arrays = {}
-        for part in ASIDE:
+        for part in HOLDOUTS:
             if part.need in method.component.meta["needs"] and part.at != "clients":
                 rows = getattr(self.members, part.split)
                 if not rows.size:
-                    raise lacking(f"method '{method.name}'", part)
+                    raise missing_holdout_error(f"method '{method.name}'", part)
                 examples, (rows,) = self._unheld.of([rows])
                 arrays[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
                 arrays[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
@@ -250,13 +258,13 @@ class TrialData:
 
 
 def _part(
-    examples: Examples, taken: np.ndarray | Sequence[np.ndarray], part: Aside
+    examples: Examples, taken: np.ndarray | Sequence[np.ndarray], part: Holdout
 ) -> tuple[Examples, Sequence[np.ndarray]]:
     """Return examples that were set aside, and the rows of each client among them."""
     each = [] if isinstance(taken, np.ndarray) else list(taken)
     index = np.concatenate(each) if each else np.asarray(taken, np.int64)
     if not index.size:
-        raise lacking("what is measured", part)
+        raise missing_holdout_error("what is measured", part)
     ends = np.cumsum([0, *map(len, each)])
     rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
     examples, (index,) = examples.of([index])

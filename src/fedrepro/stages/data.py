@@ -9,12 +9,12 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.download import fetch, raw_sources
-from fedrepro.data.membership import table_of, write_partition
+from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
+from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
-from fedrepro.data.represent import always_on_cpu, resolved_features
-from fedrepro.data.table import raw_files, read_dataset_table
+from fedrepro.data.raw_files_table import raw_files, read_dataset_table
 from fedrepro.planning.runs import TrialBlock
-from fedrepro.stages.common import say
+from fedrepro.stages.common import log
 
 MIB = 2**20
 
@@ -27,12 +27,12 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
         nonlocal shown
         if done - shown >= 16 * MIB:
             shown = done
-            say(f"{file}: {done / MIB:.0f} of {total / MIB:.0f} MiB")
+            log(f"{file}: {done / MIB:.0f} of {total / MIB:.0f} MiB")
 
     folder = Path(mirror) if mirror else None
     url, row = fetch(name, file, out, folder, read_dataset_table(), progress=progress)
     checked = "checksum verified" if row.checksum else "no checksum is known"
-    say(f"{file}: {out.stat().st_size} bytes from {url or 'an earlier download'}, {checked}")
+    log(f"{file}: {out.stat().st_size} bytes from {url or 'an earlier download'}, {checked}")
 
 
 def resolved(dataset: Spec) -> str:
@@ -59,9 +59,9 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     arrays = dataset.component.make(Arrays, raw, **dataset.values)
     source = provenance(path=dataset.token, resolved=meaning, device=_device(dataset))
     write_prepared(out, arrays, dataset, source, sources)
-    say(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
+    log(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
     for note in arrays.notes:
-        say(f"{dataset.token}: {note}")
+        log(f"{dataset.token}: {note}")
 
 
 def _device(dataset: Spec) -> str:
@@ -77,7 +77,7 @@ def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) 
     """Write the partition of a data set in all trials."""
     prepared = load_prepared(data)
     dataset = parse_token("dataset", prepared.token)
-    table = table_of(dataset, spec, prepared, range(trials.first, trials.last + 1), seed)
+    table = partition_table_of(dataset, spec, prepared, range(trials.first, trials.last + 1), seed)
     source = provenance(
         seed,
         specs=[spec],
@@ -86,4 +86,4 @@ def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) 
         data=prepared.checksum,
     )
     write_partition(out, table, source)
-    say(f"{spec.token} of {prepared.token}: {table.num_rows} rows")
+    log(f"{spec.token} of {prepared.token}: {table.num_rows} rows")

@@ -10,13 +10,13 @@ import pandas as pd
 
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.about import about
-from fedrepro.numbers.files import TIMES, write_exhibit
+from fedrepro.numbers.exhibit_files import TIMES, write_exhibit
+from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.numbers.summary import Metrics, csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.numbers.times import method_times, times_of
 from fedrepro.planning.plan import Plan, Run
 from fedrepro.planning.runs import specs_of
-from fedrepro.stages.common import say
+from fedrepro.stages.common import log
 
 # keys of the json that the metadata of the tidy metrics repeats
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
@@ -42,9 +42,9 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
         if "failed" in source
     }
     of_board = bool(plan.files[exhibit.paper].boards)
-    summary = summarise(exhibit, rows, files, lost_stay=of_board or bool(failed))
+    summary = summarise(exhibit, rows, files, allow_all_failed=of_board or bool(failed))
     numbers = csv_text(summary.numbers)
-    described = about(exhibit, plan, plan.files[exhibit.paper], sources)
+    described = exhibit_metadata(exhibit, plan, plan.files[exhibit.paper], sources)
     if failed:
         words = dict.fromkeys(itertools.chain(*failed.values()))
         described |= {"notes": [*described["notes"], *words], "failed": failed}
@@ -59,9 +59,9 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     shown = exhibit.settings.drawing.files(exhibit, described, every)
     source = {key: described[key] for key in SOURCE}
 
-    write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source, kept=True)
+    write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source, compact=True)
     write_exhibit(f"{out_base}", described, texts | shown)
-    say(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
+    log(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
 
 
 def _require_current(

@@ -11,17 +11,17 @@ import numpy as np
 
 from fedrepro.api import Federated, GlobalModel, Traffic
 from fedrepro.core.metrics import Number
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
-from fedrepro.core.states import packed, save_state
 from fedrepro.federation.clients import Clients
-from fedrepro.numbers.measure import ALONG, Draws, communication, measure, measure_alone
+from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
 from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
-from fedrepro.stages.progress import Progress
-from fedrepro.stages.rounds import End, RoundLook, Splits
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
+from fedrepro.stages.trial_progress import Progress
+from fedrepro.stages.trial_rounds import FinalEvaluation, RoundEvaluation, Splits
 
 
 def run(job: Job, device: str = "cpu") -> None:
@@ -30,19 +30,19 @@ def run(job: Job, device: str = "cpu") -> None:
     In a race method and training may have several settings, and some of them stop. `global.pt` has
     the models that predict at the end, without the state of server or clients.
     """
-    made = run_rounds(job, device, judge_of)
+    made = run_rounds(job, device, server_evaluator)
     models = {result.key: result.kept for result in made.finished if result.kept is not None}
     save_state(Path(job.out, "global.pt"), {"provenance": made.source, "trials": models})
     write_metrics(job, made)
 
 
-def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> GlobalJudge:
+def server_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> GlobalEvaluator:
     """Return the measurements of a method at the clients of a trial."""
-    return GlobalJudge(method, data.clients(scenario, method))
+    return GlobalEvaluator(method, data.clients(scenario, method))
 
 
 @dataclass(frozen=True)
-class GlobalJudge:
+class GlobalEvaluator:
     """Measures the model of a state: the server's, or that of each client alone."""
 
     method: Spec
@@ -59,21 +59,21 @@ class GlobalJudge:
         made = self.made.model(state, self.clients)
         return [made] if isinstance(made, GlobalModel) else list(made)
 
-    def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
+    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
         """Measure their accuracy, or its mean over clients."""
         models = self.models(state)
-        numbers = _measured(models, splits, Draws(place, ALONG))
+        numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
-        return RoundLook(accuracies, all(model.finite for model in models))
+        return RoundEvaluation(accuracies, all(model.finite for model in models))
 
-    deciding = along
+    evaluate_rung = evaluate_round
 
-    def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> FinalEvaluation:
         """Measure accuracy, size, diagnostics and messages, and keep the models."""
         models = self.models(run.state)
-        numbers = _measured(models, splits, Draws(place.at(round=run.done)))
+        numbers = _measured(models, splits, Draws(rng.at(round=run.done)))
         numbers += communication(run.exchanges, run.traffic)
-        return End(numbers, _kept(models))
+        return FinalEvaluation(numbers, _kept(models))
 
     def sent(self) -> Traffic:
         """Return the messages that the clients counted."""
@@ -106,4 +106,4 @@ def _kept(models: list[GlobalModel]) -> Any:
     tensors = dict(first.tensors)
     if len(models) > 1:
         tensors = {name: np.concatenate([m.tensors[name] for m in models]) for name in tensors}
-    return packed({"tensors": tensors, **weights})
+    return to_plain({"tensors": tensors, **weights})

@@ -10,11 +10,17 @@ from typing import Any
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import shown_name
-from fedrepro.data.membership import read_members
+from fedrepro.data.partition_table import read_members
 from fedrepro.data.prepared import load_prepared
-from fedrepro.drawings.maps import GraphMap, PartitionMap, graph_map, partition_map, render
+from fedrepro.drawings.partition_and_graph_maps import (
+    GraphMap,
+    PartitionMap,
+    graph_map,
+    partition_map,
+    render_map,
+)
 from fedrepro.planning.plan import Plan
-from fedrepro.stages.common import say
+from fedrepro.stages.common import log
 
 TRIAL = 0  # the one that is drawn
 
@@ -33,7 +39,7 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
         entries.append(_written(out / name, drawn, partition, keys) | numbers)
     head = {"kind": "partition-maps", "schema": SCHEMA_VERSION}
     write_json(out / "maps.json", {**head, "partitions": entries})
-    say(f"{out}: {len(entries)} partitions")
+    log(f"{out}: {len(entries)} partitions")
 
 
 def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
@@ -47,14 +53,14 @@ def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
         )
     head = {"kind": "graph-maps", "schema": SCHEMA_VERSION}
     write_json(out / "graphs.json", {**head, "graphs": entries})
-    say(f"{out}: {len(entries)} graphs")
+    log(f"{out}: {len(entries)} graphs")
 
 
 def _written(
     path: Path, drawn: PartitionMap | GraphMap, spec: Spec, exhibits: Sequence[str]
 ) -> dict[str, Any]:
     """Write a picture, and return its entry in the list of all."""
-    write_bytes(path, render(drawn, [".svg"])[".svg"])
+    write_bytes(path, render_map(drawn, [".svg"])[".svg"])
     return {
         "image": path.name,
         "title": drawn.title,

@@ -11,13 +11,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.core import outside, sources
+from fedrepro.core import plugins, source_digests
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.files import open_exhibit
+from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.plan import Plan
-from fedrepro.stages.computing import WORKFLOW, compute, within
+from fedrepro.stages.run_snakemake import WORKFLOW, compute, inside_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def start(folder: str | Path = ".") -> Path:
 
 def _beginning() -> Path:
     """Return the folder to copy: of the wheel, or of the checkout with the package."""
-    package = Path(sources.PACKAGE)
+    package = Path(source_digests.PACKAGE)
     for place in (package / INSTALLED, *package.parents[1:2]):
         if (place / WORKFLOW).is_file():
             return place
@@ -92,14 +92,14 @@ def run(
         FedreproError: Snakemake is not installed, or something failed, with its sentence.
     """
     if words or Path(key).suffix == ".yaml":
-        from fedrepro.stages.running import run_words
+        from fedrepro.stages.user_runs import run_words
 
         return run_words(words or Path(key), folder, cores, profile)
     key = str(key)
-    with within(folder or "."):
+    with inside_folder(folder or "."):
         config = load_config()
-        if config.components and outside.NAMED not in os.environ:
-            outside.name_files(os.path.abspath(file) for file in config.components)
+        if config.components and plugins.NAMED not in os.environ:
+            plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
         paper, _, name = key.partition("/")
         if paper in plan.files and name in plan.files[paper].boards:
@@ -156,16 +156,16 @@ def compare(
     """
     import pandas as pd
 
-    from fedrepro.numbers.paired import paired, sides, verdict
+    from fedrepro.numbers.paired_differences import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
 
-    with within(folder):
+    with inside_folder(folder):
         if other is None:
             comparison = beside(scale, one, Path(reports), Path(recorded))
             rows = [{**row.point, **_without(vars(row), "point")} for row in comparison.rows]
             sentence = comparison.verdict
         else:
-            pairs = paired(scale, one, other, Path(reports), metric, split, exhibit)
+            pairs = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
             rows = [
                 {
                     "exhibit": pair.exhibit,
@@ -175,7 +175,7 @@ def compare(
                 }
                 for pair in pairs
             ]
-            sentence = verdict(pairs, metric, sides(pairs, one, other))
+            sentence = paired_verdict(pairs, metric, sides(pairs, one, other))
     frame = pd.DataFrame(rows)
     frame.attrs["verdict"] = sentence
     return frame

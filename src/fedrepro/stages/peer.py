@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.artifacts import write_table
+from fedrepro.core.serialization import save_state
 from fedrepro.core.spec import Spec
-from fedrepro.core.states import save_state
-from fedrepro.federation.peers import Peers
-from fedrepro.graphs.made import weights_of
+from fedrepro.federation.graph_nodes import GraphNodes
+from fedrepro.graphs.build import weights_of
 from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
-from fedrepro.stages.nodes import NodeJudge
+from fedrepro.stages.node_evaluation import NodeEvaluator
 from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
 
 
@@ -26,19 +26,19 @@ def run(job: Job, device: str = "cpu") -> None:
     `confusion.parquet` has the confusion of classes at the end, `nodes.pt` the last beliefs of
     nodes.
     """
-    made = run_rounds(job, device, judge_of)
+    made = run_rounds(job, device, node_evaluator)
     kept = {result.key: result.kept["nodes"] for result in made.finished if result.kept is not None}
     save_state(Path(job.out, "nodes.pt"), {"provenance": made.source, "trials": kept})
     write_table(Path(job.out, "confusion.parquet"), _confusions(made), "confusion", made.source)
     write_metrics(job, made)
 
 
-def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> NodeJudge:
+def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEvaluator:
     """Return the measurements of a method at the nodes of a trial, whose graph is the trial's."""
     clients = data.clients(scenario, method)
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
-    return NodeJudge(method, Peers(**vars(clients), weights=weights))
+    return NodeEvaluator(method, GraphNodes(**vars(clients), weights=weights))
 
 
 def _confusions(made: FinishedJob) -> dict[str, list[Any]]:

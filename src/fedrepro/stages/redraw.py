@@ -21,22 +21,22 @@ from fedrepro.core.artifacts import (
     write_table,
 )
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.params import written
-from fedrepro.core.temporary import temporary_folder
-from fedrepro.numbers.about import command_of, said
-from fedrepro.numbers.files import (
+from fedrepro.core.params import comparable_text
+from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.numbers.exhibit_files import (
     SUFFIXES,
     TIMES,
     ExhibitFiles,
     open_recorded,
     write_exhibit,
 )
-from fedrepro.numbers.pairing import COLUMNS, with_pairs
+from fedrepro.numbers.exhibit_metadata import command_of, describe
+from fedrepro.numbers.paired_trials import COLUMNS, with_pairs
 from fedrepro.numbers.summary import csv_text, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.drawing import final
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.record.keep import RECORD, Recorded, record
+from fedrepro.record.record_results import RECORD, Recorded, record
 
 # keys of the json that say where the numbers come from
 KEPT = ("data", "components", "computed", "timings")
@@ -76,7 +76,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     if exhibit.pairs:
         numbers = _paired(exhibit, numbers)
     text = csv_text(numbers)
-    described = {name: files.about[name] for name in KEPT} | said(
+    described = {name: files.about[name] for name in KEPT} | describe(
         exhibit, plan, plan.files[exhibit.paper]
     )
     run = {name: files.run[name] for name in _kept_of_run(files, key) if name in files.run}
@@ -116,17 +116,17 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
     kept = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
     if len(kept) < len(table):
         plain, source = kept.replace_schema_metadata(), read_provenance(table)
-        write_table(path, plain, "metrics", source, kept=True)
+        write_table(path, plain, "metrics", source, compact=True)
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     """Require the methods and points of the config, with as many trials."""
     recorded = {
-        (*(written(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
+        (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")
     }
     wanted = {
-        (*map(written, point.values.values()), label): trials
+        (*map(comparable_text, point.values.values()), label): trials
         for point in exhibit.points
         for label, trials in point.trials.items()
     }

@@ -15,43 +15,43 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.artifacts import write_table
-from fedrepro.core.measuring import Measuring
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import MetricRow, Number, Table
-from fedrepro.core.provenance import origin, provenance, provenance_of, spent
-from fedrepro.core.racing import SPLIT, race, require_fits
-from fedrepro.core.rng import Rng
+from fedrepro.core.provenance import origin, provenance, provenance_of, resources_used
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
+from fedrepro.core.successive_halving import SPLIT, require_fits, successive_halving
 from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.planning.runs import Scenario
-from fedrepro.stages.common import Failures, TrialData, members_of, prepared_for, say
+from fedrepro.stages.common import Failures, TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
-from fedrepro.stages.progress import Keeper, Progress
-from fedrepro.stages.rounds import Judge, Splits, TrialRounds, to_target
+from fedrepro.stages.trial_progress import Checkpointer, Progress
+from fedrepro.stages.trial_rounds import Evaluator, Splits, TrialRounds, to_target
 
 CHECKPOINTS = "checkpoints"  # their folder, in that of the job
 CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable: time between two
 
 
-JudgeOf = Callable[[Scenario, Spec, TrialData], Judge]
+EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 
 @dataclass(frozen=True)
 class FinishedJob:
     """The result of a job: each setting in each trial, and their provenance."""
 
-    finished: Sequence[Finished]
+    finished: Sequence[FinishedTrial]
     source: Mapping[str, Any]
 
 
-def run_rounds(inputs: Job, device: str, judge_of: JudgeOf) -> FinishedJob:
+def run_rounds(inputs: Job, device: str, judge_of: EvaluatorOf) -> FinishedJob:
     """Run every trial to its last round, and write timings.
 
     A killed run goes on from its last checkpoint, which stays until `write_metrics`.
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
-    partition, measuring = Path(inputs.members), inputs.every or Measuring()
+    partition, measuring = Path(inputs.members), inputs.every or EvaluationSchedule()
     if not measuring.race:  # only in a race they have several settings
         scenario.training.single()
         method.single()
@@ -59,14 +59,14 @@ def run_rounds(inputs: Job, device: str, judge_of: JudgeOf) -> FinishedJob:
     where, seconds = device_of(device), float(os.environ.get(CHECKPOINT_SECONDS, "20"))
     specs = (*scenario.specs, method)
     follow = tuple(dict.fromkeys((*inputs.follow, *([SPLIT] if measuring.race else []))))
-    meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
+    meaning = checkpoint_fingerprint(specs, prepared.checksum, measuring, follow, where)
     measured = dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate))
 
     # settings that race take turns at all trials, others finish one after another
     @lru_cache(maxsize=len(trials) if measuring.race else 1)
     def data_of(trial: int) -> TrialData:
         members = members_of(scenario, partition, trial)
-        return TrialData(prepared, members, Rng(inputs.seed, trial), where)
+        return TrialData(prepared, members, RngKey(inputs.seed, trial), where)
 
     job = RoundsJob(
         scenario,
@@ -75,9 +75,9 @@ def run_rounds(inputs: Job, device: str, judge_of: JudgeOf) -> FinishedJob:
         measuring,
         follow,
         tuple(measured),
-        lambda name: Keeper(Path(inputs.out, CHECKPOINTS, name), meaning, seconds),
+        lambda name: Checkpointer(Path(inputs.out, CHECKPOINTS, name), meaning, seconds),
     )
-    contenders = contenders_of(scenario, method, measuring.race)
+    contenders = setting_runs(scenario, method, measuring.race)
     finished = job.run(contenders, list(trials))
     source = provenance(
         inputs.seed,
@@ -94,7 +94,7 @@ def run_rounds(inputs: Job, device: str, judge_of: JudgeOf) -> FinishedJob:
         "method": [result.contender.name for result in finished],
         **{name: [result.times[name] for result in finished] for name in finished[0].times},
     }
-    write_table(Path(inputs.out, TIMINGS), columns, "timings", source | spent())
+    write_table(Path(inputs.out, TIMINGS), columns, "timings", source | resources_used())
     return FinishedJob(finished, source)
 
 
@@ -108,7 +108,7 @@ def write_metrics(inputs: Job, made: FinishedJob) -> None:
 
 
 @dataclass(frozen=True)
-class Contender:
+class SettingRun:
     """One of the settings of a job; number: its position among them, None if it is alone.
 
     name: the column `setting` of its rows.
@@ -125,7 +125,7 @@ class Contender:
         return f"{prefix}trial-{trial}.pt"
 
 
-def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender]:
+def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
     """List the settings of a job in the order of its tokens, methods varying slowest.
 
     Raises:
@@ -140,7 +140,7 @@ def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender
     contenders = []
     for at, (setting, training) in enumerate(pairs):
         name = setting_token(setting, [(key, training[key]) for key in swept])
-        contenders.append(Contender(at if len(pairs) > 1 else None, training, setting, name))
+        contenders.append(SettingRun(at if len(pairs) > 1 else None, training, setting, name))
         require_fits(
             race, setting.component.fn(**setting.values).rounds, f"method '{setting.token}'"
         )
@@ -148,14 +148,14 @@ def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedTrial:
     """The result of a setting in a trial.
 
     kept: plain data of its last state; None where a race stopped it.
     """
 
     trial: int
-    contender: Contender
+    contender: SettingRun
     times: Mapping[str, Any]
     rows: Sequence[MetricRow]
     kept: Any
@@ -173,14 +173,14 @@ class RoundsJob:
 
     scenario: Scenario
     data: Callable[[int], TrialData]
-    judge: JudgeOf
-    measuring: Measuring
+    evaluator: EvaluatorOf
+    measuring: EvaluationSchedule
     follow: Sequence[str]
     evaluate: Sequence[str]
-    keeper: Callable[[str], Keeper]
+    keeper: Callable[[str], Checkpointer]
     failures: Failures = field(default_factory=Failures)
 
-    def run(self, contenders: Sequence[Contender], trials: Sequence[int]) -> list[Finished]:
+    def run(self, contenders: Sequence[SettingRun], trials: Sequence[int]) -> list[FinishedTrial]:
         """Run every setting to its end, unless a race stops it; trial by trial, settings in order.
 
         A setting that fails with an error of its own stops, and has a row of metric `failed`.
@@ -200,11 +200,11 @@ class RoundsJob:
                 return math.nan
             return float(np.mean([known[at, trial].accuracy_at(rung) for trial in trials]))
 
-        stopped = race(len(contenders), self.measuring.race, score)
+        stopped = successive_halving(len(contenders), self.measuring.race, score)
         for at, rung in stopped.items():
-            say(f"round {rung}: {contenders[at].name} stops")
+            log(f"round {rung}: {contenders[at].name} stops")
 
-        def finish(at: int, trial: int) -> Finished:
+        def finish(at: int, trial: int) -> FinishedTrial:
             runner = self._runner(contenders[at], trial)
             if (at, trial) not in failed:
                 try:
@@ -215,63 +215,67 @@ class RoundsJob:
 
         return [finish(at, trial) for trial in trials for at in range(len(contenders))]
 
-    def _runner(self, contender: Contender, trial: int) -> Runner:
+    def _runner(self, contender: SettingRun, trial: int) -> TrialRunner:
         """Return a setting at the clients of a trial."""
         scenario = replace(self.scenario, training=contender.training)
         trial_data = self.data(trial)
         splits = trial_data.splits((*self.evaluate, *self.follow))
         rounds = TrialRounds(
             contender.method,
-            self.judge(scenario, contender.method, trial_data),
+            self.evaluator(scenario, contender.method, trial_data),
             trial_data.info(contender.method, scenario.training),
             self.measuring,
             {name: splits[name] for name in ("test", *self.follow)},
         )
         keeper = self.keeper(contender.checkpoint(trial))
-        return Runner(contender, rounds, trial_data.rng, keeper, splits)
+        return TrialRunner(contender, rounds, trial_data.rng, keeper, splits)
 
 
 @dataclass(frozen=True)
-class Runner:
+class TrialRunner:
     """A setting in a trial with its checkpoints, and all the splits that it is measured on."""
 
-    contender: Contender
+    contender: SettingRun
     rounds: TrialRounds
-    rng: Rng
-    keeper: Keeper
+    rng: RngKey
+    keeper: Checkpointer
     splits: Splits
 
     def run(self, before: Progress | None, rung: int | None) -> Progress:
         """Run further, up to a rung or to the end."""
         return self.rounds.run(self.rng, self.keeper, before, rung)
 
-    def finish(self, before: Progress | None, stopped: int | None) -> Finished:
+    def finish(self, before: Progress | None, stopped: int | None) -> FinishedTrial:
         """Run to the end, unless a race stopped it, and measure there."""
         run = before if before and stopped else self.run(before, None)
-        trial, end, judge = self.rng.trial, run.outcome, self.rounds.judge
-        came = judge.at_end(end, self.splits, self.rng)
+        trial, end, judge = self.rng.trial, run.outcome, self.rounds.evaluator
+        came = judge.evaluate_final(end, self.splits, self.rng)
         numbers = to_target(run, self.rounds.measuring.until)
         numbers += [Number("stopped_at", float(stopped))] if stopped else []
         rows = [self._row(number) for number in (*run.recorded, *came.values, *numbers)]
         why = f", {end.ended}" if end.ended else ""
         name = "" if self.contender.number is None else f", {self.contender.name}"
-        say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
-        return Finished(trial, self.contender, run.times, rows, None if stopped else came.kept)
+        log(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
+        return FinishedTrial(trial, self.contender, run.times, rows, None if stopped else came.kept)
 
-    def failed(self, stopped: int | None) -> Finished:
+    def failed(self, stopped: int | None) -> FinishedTrial:
         """Return a result that says only that it failed."""
         numbers = [Number("failed", 1.0)]
         numbers += [Number("stopped_at", float(stopped))] if stopped else []
         rows = [self._row(number) for number in numbers]
-        return Finished(self.rng.trial, self.contender, Progress(0, {}).times, rows, None)
+        return FinishedTrial(self.rng.trial, self.contender, Progress(0, {}).times, rows, None)
 
     def _row(self, number: Number) -> MetricRow:
         contender = self.contender
         return MetricRow(self.rng.trial, contender.method, *number, contender.training)
 
 
-def meaning_of(
-    specs: Sequence[Spec], data: str, measuring: Measuring, follow: Sequence[str], device: str
+def checkpoint_fingerprint(
+    specs: Sequence[Spec],
+    data: str,
+    measuring: EvaluationSchedule,
+    follow: Sequence[str],
+    device: str,
 ) -> str:
     """Return everything that the rounds of a run depend on; a checkpoint must have this text.
 

@@ -12,11 +12,11 @@ from fedrepro.api import Simulated
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
-from fedrepro.core.provenance import provenance, spent
-from fedrepro.core.rng import Rng
+from fedrepro.core.provenance import provenance, resources_used
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.stages.common import say
+from fedrepro.stages.common import log
 
 Numbers = Mapping[str, float | np.ndarray]
 
@@ -32,13 +32,13 @@ def run(job: Job) -> None:
     for trial in job.trials:
         for setting in method.expand():
             began = time.perf_counter()
-            simulated = setting.component.make(Simulated, rng=Rng(seed, trial), **setting.values)
+            simulated = setting.component.make(Simulated, rng=RngKey(seed, trial), **setting.values)
             table.add(_rows(trial, setting, simulated))
             measured.append((trial, setting.token, time.perf_counter() - began))
-        say(f"trial {trial}: {method.name}")
+        log(f"trial {trial}: {method.name}")
     source = provenance(seed, specs=(method,), path=method.token)
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
-    write_table(Path(job.out, TIMINGS), columns, "timings", source | spent())
+    write_table(Path(job.out, TIMINGS), columns, "timings", source | resources_used())
     write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
 

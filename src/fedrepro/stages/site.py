@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedrepro.core.artifacts import write_text
-from fedrepro.record.keep import exhibits_in
+from fedrepro.record.record_results import drawn_keys
 from fedrepro.site.build import build
-from fedrepro.site.reading import graphs_of, maps_of, read_reports
-from fedrepro.stages.common import say
+from fedrepro.site.report_data import graphs_of, maps_of, read_reports
+from fedrepro.stages.common import log
 
 LEADS_ON = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fedrepro</title>'
@@ -37,11 +37,11 @@ def run(
         maps: folder of stage partition-maps.
         graphs: folders of stage graph-maps.
     """
-    reports = read_reports(folder, scale, list(exhibits) or exhibits_in(folder.parent, scale))
+    reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = maps_of(maps) if maps else []
     heard = [graph for place in graphs for graph in graphs_of(place)]
     place = out.parent / "site" if out.suffix else out
     count = build(replace(reports, maps=drawn, graphs=heard), folder, place)
     if out.suffix:
         write_text(out, LEADS_ON)
-    say(f"{place / 'index.html'}: {count} pages")
+    log(f"{place / 'index.html'}: {count} pages")

@@ -12,21 +12,21 @@ import numpy as np
 
 from fedrepro.core.artifacts import opened, write_table
 from fedrepro.core.local_models import KIND, model_rows, write_models
-from fedrepro.core.provenance import provenance, provenance_of, spent
-from fedrepro.core.rng import Rng
-from fedrepro.data.membership import Membership
-from fedrepro.federation.clients import own_starts
+from fedrepro.core.provenance import provenance, provenance_of, resources_used
+from fedrepro.core.rng import RngKey
+from fedrepro.data.partition_table import PartitionIndices
+from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
 from fedrepro.planning.runs import TrialBlock
-from fedrepro.stages.common import TrialData, members_of, prepared_for, say
+from fedrepro.stages.common import TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
 from fedrepro.training.engine import Trained, train
-from fedrepro.training.flat import Layout
+from fedrepro.training.flat_layout import Layout
+from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings, settings_of
-from fedrepro.training.terms import with_prior
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,10 +66,10 @@ def run(job: Job, device: str = "cpu") -> None:
             {trial: members_of(scenario, partition, trial) for trial in trials}
         ):
             trial, members = next(iter(together.items()))
-            examples = TrialData(prepared, members, Rng(seed, trial=trial), where).held
+            examples = TrialData(prepared, members, RngKey(seed, trial=trial), where).held
             for tasks in _slices(together, clients, seed, network):
-                say(f"training {len(tasks)} models, {where}")
-                starts = own_starts(network, settings, [task.rng for task in tasks])
+                log(f"training {len(tasks)} models, {where}")
+                starts = initial_weights(network, settings, [task.rng for task in tasks])
                 terms = with_prior(network, ())
                 loaded, rows = examples.of([task.rows for task in tasks])
                 tasks = [
@@ -88,7 +88,7 @@ def run(job: Job, device: str = "cpu") -> None:
                 columns["trial"] += [task.rng.trial for task in tasks]
                 columns["client"] += [task.rng.client for task in tasks]
                 columns["seconds"] += (trained.steps * each).tolist()
-                say(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
+                log(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
 
     write_models(out, models(), source)
     if (at_the_end := stated()) != source:
@@ -105,7 +105,7 @@ def run(job: Job, device: str = "cpu") -> None:
             "seconds": np.array(columns["seconds"]),
         },
         "timings",
-        source | spent(),
+        source | resources_used(),
     )
 
 
@@ -115,7 +115,7 @@ def _epochs(tasks: Sequence[Task], trained: Trained, settings: Settings) -> list
     return [int(steps) // per_epoch for steps, per_epoch in zip(trained.steps, each, strict=True)]
 
 
-def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:
+def _groups(memberships: dict[int, PartitionIndices]) -> list[dict[int, PartitionIndices]]:
     """Group trials with equal inputs: all of them, or each alone if clients add noise to theirs."""
     if all(members.noise is None for members in memberships.values()):
         return [memberships]
@@ -123,11 +123,11 @@ def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:
 
 
 def _slices(
-    memberships: dict[int, Membership], clients: TrialBlock, seed: int, network: Network
+    memberships: dict[int, PartitionIndices], clients: TrialBlock, seed: int, network: Network
 ) -> Iterator[list[Task]]:
     """Yield the models of these trials and clients, as many at a time as memory should hold."""
     tasks = [
-        Task(members.rows_of(client), Rng(seed, trial=trial, client=client))
+        Task(members.rows_of(client), RngKey(seed, trial=trial, client=client))
         for trial, members in memberships.items()
         for client in clients
     ]

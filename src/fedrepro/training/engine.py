@@ -1,8 +1,8 @@
 """The training engine: clients train, and what comes out is kept or folded into a mean.
 
-On the CPU networks go one after another through compiled steps (`steps.py`), so the bytes of a
-client's weights cannot depend on others. Networks that these do not know are differentiated
-automatically (`blocks.py`), on the CPU one model at a time too, on a GPU many at once.
+On the CPU networks go one after another through compiled steps (`compiled_steps.py`), so the bytes
+of a client's weights cannot depend on others. Networks that these do not know are differentiated
+automatically (`block_trainer.py`), on the CPU one model at a time too, on a GPU many at once.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
-from fedrepro.training.blocks import BlockTrainer
-from fedrepro.training.checks import check_going_on, check_private, check_tasks
-from fedrepro.training.compiled import CompiledTrainer
+from fedrepro.training.block_trainer import BlockTrainer
+from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.examples import Examples
+from fedrepro.training.gradient_paths import StepPath, choose_path, require
+from fedrepro.training.loss_terms import Correction, Term, WeightTerm
 from fedrepro.training.minibatches import Task
-from fedrepro.training.paths import StepPath, choose, require
-from fedrepro.training.procedure import Fetched, Given, Part, Procedure
+from fedrepro.training.procedure import InitialTensors, LazyGpuTensors, Procedure, TrainedModels
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import Correction, Term, WeightTerm
+from fedrepro.training.task_checks import check_going_on, check_private, check_tasks
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ class Outcome:
     loss: np.ndarray
     steps: np.ndarray
     seconds: float
-    places: tuple[Rng, ...]
+    places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
         """Return itself if all models are finite.
@@ -157,8 +157,8 @@ def train(
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
         raise FedreproError("a correction of every step needs `reference`: what is added to it")
-    given = Given(start, private or {}, reference)
-    work = _Work(procedure, examples, tasks, given, memory, keep_gradients, block, path)
+    given = InitialTensors(start, private or {}, reference)
+    work = _TrainingRun(procedure, examples, tasks, given, memory, keep_gradients, block, path)
     tensors = work.empty(network.shapes)
     summed = work.empty(network.shapes) if keep_gradients else None
     for part in work.parts():
@@ -192,7 +192,9 @@ def average(
     """
     began = time.perf_counter()
     procedure = Procedure(network, settings, terms)
-    work = _Work(procedure, examples, tasks, Given(start, private or {}), None, False, block, path)
+    work = _TrainingRun(
+        procedure, examples, tasks, InitialTensors(start, private or {}), None, False, block, path
+    )
     total = {name: np.zeros((1, *shape), work.dtype) for name, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
     summed = {name: value for name, value in total.items() if name not in most}
@@ -200,7 +202,7 @@ def average(
         whole = work.finite[part.chosen]
         for name, value in most.items():
             np.maximum(value, part.tensors[name][whole].max(0, initial=0), out=value)
-        if isinstance(part.tensors, Fetched):
+        if isinstance(part.tensors, LazyGpuTensors):
             on_gpu = {k: v for k, v in part.tensors.tensors.items() if k not in most}
             share = np.array(weights)[part.chosen[whole]]
             _add_on_gpu(summed, on_gpu, np.flatnonzero(whole), share)
@@ -234,7 +236,7 @@ def _add_on_gpu(
         total[name][0] += torch.tensordot(share, some, dims=1).cpu().numpy()
 
 
-class _Work:
+class _TrainingRun:
     """How the training of these tasks goes, model by model."""
 
     def __init__(
@@ -242,7 +244,7 @@ class _Work:
         procedure: Procedure,
         examples: Examples,
         tasks: Sequence[Task],
-        given: Given,
+        given: InitialTensors,
         memory: Mapping[str, np.ndarray] | None,
         keep_gradients: bool,
         block: int | None,
@@ -253,7 +255,7 @@ class _Work:
         check_going_on(procedure.settings, tasks, memory is not None)
         procedure.require_pieces()
         device = examples.inputs.device.type
-        path = require(path, procedure, device) if path else choose(procedure, device)
+        path = require(path, procedure, device) if path else choose_path(procedure, device)
         self.trainer: CompiledTrainer | BlockTrainer
         if path == "compiled":
             self.trainer = CompiledTrainer(procedure, examples, keep_gradients)
@@ -272,7 +274,7 @@ class _Work:
         self.failed_at = np.full(len(tasks), -1)
         self.loss = np.full(len(tasks), np.nan)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[TrainedModels]:
         """Train models part by part; a part is valid until the next one is asked for."""
         for part in self.trainer.parts(self.tasks, self.given, self.memory):
             self._judge(part)
@@ -283,7 +285,7 @@ class _Work:
                 self.private[name][part.chosen[whole]] = value[whole]
             yield part
 
-    def _judge(self, part: Part) -> None:
+    def _judge(self, part: TrainedModels) -> None:
         """Note the losses and steps of some models, and which of these are finite."""
         chosen = part.chosen
         self.steps[chosen] = part.taken

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.training.flat import first
+from fedrepro.training.flat_layout import first
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +70,7 @@ class Examples:
         return self, rows
 
 
-class MadeExamples(Examples):
+class GeneratedExamples(Examples):
     """Examples of a population: those that are asked for are made, and nobody keeps them.
 
     A training that asks for all of them at once has them all made, as far as memory should hold
@@ -85,7 +85,7 @@ class MadeExamples(Examples):
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """See `Examples`; the clients who hold these rows are made, each once."""
-        wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.everyone.ends
+        wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)
         begins = np.cumsum([0, *(ends[clients + 1] - ends[clients])])
@@ -100,7 +100,7 @@ class MadeExamples(Examples):
         Raises:
             FedreproError: If they take more than MOST_BYTES.
         """
-        everyone = self.population.everyone
+        everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:
             raise FedreproError(

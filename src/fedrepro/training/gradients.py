@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
-from fedrepro.products.exponentials import log_sum_exp
+from fedrepro.portable_ops.exponentials import log_sum_exp
+from fedrepro.training.loss_terms import Term, TermInputs
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import Term, TermInputs
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 
 CHUNK_BYTES = 16 * 2**20
 VISITED_ROWS = 2**16
@@ -26,7 +26,7 @@ class Task:
     """
 
     rows: np.ndarray
-    rng: Rng
+    rng: RngKey
     lr: float | None = None
     steps: int | None = None
     done: int = 0
@@ -103,7 +103,7 @@ class Visits:
     ends: np.ndarray
     epochs: list[tuple[int, int, int]]
 
-    def words(self, rng: Rng, purpose: str) -> tuple[np.ndarray, np.ndarray]:
+    def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
         """Make keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
 
         A place is the number of a step's key, and the step's number in the epoch.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Noise
 from fedrepro.training.minibatches import Task
 
@@ -99,7 +99,7 @@ class ModelNoise:
 class Words:
     """Random 32-bit words of one model; any step can be gone to at once."""
 
-    def __init__(self, rng: Rng) -> None:
+    def __init__(self, rng: RngKey) -> None:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:

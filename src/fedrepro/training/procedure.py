@@ -12,9 +12,9 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
+from fedrepro.training.loss_terms import GaussianPrior, Perturbation, Term, WeightTerm, perturbs
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import GaussianPrior, Perturbation, Term, WeightTerm, perturbs
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ class Procedure:
         return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
 
     @property
-    def pulls(self) -> list[WeightTerm]:
+    def weight_penalties(self) -> list[WeightTerm]:
         """The terms on the weights alone."""
         return [term for term in self.terms if isinstance(term, WeightTerm)]
 
@@ -53,7 +53,7 @@ class Procedure:
     def is_plain_descent(self) -> bool:
         """Whether a step is w - lr · gradient of the loss, and nothing else."""
         settings = self.settings
-        bent = self.pulls or self.perturbations
+        bent = self.weight_penalties or self.perturbations
         return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or bent)
 
     @property
@@ -68,7 +68,7 @@ class Procedure:
         """Tensors of the network, then those of the terms."""
         return {**self.network.shapes, **self.private}
 
-    def descends(self, keep_gradients: bool) -> bool:
+    def can_fuse_update(self, keep_gradients: bool) -> bool:
         """Tell whether a step can move the weights in the products that give gradients."""
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
@@ -113,7 +113,7 @@ class Procedure:
 
 
 @dataclass(frozen=True)
-class Given:
+class InitialTensors:
     """Tensors that training starts from, by name; see `engine.train`."""
 
     start: Mapping[str, np.ndarray]
@@ -122,7 +122,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Part:
+class TrainedModels:
     """Some trained models, by their tasks' places (m,).
 
     losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each.
@@ -139,7 +139,7 @@ class Part:
     summed: dict[str, np.ndarray] | None
 
 
-class Fetched(dict[str, np.ndarray]):
+class LazyGpuTensors(dict[str, np.ndarray]):
     """Tensors on a GPU as arrays, each fetched when it is first asked for."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:

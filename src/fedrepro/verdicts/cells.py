@@ -18,11 +18,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedrepro.core.errors import unknown
-from fedrepro.core.measuring import Measuring
-from fedrepro.core.params import render, written
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.params import comparable_text, render
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
-from fedrepro.numbers.pairing import CLIENTS_SD
-from fedrepro.numbers.pairing import COLUMNS as PAIRING
+from fedrepro.numbers.paired_trials import CLIENTS_SD
+from fedrepro.numbers.paired_trials import COLUMNS as PAIRING
 from fedrepro.numbers.series import LEFT_OUT
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ NOT_PLACES = (
 )
 WORDS = {"clients": "J"}  # columns that a reader knows by another name
 
-Place = dict[str, Any]  # column -> value
-Spot = tuple[tuple[str, Any], ...]  # the items of a place
+CellKey = dict[str, Any]  # column -> value
+CellItems = tuple[tuple[str, Any], ...]  # the items of a place
 Grid = Mapping[str, Sequence[Any]]  # column -> every value that a method should have
 Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
@@ -61,14 +61,14 @@ class Range(BaseModel):
         return " ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
 
 
-Wanted = list[Any] | Literal["first", "last"] | Range
+CellFilter = list[Any] | Literal["first", "last"] | Range
 
 
 @dataclass(frozen=True)
 class Cell:
     """One number of an exhibit: its place, and its value in each trial."""
 
-    place: Place
+    place: CellKey
     trials: Trials
 
 
@@ -133,22 +133,22 @@ class Numbers:
             yield done, Cell(place, tuple(float(value) for value in row["by_trial"].split()))
 
     def cells(
-        self, method: str, metric: str, split: str, where: Mapping[str, Wanted]
+        self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
         """List the final cells of a method whose places satisfy `where`."""
         cells = [cell for done, cell in self._measured(method, metric, split) if done is None]
-        kept = {id(place) for place in through([cell.place for cell in cells], where)}
+        kept = {id(place) for place in filter_cells([cell.place for cell in cells], where)}
         return [cell for cell in cells if id(cell.place) in kept]
 
-    def rounds(self, method: str, metric: str, split: str) -> dict[Spot, dict[int, Trials]]:
+    def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
         """Map the items of each place to the values after single rounds, rounds in order."""
-        by_spot: dict[Spot, dict[int, Trials]] = {}
+        by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
                 by_spot.setdefault(tuple(cell.place.items()), {})[done] = cell.trials
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
-    def left_out(self, method: str) -> list[Place]:
+    def left_out(self, method: str) -> list[CellKey]:
         """Where the method gave no model, as the exhibit says."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
@@ -157,15 +157,15 @@ class Numbers:
         every = self.every.get(method)
         if every is None or not measured:
             return []
-        measuring, last = Measuring(None if every == "auto" else int(every)), max(measured)
+        measuring, last = EvaluationSchedule(None if every == "auto" else int(every)), max(measured)
         due = {done for done in range(1, last + 1) if measuring.is_due(done, last)}
         return sorted(due - set(measured))
 
-    def expected(self, method: str, places: Sequence[Place]) -> list[Place]:
+    def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
         """Every place that a method should have; from its own places where no grid is known."""
         grid = self.grid.get(method)
         if not grid:
-            first: Place = dict(*places[:1])
+            first: CellKey = dict(*places[:1])
             common = [key for key in first if all(key in place for place in places)]
             grid = {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
         return [
@@ -209,7 +209,7 @@ def _cells(values: Sequence[Any]) -> list[Any]:
     return [v if _number(v) else render(v) for v in listed]
 
 
-def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]:
+def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
     """Keep the places that satisfy `where`; one without a column passes."""
     kept = list(places)
     for key, wanted in where.items():
@@ -219,17 +219,17 @@ def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]
     return kept
 
 
-def _allowed(values: set[Any], wanted: Wanted) -> set[Any]:
+def _allowed(values: set[Any], wanted: CellFilter) -> set[Any]:
     if isinstance(wanted, Range):
         return {v for v in values if _number(v) and wanted.least <= v <= wanted.most}
     if isinstance(wanted, str):
         ordered = sorted(values, key=order)
         return set(ordered[-1:] if wanted == "last" else ordered[:1])
-    texts = {written(value) for value in wanted}
-    return {value for value in values if written(value) in texts}
+    texts = {comparable_text(value) for value in wanted}
+    return {value for value in values if comparable_text(value) in texts}
 
 
-def beside(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
+def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
     """Each cell with the others at its place; a method may lack a parameter that another shows."""
     # columns of a cell -> those of them that others have -> their values there -> these others
     indexes: dict[tuple[str, ...], dict[tuple[str, ...], dict[tuple[str, ...], list[Cell]]]] = {}
@@ -245,11 +245,11 @@ def beside(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell
         yield cell, list(itertools.chain.from_iterable(found))
 
 
-def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
-    return tuple(written(place[key]) for key in keys)
+def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
+    return tuple(comparable_text(place[key]) for key in keys)
 
 
-def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, list[Cell]]]:
+def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
     """Group cells that have all columns `over` and differ in these only."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
@@ -260,11 +260,11 @@ def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, lis
 
 
 def absent(
-    expected: Sequence[Place], present_places: Sequence[Place], where: Mapping[str, Wanted]
-) -> list[Place]:
+    expected: Sequence[CellKey], present_places: Sequence[CellKey], where: Mapping[str, CellFilter]
+) -> list[CellKey]:
     """List the expected places that satisfy `where` and were not found."""
     present = {_key(place, sorted(place)) for place in present_places}
-    return [p for p in through(expected, where) if _key(p, sorted(p)) not in present]
+    return [p for p in filter_cells(expected, where) if _key(p, sorted(p)) not in present]
 
 
 def order(value: Any) -> tuple[float, str]:
@@ -281,10 +281,10 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def at(exhibit: str, place: Place) -> str:
+def cell_key_text(exhibit: str, place: CellKey) -> str:
     """Write an exhibit and a place in words."""
     parts = [
-        str(value) if key == CASE else f"{WORDS.get(key, key)} = {written(value)}"
+        str(value) if key == CASE else f"{WORDS.get(key, key)} = {comparable_text(value)}"
         for key, value in place.items()
     ]
     return ", ".join([exhibit, *parts])
@@ -315,7 +315,7 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 
 
 def statement(
-    exhibit: str, place: Place, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
+    exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
     """Subtract from the best of some numbers the best of others if there are any.
 
@@ -326,7 +326,7 @@ def statement(
     least = 0.0 if rivals and all(rival in gains for rival in rivals) else -math.inf
     most = 0.0 if rivals and all(gain in rivals for gain in gains) else math.inf
     others = others if rivals else np.zeros((len(both), 1))
-    return contrasts(at(exhibit, place), Contrast(values, others, least, most))
+    return contrasts(cell_key_text(exhibit, place), Contrast(values, others, least, most))
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:

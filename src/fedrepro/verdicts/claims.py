@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedrepro.core.artifacts import damaged
+from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.verdicts.cells import Exhibits, Numbers
-from fedrepro.verdicts.forms import Check
+from fedrepro.verdicts.check_forms import Check
 from fedrepro.verdicts.judging import (
     STAND_IN,
     Judged,
     Rules,
+    claim_verdict,
     judge_all,
-    verdict,
     verdict_of_readings,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedrepro.numbers.files import ExhibitFiles
+    from fedrepro.numbers.exhibit_files import ExhibitFiles
 
 COLUMNS = (
     *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),
@@ -108,7 +108,7 @@ def load_claims(path: Path) -> ClaimFile:
         message = " ".join(str(error).split())
         raise FedreproError(f"{path} cannot be read: {message}") from None
     try:
-        file = ClaimFile.model_validate(in_full(content, f"{path}"))
+        file = ClaimFile.model_validate(expand_named_bounds(content, f"{path}"))
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(str(part) for part in first["loc"])
@@ -119,7 +119,7 @@ def load_claims(path: Path) -> ClaimFile:
     return file
 
 
-def in_full(content: Any, where: str) -> Any:
+def expand_named_bounds(content: Any, where: str) -> Any:
     """Replace named bounds in every check of a claim file by the numbers that its head gives them.
 
     Content without the form of a claim file stays as it is, for the types to refuse.
@@ -159,7 +159,7 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     """Return the verdicts of a paper's claims (COLUMNS) from exhibits paper/name in `reports`."""
     import pandas as pd
 
-    from fedrepro.numbers.files import open_exhibit
+    from fedrepro.numbers.exhibit_files import open_exhibit
 
     file = load_claims(published)
     opened = {Path(key).name: open_exhibit(reports, key, reports.name) for key in exhibits}
@@ -196,7 +196,7 @@ def _numbers(files: ExhibitFiles) -> Numbers:
                 raise ValueError(f"row {index + 1} has not a value for each of its trials")
         return Numbers.described(frame, files.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise damaged(path, error) from error
+        raise corrupt_file_error(path, error) from error
 
 
 def rows(
@@ -224,7 +224,7 @@ def rows(
             }
         except FedreproError as error:
             raise FedreproError(f"claim {claim.id}: {error}") from None
-        head["verdict"] = verdict_of_readings([verdict(group) for group in judged.values()])
+        head["verdict"] = verdict_of_readings([claim_verdict(group) for group in judged.values()])
         head |= {"fixed": claim.fixed, "reason": claim.reason}
         head["note"] = _note(claim, [one for group in judged.values() for one in group], rules)
         for reading, group in judged.items():

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedrepro.numbers.intervals import Interval
 from fedrepro.verdicts.cells import Exhibits, Statement, contrasts
-from fedrepro.verdicts.forms import Bounds, Check
+from fedrepro.verdicts.check_forms import Bounds, Check
 
 CONFIDENCE = 0.95
 TIMES = (2, 4, 8, 16, 32, 64)  # as many trials as there are; more are not worth naming
@@ -280,7 +280,7 @@ WHOLE: dict[str, Callable[[Sequence[Verdict]], Verdict]] = {
 }
 
 
-def verdict(judged: Sequence[Judged]) -> Verdict:
+def claim_verdict(judged: Sequence[Judged]) -> Verdict:
     """Combine checks: a claim holds if all its checks do, and is refuted if one is."""
     return _all_of([result.verdict for result in judged])
 

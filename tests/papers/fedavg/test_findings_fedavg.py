@@ -10,7 +10,7 @@ import pytest
 from findings import RECORD, ROOT, asked, told
 
 from fedrepro.papers.fedavg.exhibits import perceptron
-from fedrepro.verdicts.published import ELSEWHERE, read_published
+from fedrepro.verdicts.published_values import ELSEWHERE, read_published
 
 FOLDER = RECORD / "paper/fedavg"
 FLAT = told("fedavg")

@@ -16,10 +16,10 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components, read_token
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.gems.methods import _hidden, _spaces
-from fedrepro.stages.aggregate import Prepare
+from fedrepro.stages.aggregate import SharedPreparation
 
 MODELS = components("model")
 CONVEX, NEURAL = METHODS["gems_convex"], METHODS["gems_neural"]
@@ -72,8 +72,8 @@ def told(model):
 def with_spaces(given, values):
     """What a setting of GEMS for softmax regressions makes, and the spaces that it has."""
     info, spec = allowed(given.info, CONVEX), CONVEX.spec(values)
-    costly = Prepare(CONVEX.meta["prepare"], given.models, info, Rng(0))(spec)
-    return CONVEX.fn(given.models, info, rng=Rng(0), **spec.values, **costly), costly["prepared"]
+    costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))(spec)
+    return CONVEX.fn(given.models, info, rng=RngKey(0), **spec.values, **costly), costly["prepared"]
 
 
 # --- softmax regressions
@@ -156,9 +156,9 @@ def test_published_balls_weigh_distances_by_the_centres(linear):
 def each_of(given, values):
     """Every setting of GEMS for softmax regressions, and what comes of it in one job."""
     info = allowed(given.info, CONVEX)
-    costly = Prepare(CONVEX.meta["prepare"], given.models, info, Rng(0))
+    costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))
     return [
-        (one, CONVEX.fn(given.models, info, rng=Rng(0), **one.values, **costly(one)))
+        (one, CONVEX.fn(given.models, info, rng=RngKey(0), **one.values, **costly(one)))
         for one in CONVEX.spec(values).expand()
     ]
 
@@ -305,12 +305,12 @@ def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(ne
             _hidden, name, lambda *given, f=whole, n=name: calls.append(n) or f(*given)
         )
     info = allowed(neural.info, NEURAL)
-    costly = Prepare(NEURAL.meta["prepare"], neural.models, info, Rng(0))
+    costly = SharedPreparation(NEURAL.meta["prepare"], neural.models, info, RngKey(0))
 
     def of(**values):
         spec = NEURAL.spec(SMALL | values)
         calls.clear()
-        NEURAL.fn(neural.models, info, rng=Rng(0), **spec.values, **costly(spec))
+        NEURAL.fn(neural.models, info, rng=RngKey(0), **spec.values, **costly(spec))
         return sorted(calls)
 
     assert of(epsilon_hidden=0.1, clusters=4) == ["balls"] * 4 + ["k_means"]

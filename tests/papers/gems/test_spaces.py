@@ -10,17 +10,17 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fedrepro.papers.gems.spaces import linear, units
+from fedrepro.papers.gems.spaces import linear, unit_balls
 from fedrepro.papers.gems.spaces.certificate import certified
-from fedrepro.papers.gems.spaces.meeting import (
+from fedrepro.papers.gems.spaces.intersection import (
     Spaces,
     descended,
     of_balls,
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.papers.gems.spaces.merging import GROUPINGS, Units, merged, proven
-from fedrepro.papers.gems.spaces.search import Bisection, Radius, bisected
+from fedrepro.papers.gems.spaces.radius_search import Bisection, Radius, bisected
+from fedrepro.papers.gems.spaces.unit_merging import GROUPINGS, Units, merged, proven
 
 SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
 WIDE = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
@@ -57,7 +57,7 @@ def surface(model, seed, points):
 def layer(seed=0, examples=30, inputs=6, width=4):
     rng = np.random.default_rng(seed)
     x = rng.random((examples, inputs), np.float32)
-    return units.HiddenUnits(x, rng.normal(size=(inputs + 1, width)).astype(np.float32))
+    return unit_balls.HiddenUnits(x, rng.normal(size=(inputs + 1, width)).astype(np.float32))
 
 
 def spaces(seed, count, dims, ellipsoids, spread=1.0):
@@ -172,9 +172,9 @@ def test_relative_radii_run_from_the_least_to_one(information, least):
 @pytest.mark.parametrize("epsilon", [0.05, 0.2])
 def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, epsilon):
     own = layer()
-    moved = units.moves(own, np.random.default_rng(4), SEARCH.points)
-    most = units.allowed(epsilon, len(own.inputs), deviation)
-    radii = units.values(units.balls(own, moved, most, SEARCH))
+    moved = unit_balls.moves(own, np.random.default_rng(4), SEARCH.points)
+    most = unit_balls.allowed(epsilon, len(own.inputs), deviation)
+    radii = unit_balls.values(unit_balls.balls(own, moved, most, SEARCH))
     drawn = np.random.default_rng(4).standard_normal((SEARCH.points, len(own.units)), np.float32)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     root = 1 / len(own.inputs) if deviation == "outside" else 1 / math.sqrt(len(own.inputs))
@@ -194,25 +194,27 @@ def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, eps
 @given(seeds, st.floats(0.01, 1.0))
 def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
     own = layer(seed)
-    moved = units.moves(own, np.random.default_rng(seed), 30)
-    most = units.allowed(epsilon, len(own.inputs), "inside")
+    moved = unit_balls.moves(own, np.random.default_rng(seed), 30)
+    most = unit_balls.allowed(epsilon, len(own.inputs), "inside")
     starts = (own.with_ones @ own.units).T
     plain = [
-        bisected(lambda r, a=a: bool((units.deviations(a, moved, r) <= most).all()), SEARCH)
+        bisected(lambda r, a=a: bool((unit_balls.deviations(a, moved, r) <= most).all()), SEARCH)
         for a in starts
     ]
-    assert units.balls(own, moved, most, SEARCH) == plain
+    assert unit_balls.balls(own, moved, most, SEARCH) == plain
 
 
 def test_units_have_the_same_radii_from_shared_and_fresh_directions_on_average():
     own, search = layer(), Bisection(64.0, 0.01, 100)
-    most = units.allowed(0.2, len(own.inputs), "inside")
+    most = unit_balls.allowed(0.2, len(own.inputs), "inside")
     shared, fresh = [], []
     for seed in range(20):
-        moved = units.moves(own, np.random.default_rng(seed), search.points)
-        shared.append(units.values(units.balls(own, moved, most, search)).mean())
+        moved = unit_balls.moves(own, np.random.default_rng(seed), search.points)
+        shared.append(unit_balls.values(unit_balls.balls(own, moved, most, search)).mean())
         drawn = np.random.default_rng(1000 + seed)
-        fresh.append(units.values(units.balls_of_fresh_draws(own, drawn, most, search)).mean())
+        fresh.append(
+            unit_balls.values(unit_balls.balls_of_fresh_draws(own, drawn, most, search)).mean()
+        )
     assert np.mean(shared) == pytest.approx(np.mean(fresh), rel=0.05)
 
 

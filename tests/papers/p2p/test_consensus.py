@@ -10,12 +10,12 @@ from problems import peers_of, problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.core.states import load_state, packed, save_state, unpacked
+from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import from_plain, load_state, save_state, to_plain
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
 from fedrepro.papers.p2p.methods.variational_consensus import heard
-from fedrepro.training.terms import GaussianPrior, with_prior
+from fedrepro.training.loss_terms import GaussianPrior, with_prior
 
 METHODS = components("method")
 NODES, WEIGHTS = 5, 40
@@ -87,16 +87,16 @@ def with_model(given, **values):
 
 
 def after(made, peers, info, rounds):
-    state = made.init(peers, info, Rng(0))
+    state = made.init(peers, info, RngKey(0))
     for done in range(rounds):
-        state, _ = made.round(state, peers, info, Rng(0).at(round=done))
+        state, _ = made.round(state, peers, info, RngKey(0).at(round=done))
     return state
 
 
 def test_nodes_that_agree_go_on_agreeing(given):
     peers = with_model(given)
     made = METHODS["variational_consensus"].fn()
-    start = made.init(peers, given.info, Rng(0))
+    start = made.init(peers, given.info, RngKey(0))
     found = made.beliefs(start, peers)
     for name, value in found["before"].items():
         assert np.allclose(value, found["after"][name], rtol=1e-6), name
@@ -106,7 +106,7 @@ def test_held_spreads_stay_as_they_are_and_make_consensus_one_of_means(given):
     peers, found = with_model(given), {}
     for name in ("variational_consensus", "consensus_of_means"):
         made = METHODS[name].fn(rounds=3, spreads="held")
-        start = made.init(peers, given.info, Rng(0))["before"]
+        start = made.init(peers, given.info, RngKey(0))["before"]
         found[name] = after(made, peers, given.info, 3)["before"]
         for tensor, value in start.items():
             held = tensor.endswith("_spread")
@@ -143,10 +143,10 @@ def test_a_run_that_is_stopped_within_an_epoch_ends_with_the_same_bytes(
     made = METHODS[name].fn(rounds=4, steps=3, keep_optimiser=keeps)
     whole = after(made, peers, given.info, 4)
     state = after(made, peers, given.info, 2)
-    save_state(tmp_path / "state.pt", packed(state))
-    state = unpacked(load_state(tmp_path / "state.pt"))
+    save_state(tmp_path / "state.pt", to_plain(state))
+    state = from_plain(load_state(tmp_path / "state.pt"))
     for done in (2, 3):
-        state, _ = made.round(state, peers, given.info, Rng(0).at(round=done))
+        state, _ = made.round(state, peers, given.info, RngKey(0).at(round=done))
     for key, value in whole["before"].items():
         assert value.tobytes() == state["before"][key].tobytes(), key
 
@@ -199,10 +199,10 @@ def test_a_belief_that_is_not_finite_names_node_and_round(given):
     with pytest.raises(
         FedreproError, match=r"a mean or a spread of node 2 in trial 0 is not finite after round 4;"
     ):
-        made.round(state, replace(peers, data=data), given.info, Rng(0).at(round=3))
+        made.round(state, replace(peers, data=data), given.info, RngKey(0).at(round=3))
 
 
 def test_consensus_of_beliefs_asks_for_beliefs():
     plain = problem()
     with pytest.raises(FedreproError, match=r"and model 'mlp.*' has none: take variational_mlp"):
-        METHODS["variational_consensus"].fn().init(peers_of(plain.clients), plain.info, Rng(0))
+        METHODS["variational_consensus"].fn().init(peers_of(plain.clients), plain.info, RngKey(0))

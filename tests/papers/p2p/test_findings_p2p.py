@@ -10,8 +10,8 @@ from findings import RECORD, asked, told
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.graphs.made import weights_of
+from fedrepro.core.rng import RngKey
+from fedrepro.graphs.build import weights_of
 from fedrepro.graphs.spectrum import stationary
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
@@ -44,10 +44,11 @@ def settings() -> Iterator[str]:
 
 def recorded() -> Iterator[str]:
     graph = components("graph")["matrix"].spec({"rows": ["0.9_0.1", "0.6_0.4"]})
-    assert stationary(weights_of(graph, 2, Rng(0))) == pytest.approx((6 / 7, 1 / 7))
+    assert stationary(weights_of(graph, 2, RngKey(0))) == pytest.approx((6 / 7, 1 / 7))
     yield "with v = (6/7, 1/7) node 2's data count for a seventh"
     made = {
-        name: weights_of(components("graph")[name].spec(), 64, Rng(0)) for name in ("star", "ring")
+        name: weights_of(components("graph")[name].spec(), 64, RngKey(0))
+        for name in ("star", "ring")
     }
     assert (made["star"][1, 0], made["ring"][1, 0]) == pytest.approx((1 / 64, 1 / 3))
     yield "hears its hub with a weight of 1/64, a node of the ring each neighbour with a third"

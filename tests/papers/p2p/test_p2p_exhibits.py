@@ -13,14 +13,14 @@ from small_exhibits import small
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.draw import figure, render
-from fedrepro.drawings.style import looks
-from fedrepro.numbers.series import last_series, seen
+from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.style import line_styles
+from fedrepro.numbers.series import last_series, select_node
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
 from fedrepro.papers.p2p.drawings.graphs import PANELS
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.verdicts.published import read_published
+from fedrepro.verdicts.published_values import read_published
 
 ROOT = Path(__file__).parents[3]
 FROM_ONE_RUN = ("figure-2", "figure-3a", "figure-3b", *(f"figure-4{panel}" for panel in "abcd"))
@@ -59,7 +59,7 @@ MEASURED = rows(
 
 
 def shown(node, belief) -> dict[tuple[str, str], float]:
-    found = seen(MEASURED, node, belief)
+    found = select_node(MEASURED, node, belief)
     return {(r["metric"], r["split"]): r["value"] for r in found.to_dict("records")}
 
 
@@ -77,9 +77,9 @@ def test_a_node_has_its_own_numbers_and_those_of_all_where_it_has_none_or_there_
         (None, "test", "accuracy_of_means", 0.5),
         (None, "", "bytes_up", 8.0),
     )
-    found = seen(own, 2, None)
+    found = select_node(own, 2, None)
     assert found.set_index("metric")["value"].to_dict() == {"accuracy": 0.6, "bytes_up": 8.0}
-    together = seen(own, None, None)
+    together = select_node(own, None, None)
     assert set(together["metric"]) == {"accuracy", "accuracy_of_means", "bytes_up"}
 
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_drawn_so_is_a_sentence(settings, sentence):
 
 
 def test_a_node_keeps_its_colour_in_both_beliefs():
-    look = looks(of_paper("figure-3a").measures)
+    look = line_styles(of_paper("figure-3a").measures)
     assert look["node 1"].colour == look["node 1, after"].colour != look["node 2"].colour
     assert look["node 1"].dash != look["node 1, after"].dash
     assert len(set(look.values())) == len(look)

@@ -15,9 +15,9 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import components, parse_token
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.draw import figure, render
+from fedrepro.drawings.figure_files import figure, render
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.exhibit import exhibit_of
@@ -32,7 +32,7 @@ NODES = [{**ALONE, **SHORT, "label": f"node {i}", "node": i} for i in (1, 2)]
 
 def simulated(token: str, trial: int = 0):
     spec = parse_token("method", token)
-    return spec.component.fn(rng=Rng(0, trial), **spec.values)
+    return spec.component.fn(rng=RngKey(0, trial), **spec.values)
 
 
 # ---------------------------------------------------------------------------- what they compute
@@ -47,7 +47,7 @@ def test_errors_of_the_regression_after_200_samples(cooperation, errors):
     spec = components("method")["regression_beliefs"].spec(
         {"cooperation": cooperation, "steps": 200, "every": 200, "repeats": 1000}
     )
-    found = spec.component.fn(rng=Rng(0), **spec.values).rounds[200]
+    found = spec.component.fn(rng=RngKey(0), **spec.values).rounds[200]
     assert found["squared_error"] == pytest.approx(errors, abs=0.003)
 
 

@@ -12,12 +12,12 @@ from problems import FEATURES, problem
 
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.federation.at_once import Evaluated
-from fedrepro.matching.clustering import k_means, merged
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.batched_evaluation import Evaluated
+from fedrepro.matching.clustering import k_means, merge_similar_units
 from fedrepro.matching.networks import networks_of, tensors_of
-from fedrepro.matching.permuting import agreement, fitted, in_step, permuted
-from fedrepro.matching.transport import barycentre
+from fedrepro.matching.optimal_transport import barycentre
+from fedrepro.matching.unit_permutations import align_units, fitted, layer_agreement, permuted
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.pfnm.methods.pfnm_sized import solved
@@ -35,7 +35,7 @@ def given(request):
 
 def call(name, given, **values):
     spec = METHODS[name].spec(values)
-    return METHODS[name].fn(given.models, given.info, rng=Rng(0), **spec.own)
+    return METHODS[name].fn(given.models, given.info, rng=RngKey(0), **spec.own)
 
 
 def logits(tensors, given):
@@ -131,7 +131,7 @@ def test_whole_clients_are_the_mean_of_their_logits_or_by_what_they_have_of_a_cl
     given, count, weighted
 ):
     made = call("whole_clients", given, units=8 * count, class_weights=weighted)
-    drawn = Rng(0).stream("whole-clients").permutation(4)[:count]
+    drawn = RngKey(0).stream("whole-clients").permutation(4)[:count]
     counts = given.info.label_counts[drawn] if weighted else np.ones((count, 3))
     share = np.where(counts.sum(0) > 0, counts / np.maximum(counts.sum(0), 1), 1 / count)
     wanted = (share[:, None] * logits(given.models.tensors, given)[drawn]).sum(0)
@@ -160,7 +160,7 @@ def test_the_scale_of_a_unit_does_not_matter_to_its_cluster():
     (network, *_) = networks_of(problem().models.tensors)
     scales = np.random.default_rng(1).uniform(0.1, 10, 8)
     other = (network[0] * scales, network[1] * scales, network[2] / scales[:, None], network[3])
-    one, two = (merged(n, (3,), 5, np.random.default_rng(0)) for n in (network, other))
+    one, two = (merge_similar_units(n, (3,), 5, np.random.default_rng(0)) for n in (network, other))
     for a, b in zip(one, two, strict=True):
         assert np.allclose(a, b)
 
@@ -236,7 +236,7 @@ def test_fitting_never_lowers_agreement(given):
 
     assert products(made) >= products(network) - 1e-9
     for layer in range(len(network) // 2 - 1):
-        worth = agreement(model, made, layer)
+        worth = layer_agreement(model, made, layer)
         swaps = list(_swaps(len(worth)))
         gains = [products(permuted(made, layer, order)) - products(made) for order in swaps]
         assert max(gains) <= 1e-9
@@ -253,7 +253,7 @@ def _swaps(count):
 
 def test_networks_that_agree_stay_as_they_are(given):
     (first, *_) = networks_of(given.models.tensors)
-    for made in in_step([first] * 3, 10, np.random.default_rng(0)):
+    for made in align_units([first] * 3, 10, np.random.default_rng(0)):
         assert all(np.array_equal(a, b) for a, b in zip(made, first, strict=True))
 
 

@@ -12,9 +12,9 @@ from problems import problem
 
 from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
-from fedrepro.federation.clients import own_starts
-from fedrepro.numbers.measure import correct
+from fedrepro.core.rng import RngKey
+from fedrepro.federation.clients import initial_weights
+from fedrepro.numbers.model_evaluation import correct
 from fedrepro.papers.pfnm.streaming import arriving
 
 NOTHING = ClientInfo(training=None)
@@ -26,13 +26,15 @@ def given():
 
 
 def test_all_data_of_a_client_arrive_once_in_parts_as_equal_as_can_be(given):
-    parts = [arriving(given.clients, step, 7, Rng(0).at(round=step)).data.rows for step in range(7)]
+    parts = [
+        arriving(given.clients, step, 7, RngKey(0).at(round=step)).data.rows for step in range(7)
+    ]
     for client, rows in enumerate(given.rows):
         own = [part[client] for part in parts]
         assert np.array_equal(np.sort(np.concatenate(own)), np.sort(rows))
         sizes = [len(part) for part in own]
         assert max(sizes) - min(sizes) <= 1
-    again = arriving(given.clients, 3, 7, Rng(0).at(round=99)).data.rows
+    again = arriving(given.clients, 3, 7, RngKey(0).at(round=99)).data.rows
     assert all(map(np.array_equal, again, parts[3]))
 
 
@@ -41,16 +43,16 @@ def test_a_stream_of_more_steps_than_examples_is_refused(given):
         given.clients, data=replace(given.clients.data, rows=[given.rows[0], given.rows[1][:3]])
     )
     with pytest.raises(FedreproError, match="client 1 has 3 examples, too few for a stream of 4"):
-        arriving(few, 0, 4, Rng(0))
+        arriving(few, 0, 4, RngKey(0))
 
 
 def trained_in_a_round(given):
     """The same problem with local models trained as in the first round of a method."""
     clients = given.clients
-    starts = own_starts(
-        clients.network, clients.settings, [Rng(0, client=j) for j in range(clients.count)]
+    starts = initial_weights(
+        clients.network, clients.settings, [RngKey(0, client=j) for j in range(clients.count)]
     )
-    found = clients.train(starts, Rng(0, round=0), epochs=clients.settings.epochs)
+    found = clients.train(starts, RngKey(0, round=0), epochs=clients.settings.epochs)
     return replace(given, models=replace(given.models, tensors=found.tensors))
 
 
@@ -69,9 +71,9 @@ def test_one_step_of_pfnm_streaming_is_pfnm(given):
 def test_pfnm_streaming_reports_its_size_at_every_step(hidden):
     given = problem(hidden=hidden)
     made = METHODS["pfnm_streaming"].fn(steps=3, sigma2=0.1)
-    state, sizes = made.init(given.clients, given.info, Rng(0)), []
+    state, sizes = made.init(given.clients, given.info, RngKey(0)), []
     for done in range(3):
-        state, numbers = made.round(state, given.clients, given.info, Rng(0).at(round=done))
+        state, numbers = made.round(state, given.clients, given.info, RngKey(0).at(round=done))
         model = made.model(state, given.clients)
         assert numbers.metrics["hidden_units"] == sum(v.shape[1] for v in biases_of(model)[:-1])
         sizes.append(numbers.metrics["hidden_units"])
@@ -122,6 +124,6 @@ def test_downpour_streaming_of_one_step_is_downpour(given):
     one, two = states(stream, given.clients)[-1], states(plain, given.clients)[-1]
     assert torch.allclose(one["flat"], two["flat"], atol=1e-5)
     given.clients.ledger.begin()
-    first = stream.init(given.clients, NOTHING, Rng(0))
-    _, report = stream.round(first, given.clients, NOTHING, Rng(0).at(round=0))
+    first = stream.init(given.clients, NOTHING, RngKey(0))
+    _, report = stream.round(first, given.clients, NOTHING, RngKey(0).at(round=0))
     assert (report.exchanges, given.clients.ledger.traffic.messages_up) == (3, 3 * 4)

@@ -17,7 +17,7 @@ import step_digests
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching
-from fedrepro.training.terms import Entropy
+from fedrepro.training.loss_terms import Entropy
 
 
 def digests() -> dict[str, str]:

@@ -14,7 +14,7 @@ from problems import problem, unwell
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.papers.rm.methods import adaptive as methods
 from fedrepro.papers.rm.methods._adaptive import (
     LEAST_PRECISION,
@@ -111,12 +111,12 @@ def test_scores_have_mean_zero():
 
 def test_samples_are_spread_as_the_table_of_probabilities_says():
     made, count = gaussian(), 8000
-    drawn = [made.draw(Rng(3).at(round=i)) for i in range(count)]
+    drawn = [made.draw(RngKey(3).at(round=i)) for i in range(count)]
     expected = count * np.exp(made.log_probabilities)
     seen = np.bincount(drawn, minlength=20)
     statistic = ((seen - expected) ** 2 / expected).sum()
     assert statistic < 43.8  # 19 degrees of freedom, one in a thousand
-    assert drawn[7] == made.draw(Rng(3).at(round=7))
+    assert drawn[7] == made.draw(RngKey(3).at(round=7))
 
 
 # -------------------------------------------------------------------------------------- updates
@@ -159,7 +159,7 @@ def test_the_distribution_goes_where_rewards_are():
     made = search(rate=0.05)
     state = made.start()
     for done in range(150):
-        point = made.distribution(state).draw(Rng(0).at(round=done))
+        point = made.distribution(state).draw(RngKey(0).at(round=done))
         lr, steps = made.setting(point)
         state = made.after(state, point, lr - steps / 100)
     mean_lr, mean_steps = made.mean(state)
@@ -204,8 +204,8 @@ SMALL = {"rounds": 4, "fraction": 0.5, "lrs": (0.005, 0.01), "step_counts": (3, 
 def first_round(given, name, **values):
     made = METHODS[name].fn(**SMALL | values)
     clients, info = asked_by(made, given.clients), allowed(given.info, METHODS[name])
-    state = made.init(clients, info, Rng(0))
-    return state, *made.round(state, clients, info, Rng(0).at(round=0))
+    state = made.init(clients, info, RngKey(0))
+    return state, *made.round(state, clients, info, RngKey(0).at(round=0))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -217,7 +217,7 @@ def test_a_round_is_one_of_fedavg_with_the_setting_that_was_drawn(name):
     at_rate = replace(given.clients.settings, lr=told["sampled_lr"])
     clients = replace(given.clients, settings=at_rate)
     made = METHODS[plain].fn(fraction=0.5, steps=int(told["sampled_steps"]))
-    wanted, _ = made.round(before, clients, given.info, Rng(0).at(round=0))
+    wanted, _ = made.round(before, clients, given.info, RngKey(0).at(round=0))
     for key, value in wanted["weights"].items():
         assert value.tobytes() == after["weights"][key].tobytes()
     assert told["mean_lr"] == pytest.approx(0.0075)

@@ -17,14 +17,14 @@ from test_networks import chosen, procedure
 from test_steps import NAMED
 
 from fedrepro.core.registry import parse_token
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Pass
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
+from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches import Task
-from fedrepro.training.terms import Entropy, Proximal
 
 CLASSES, EXAMPLES = 7, 23
 # the networks of RM, smaller; and sides, kernels and poolings that do not divide
@@ -56,15 +56,15 @@ def gap(name, terms, dtype=torch.float64, training="sgd", **values):
     inputs = torch.from_numpy(rng.random((EXAMPLES, int(np.prod(shape))))).to(dtype)
     examples = Examples(inputs, torch.from_numpy(rng.integers(0, CLASSES, EXAMPLES)))
     given = procedure(training, **{"lr": 0.02, "batch_size": 7, "epochs": 2} | values)
-    drawn = net.initial(Rng(0), 0.1, 0.1, "fan_in")
+    drawn = net.initial(RngKey(0), 0.1, 0.1, "fan_in")
     start = {key: (v + rng.normal(0, 0.02, v.shape))[None] for key, v in drawn.items()}
     private = {
         key: value[None]
         for term in terms
-        for key, value in (term.initial(net, Rng(0)) if hasattr(term, "initial") else {}).items()
+        for key, value in (term.initial(net, RngKey(0)) if hasattr(term, "initial") else {}).items()
     }
     start, own = ({k: v.astype(kind) for k, v in some.items()} for some in (start, private))
-    tasks = [Task(np.arange(EXAMPLES), Rng(0, 0, 0))]
+    tasks = [Task(np.arange(EXAMPLES), RngKey(0, 0, 0))]
     ours, automatic = (
         train(net, examples, tasks, given, start, terms=terms, private=own, path=path)
         for path in ("compiled", "loop")
@@ -119,12 +119,12 @@ def test_images_are_matched_by_compiled_steps():
 def test_what_is_not_finite_shows():
     token, shape = NETWORKS["keywords"]
     net = network_of(parse_token("model", token), shape, CLASSES)
-    start = {key: v[None] for key, v in net.initial(Rng(0), 0.1, 0.1, "fan_in").items()}
-    private = {key: v[None] for key, v in TERMS["above"].initial(net, Rng(0)).items()}
+    start = {key: v[None] for key, v in net.initial(RngKey(0), 0.1, 0.1, "fan_in").items()}
+    private = {key: v[None] for key, v in TERMS["above"].initial(net, RngKey(0)).items()}
     private["match0_weight"][0, 0, 0, 0, 0] = np.nan
     inputs = torch.rand((4, int(np.prod(shape))), generator=torch.Generator().manual_seed(0))
     found = train(
-        net, Examples(inputs, torch.arange(4)), [Task(np.arange(4), Rng(0, 0, 0))],
+        net, Examples(inputs, torch.arange(4)), [Task(np.arange(4), RngKey(0, 0, 0))],
         replace(procedure(), batch_size=4), start, terms=[TERMS["above"]], private=private,
         path="compiled",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.draw import figure, render
+from fedrepro.drawings.figure_files import figure, render
 from fedrepro.papers.rm.drawings.hyper_parameters import FOLLOWED
 
 ADAPTIVE = [{"name": "adaptive_fedavg", "label": "AH"}]

@@ -12,7 +12,7 @@ from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.federation.clients import Clients
 from fedrepro.methods.fedavg import sample_clients
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
@@ -40,7 +40,7 @@ def run(name, given, **values):
 def test_private_tensors_of_clients_that_are_not_drawn_keep_their_bytes(name, given):
     _, found = run(name, given)
     for done in range(6):
-        chosen = sample_clients(4, 0.5, Rng(0).at(round=done))
+        chosen = sample_clients(4, 0.5, RngKey(0).at(round=done))
         before, after = found[done]["private"], found[done + 1]["private"]
         assert set(after) == set(before) | set(map(str, chosen))
         for client, tensors in before.items():
@@ -55,10 +55,10 @@ def test_every_client_begins_with_tensors_of_its_own_whenever_it_is_drawn(name, 
     assert set(made.model(last, given.clients).tensors) == set(given.clients.network.shapes)
     term = RepresentationMatching(1.0, "mean")
     for done in range(3):
-        rng = Rng(0).at(round=done)
+        rng = RngKey(0).at(round=done)
         private = made.private_tensors(first, np.array([2, 0]), given.clients, rng)
         for at, client in enumerate((2, 0)):
-            wanted = term.initial(given.clients.network, Rng(0).at(client=client))
+            wanted = term.initial(given.clients.network, RngKey(0).at(client=client))
             for key, value in wanted.items():
                 assert private[key][at].tobytes() == value.tobytes()
         assert not np.array_equal(*private["match0_weight"])
@@ -116,7 +116,7 @@ def test_networks_that_cannot_be_matched_are_refused_before_training(
     monkeypatch.setattr(Clients, "average", None)
     clients, info = asked_by(made, other), allowed(given.info, METHODS[name])
     with pytest.raises(FedreproError, match=f"cannot give back what a layer {layer}"):
-        made.init(clients, info, Rng(0))
+        made.init(clients, info, RngKey(0))
 
 
 def test_only_poolings_that_can_be_undone_can_be_matched():

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from fedrepro.papers.rm.methods._representation import RepresentationMatching, _centred
 from fedrepro.training.engine import train
-from fedrepro.training.terms import Entropy, Proximal
+from fedrepro.training.loss_terms import Entropy, Proximal
 
 
 def descends(name, term, extra, given=None, path=None):

@@ -12,7 +12,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 from fedrepro.verdicts.claims import load_claims
-from fedrepro.verdicts.published import read_published
+from fedrepro.verdicts.published_values import read_published
 
 ROOT = Path(__file__).parents[3]
 FILES = {"rm": read_files()["rm"]}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.artifacts import damaged, saying_disk_errors
-from fedrepro.core.temporary import temporary_folder
-from fedrepro.data.archive import decompressed
+from fedrepro.core.artifacts import corrupt_file_error, saying_disk_errors
+from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.data.archive import decompress_file
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.stratify import training_rows
 
@@ -47,9 +47,11 @@ def _read_pair(
     images, labels = (raw / file for file in files)
     x, y = _read_idx(name, images), _read_idx(name, labels)
     if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
-        raise damaged(images, f"images {x.shape} do not fit labels {y.shape}")
+        raise corrupt_file_error(images, f"images {x.shape} do not fit labels {y.shape}")
     if y.size and y.max() >= classes:
-        raise damaged(labels, f"it has a label {y.max()}, but there are {classes} classes")
+        raise corrupt_file_error(
+            labels, f"it has a label {y.max()}, but there are {classes} classes"
+        )
     return x, y.astype(np.int64)
 
 
@@ -61,7 +63,7 @@ def _read_idx(name: str, path: Path) -> np.ndarray:
         plain = folder / path.stem
         # torchvision's readers take plain files only
         with (
-            decompressed(name, path) as packed,
+            decompress_file(name, path) as packed,
             saying_disk_errors(plain),
             plain.open("wb") as file,
         ):
@@ -69,5 +71,5 @@ def _read_idx(name: str, path: Path) -> np.ndarray:
         try:
             array: np.ndarray = read(str(plain)).numpy()
         except (OSError, RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
-            raise damaged(path, "it is not the idx file it should be") from error
+            raise corrupt_file_error(path, "it is not the idx file it should be") from error
     return array

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.artifacts import damaged
+from fedrepro.core.artifacts import corrupt_file_error
 
 RATE = 16_000  # samples of a clip, and samples a second
 BATCH = 256
@@ -74,9 +74,11 @@ def _samples(clip: Path, archive: Path) -> np.ndarray:
     try:
         rate, samples = wavfile.read(clip)
     except Exception as error:  # the reader of a damaged file can raise anything
-        raise damaged(archive, f"{clip.name} is not a wav file") from error
+        raise corrupt_file_error(archive, f"{clip.name} is not a wav file") from error
     if rate != RATE or samples.ndim != 1 or samples.dtype != np.int16:
-        raise damaged(archive, f"{clip.name} is not 16-bit mono at {RATE} samples a second")
+        raise corrupt_file_error(
+            archive, f"{clip.name} is not 16-bit mono at {RATE} samples a second"
+        )
     padded = np.zeros(RATE)
     padded[: samples.size] = samples[:RATE] / 2**15
     return padded

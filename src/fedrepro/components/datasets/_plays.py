@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fedrepro.core.artifacts import damaged
-from fedrepro.data.archive import decompressed, unpacked
+from fedrepro.core.artifacts import corrupt_file_error
+from fedrepro.data.archive import decompress_file, unpack_archive
 
 Lines = dict[str, list[str]]
 
@@ -50,7 +50,7 @@ class _Speeches:
 def read_plays(path: Path) -> Lines:
     """`plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by lines `<tab>text`."""
     speeches = _Speeches()
-    with unpacked("shakespeare", path, _is_text) as folder:
+    with unpack_archive("shakespeare", path, _is_text) as folder:
         for play in sorted(folder.rglob("*.txt")):
             _read_play(_text(play, path), play.stem, speeches)
     return speeches.lines
@@ -64,7 +64,7 @@ def _text(play: Path, archive: Path) -> str:
     try:
         return play.read_text(encoding="utf-8")
     except ValueError as error:
-        raise damaged(archive, f"{play.name} is not a text in UTF-8") from error
+        raise corrupt_file_error(archive, f"{play.name} is not a text in UTF-8") from error
 
 
 def _read_play(text: str, play: str, speeches: _Speeches) -> None:
@@ -87,7 +87,7 @@ def _read_play(text: str, play: str, speeches: _Speeches) -> None:
 def read_tiny(path: Path) -> Lines:
     """`tiny_shakespeare.txt.xz`: parts of plays one after another, `Speaker:` above a speech."""
     speeches = _Speeches()
-    with decompressed("shakespeare", path) as stream:
+    with decompress_file("shakespeare", path) as stream:
         text = stream.read().decode("utf-8")
     above = ""
     for line in text.splitlines():
@@ -108,10 +108,10 @@ def read_leaf(path: Path) -> Lines:
     all in The Comedy of Errors), and goes on with lines indented by four.
     """
     speeches = _Speeches()
-    with unpacked("shakespeare", path, _is_text) as folder:
+    with unpack_archive("shakespeare", path, _is_text) as folder:
         texts = sorted(folder.rglob("*.txt"))
         if not texts:
-            raise damaged(path, "it holds no text")
+            raise corrupt_file_error(path, "it holds no text")
         lines = texts[0].read_text(encoding="latin-1").splitlines()
     play, awaiting = "", False
     for line in lines:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.artifacts import damaged
+from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.registry import register
-from fedrepro.data.archive import unpacked
+from fedrepro.data.archive import unpack_archive
+from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.represent import Features, represent
 from fedrepro.data.stratify import Train, Validation, training_rows
 
 FILE = "cifar-10-python.tar"
@@ -68,12 +68,12 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     from torchvision.datasets import CIFAR10
 
     arrays: list[np.ndarray] = []
-    with unpacked("cifar10", path) as folder:
+    with unpack_archive("cifar10", path) as folder:
         for train in (True, False):
             try:
                 part = CIFAR10(str(folder), train=train)
             except RuntimeError as error:
-                raise damaged(path, "its files are not those of CIFAR-10") from error
+                raise corrupt_file_error(path, "its files are not those of CIFAR-10") from error
             # torchvision turns the stored order (channel, row, column) into pictures
             arrays += [part.data.transpose(0, 3, 1, 2), np.asarray(part.targets, np.int64)]
     train_x, train_y, test_x, test_y = arrays

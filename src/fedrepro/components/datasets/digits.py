@@ -13,9 +13,9 @@ import numpy as np
 
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.data.own import OwnExamples, split_by_class
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.stratify import Validation
+from fedrepro.data.user_data import OwnExamples, split_by_class
 
 NOTE = "There is no publisher's split: test and validation examples are drawn, the same in all runs"
 

@@ -14,13 +14,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedrepro.core.artifacts import damaged
+from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.archive import unpacked
+from fedrepro.data.archive import unpack_archive
+from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.represent import Features, represent
 from fedrepro.data.stratify import apportion, split_groups
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
@@ -92,7 +92,7 @@ def ham10000(
     group of an example is its lesion. Shape (3, size, size).
     """
     photographs = _read(raw, FILES[source], size)
-    rng = Rng(0)
+    rng = RngKey(0)
     folds = split_groups(
         photographs.labels, photographs.lesions, rng.stream("ham10000-split"), SHARES["test"]
     )
@@ -168,7 +168,7 @@ def _changed(x: np.ndarray, rotation: float, shift: float, split: str) -> np.nda
     )
     changed = np.empty_like(x)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(Rng(0).stream(f"ham10000-changes-{split}").integers(2**62)))
+        torch.manual_seed(int(RngKey(0).stream(f"ham10000-changes-{split}").integers(2**62)))
         for number, image in enumerate(x):
             changed[number] = change(torch.from_numpy(image)).numpy()
     return changed
@@ -185,7 +185,7 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
         if name.endswith(".csv"):
             table = _metadata(raw / name)
             continue
-        with unpacked("ham10000", raw / name, _is_used) as folder:
+        with unpack_archive("ham10000", raw / name, _is_used) as folder:
             for path in folder.rglob("*.csv"):
                 table = _metadata(path)
             for key, picture, size_ in _pictures(folder, size, raw / name):
@@ -193,7 +193,9 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
                 width, height = size_
     if not pictures or set(pictures) != set(table):
         odd = sorted(set(pictures) ^ set(table))[:1]
-        raise damaged(raw / files[0], f"images and metadata do not fit: {' '.join(odd) or 'none'}")
+        raise corrupt_file_error(
+            raw / files[0], f"images and metadata do not fit: {' '.join(odd) or 'none'}"
+        )
     names = sorted(pictures)
     lesion_names, lesions = np.unique([table[name][0] for name in names], return_inverse=True)
     return Photographs(
@@ -218,11 +220,13 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
         reader = csv.DictReader(lines, delimiter="\t" if "\t" in lines[0] else ",")
         table = {row["image_id"]: (row["lesion_id"], row["dx"]) for row in reader}
     except (OSError, ValueError, KeyError, IndexError, csv.Error) as error:
-        raise damaged(path, "it is not the table of HAM10000 that it should be") from error
+        raise corrupt_file_error(
+            path, "it is not the table of HAM10000 that it should be"
+        ) from error
     if not table:
-        raise damaged(path, "it is not the table of HAM10000 that it should be")
+        raise corrupt_file_error(path, "it is not the table of HAM10000 that it should be")
     if not {label for _, label in table.values()} <= set(CLASSES):
-        raise damaged(path, "it names other classes than those of HAM10000")
+        raise corrupt_file_error(path, "it names other classes than those of HAM10000")
     return table
 
 
@@ -237,6 +241,6 @@ def _pictures(
         try:
             image = pil_to_tensor(pil_loader(str(path)))
         except Exception as error:  # the reader of a damaged file can raise anything
-            raise damaged(archive, f"{path.name} is not a JPEG") from error
+            raise corrupt_file_error(archive, f"{path.name} is not a JPEG") from error
         small = resize(image, [size, size], antialias=True).numpy()
         yield path.stem, small, (image.shape[2], image.shape[1])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fedrepro.components.datasets._idx import TEST, TRAIN, read_idx_images
 from fedrepro.core.registry import register
+from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.represent import Features, represent
 from fedrepro.data.stratify import Train, Validation
 
 

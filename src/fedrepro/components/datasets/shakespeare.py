@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from fedrepro.components.datasets._plays import read_leaf, read_plays, read_tiny
 from fedrepro.components.datasets._windows import PAD, Windows, texts_of
-from fedrepro.core.artifacts import damaged
+from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
@@ -76,7 +76,7 @@ def shakespeare(
     file = FILES[source][0]
     lines = READERS[source](raw / file)
     if not lines:
-        raise damaged(raw / file, "no role says anything in it")
+        raise corrupt_file_error(raw / file, "no role says anything in it")
     roles = [role for role in sorted(lines) if len(lines[role]) >= min_lines]
     if not roles:
         raise FedreproError(
@@ -85,7 +85,9 @@ def shakespeare(
     texts = texts_of(lines, roles, test, validation)
     kinds = len({PAD, *"".join(texts["train"])})
     if kinds > LETTERS:
-        raise damaged(raw / file, f"it has {kinds:,} kinds of letters, at most {LETTERS} may be")
+        raise corrupt_file_error(
+            raw / file, f"it has {kinds:,} kinds of letters, at most {LETTERS} may be"
+        )
     return Windows(window, stride, whole).arrays(
         texts,
         roles,

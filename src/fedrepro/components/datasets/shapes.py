@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
 
@@ -65,7 +65,7 @@ def shapes(
 
 def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
     """One picture: uint8 (3, SIDE, SIDE)."""
-    draw = Rng(0, trial=split, client=index).stream("shapes")
+    draw = RngKey(0, trial=split, client=index).stream("shapes")
     half = draw.uniform(3.0, 4.6)
     room = min(SHIFT, SIDE / 2 - half)
     middle = SIDE / 2 + np.clip(draw.uniform(-SHIFT, SHIFT, size=2), -room, room)

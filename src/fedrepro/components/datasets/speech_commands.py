@@ -12,11 +12,11 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.components.datasets._mel import RATE, Mel, mel_spectrograms
-from fedrepro.core.artifacts import damaged
+from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.archive import unpacked
+from fedrepro.data.archive import unpack_archive
 from fedrepro.data.prepared import SPLITS, Arrays
 from fedrepro.data.stratify import split_groups
 
@@ -62,10 +62,10 @@ def speech_commands(
     an example is its speaker.
     """
     path = raw / FILE
-    with unpacked("speech_commands", path, _wanted) as folder:
+    with unpack_archive("speech_commands", path, _wanted) as folder:
         clips = sorted(clip for word in KEYWORDS for clip in folder.rglob(f"{word}/*.wav"))
         if {clip.parent.name for clip in clips} != set(KEYWORDS):
-            raise damaged(path, "it does not hold clips of all ten keywords")
+            raise corrupt_file_error(path, "it does not hold clips of all ten keywords")
         x = mel_spectrograms(clips, Mel(mels, window, hop, low, high, floor), path)
         lists = {split: _listed(folder, name) for split, name in LISTS.items()}
     y = np.array([KEYWORDS.index(clip.parent.name) for clip in clips], np.int64)
@@ -75,7 +75,7 @@ def speech_commands(
     if all(lists.values()):
         folds = _by_lists(clips, lists)
     else:
-        folds = split_groups(y, speaker, Rng(0).stream("speech-commands-split"))
+        folds = split_groups(y, speaker, RngKey(0).stream("speech-commands-split"))
     stand_in = SUBSET.format(count=len(clips), speakers=speakers.size)
     return Arrays(
         x={split: x[folds[split]] for split in SPLITS},

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrepro.components.datasets._windows import Windows, texts_of
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
 
@@ -62,7 +62,7 @@ def speeches(
 
 def _lines(role: int, count: int) -> list[str]:
     """Draw the lines of a role; a line does not depend on how many there are."""
-    draw = Rng(0, client=role).stream("speeches")
+    draw = RngKey(0, client=role).stream("speeches")
     taste = {
         words: draw.dirichlet(np.full(len(words), TASTE))
         for words in (tuple(NOUNS), tuple(KINDS), tuple(DEEDS))

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import SPLITS, Arrays
 
@@ -89,7 +89,7 @@ class Synthetic:
         return (*model, np.zeros(INPUTS))
 
     def _stream(self, purpose: str, client: int = -1) -> np.random.Generator:
-        return Rng(0, trial=self.draw, client=client).stream(purpose)
+        return RngKey(0, trial=self.draw, client=client).stream(purpose)
 
 
 def _population(values: Mapping[str, Any]) -> Synthetic:

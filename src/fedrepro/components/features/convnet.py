@@ -15,11 +15,11 @@ from fedrepro.components.features._images import (
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratify import set_aside
-from fedrepro.products.arrays import affine
+from fedrepro.data.stratify import stratified_sample
+from fedrepro.portable_ops.matmul import portable_affine
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ def convnet(
 
     device = best_device()
     with torch.random.fork_rng(), torch.enable_grad():
-        torch.manual_seed(int(Rng(0).stream("convnet-start").integers(2**62)))
+        torch.manual_seed(int(RngKey(0).stream("convnet-start").integers(2**62)))
         trunk, head = _network(images)
         _train(trunk, head, images, _rows(images, share), epochs, lr, batch, device)
     return through(trunk, images, device)
@@ -62,8 +62,8 @@ def convnet(
 def _rows(images: Arrays, share: float) -> np.ndarray:
     labels = images.y["train"]
     count = max(1, round(share * labels.size))
-    generator = Rng(0).stream("convnet-share")
-    return set_aside(labels, count, len(images.classes), generator)[0]
+    generator = RngKey(0).stream("convnet-share")
+    return stratified_sample(labels, count, len(images.classes), generator)[0]
 
 
 def _network(images: Arrays) -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -73,7 +73,7 @@ def _network(images: Arrays) -> tuple[torch.nn.Module, torch.nn.Module]:
         """A linear layer by products that have the same bytes on other processors."""
 
         def forward(self, x: Tensor) -> Tensor:
-            return affine(x[None], self.weight.T[None], self.bias[None])[0]
+            return portable_affine(x[None], self.weight.T[None], self.bias[None])[0]
 
     channels, *sides = channels_rows_columns(images)
     trunk = nn.Sequential()
@@ -107,7 +107,7 @@ def _train(
     network = torch.nn.Sequential(trunk, head).to(device)
     # fused: other kinds take roots by MKL
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, fused=True)
-    generator = Rng(0).stream("convnet-order")
+    generator = RngKey(0).stream("convnet-order")
     for _ in range(epochs):
         order = generator.permutation(rows)
         for first in range(0, order.size, batch):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.graphs.read import checksum_of_graph, read_graph
+from fedrepro.graphs.weights_file import checksum_of_graph, read_graph
 
 FOLDER = Path("config/graphs")
 
@@ -22,7 +22,7 @@ FOLDER = Path("config/graphs")
 )
 def file(
     clients: int,
-    rng: Rng,
+    rng: RngKey,
     *,
     csv: Annotated[str, Arg("name of the file in config/graphs, without .csv")],
 ) -> list[list[float]]:

@@ -8,15 +8,15 @@ import numpy as np
 
 from fedrepro.components.graphs._shapes import Rule, SelfLoops, weighed
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.graphs.places import rectangle
+from fedrepro.graphs.layout import rectangle
 
 
 @register("graph", "grid", version=1, title="grid", layout="lattice")
 def grid(
     clients: int,
-    rng: Rng,
+    rng: RngKey,
     *,
     torus: Annotated[bool, Arg("whether the last row and column adjoin the first")] = False,
     weights: Rule = "metropolis",

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 
 @register("graph", "matrix", version=1, title="given")
 def matrix(
     clients: int,
-    rng: Rng,
+    rng: RngKey,
     *,
     rows: Annotated[
         tuple[str, ...],

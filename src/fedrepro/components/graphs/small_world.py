@@ -12,7 +12,7 @@ import numpy as np
 from fedrepro.components.graphs._shapes import Rule, SelfLoops, hears_of, weighed
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.graphs.checks import steps_from
 
@@ -22,7 +22,7 @@ MOST_DRAWS = 100
 @register("graph", "small_world", version=1, title="small world", random=True)
 def small_world(
     clients: int,
-    rng: Rng,
+    rng: RngKey,
     *,
     neighbours: Annotated[int, Arg("on the ring, an even number", "nodes", least=2)] = 4,
     rewired: Annotated[

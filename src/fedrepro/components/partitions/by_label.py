@@ -9,8 +9,14 @@ from collections.abc import Sequence
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
-from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_classes, require_examples
+from fedrepro.core.rng import RngKey
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    deal_classes,
+    require_examples,
+)
 
 # (classes, clients) -> classes of each client, where table 4 does not follow `runs`
 TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
@@ -22,10 +28,10 @@ TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
 @register("partition", "by_label", version=1, title="By label")
 def by_label(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
-) -> Owners:
+) -> Assignment:
     """Each client holds all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
 
     Source: GEMS, table 4. Of its nine rows seven are such runs (MNIST and CIFAR-10, K = 10 classes,
@@ -40,7 +46,7 @@ def by_label(
             f"lower `clients` to {examples.classes}, or take partition 'one_class' or 'shards'"
         )
     client_classes = TABLE_4.get((examples.classes, clients)) or runs(examples.classes, clients)
-    return Owners(deal_classes(examples, client_classes, rng), clients)
+    return Assignment(deal_classes(examples, client_classes, rng), clients)
 
 
 def runs(classes: int, clients: int) -> list[range]:

@@ -11,14 +11,14 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import (
+from fedrepro.data.assignment import (
     Alpha,
+    Assignment,
     Clients,
     MaxRedraws,
     MinExamples,
-    Owners,
     TrainingLabels,
     deal_counts,
     never_full,
@@ -31,7 +31,7 @@ BLOCK = 1 << 18  # numbers drawn at a time when many draws are needed: a few MB
 @register("partition", "dirichlet", version=1, title="Dirichlet")
 def dirichlet(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
     alpha: Alpha = 0.2,
@@ -40,7 +40,7 @@ def dirichlet(
         bool, Arg("a client that holds its even part (N / clients) gets nothing of later classes")
     ] = False,
     max_redraws: MaxRedraws = 10_000,
-) -> Owners:
+) -> Assignment:
     """For each class k, shares p_k ~ Dir_J(alpha) of its examples go to the J clients.
 
     Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
@@ -56,7 +56,7 @@ def dirichlet(
         good = np.flatnonzero(block.sum(axis=1).min(axis=1) >= min_examples)
         if good.size:
             owner = deal_counts(examples, block[good[0]], rng)
-            return Owners(owner, clients, redraws=attempts + int(good[0]))
+            return Assignment(owner, clients, redraws=attempts + int(good[0]))
         attempts += len(block)
     raise never_full("dirichlet", max_redraws + 1, rng, clients, min_examples, len(examples), alpha)
 
@@ -69,7 +69,7 @@ class _Counts:
     """
 
     def __init__(
-        self, available: np.ndarray, clients: int, alpha: float, balance: bool, rng: Rng
+        self, available: np.ndarray, clients: int, alpha: float, balance: bool, rng: RngKey
     ) -> None:
         self.available, self.clients, self.alpha, self.balance = available, clients, alpha, balance
         self.gamma = rng.stream("partition-gamma")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
-from fedrepro.data.split import (
+from fedrepro.core.rng import RngKey
+from fedrepro.data.assignment import (
     Alpha,
+    Assignment,
     Clients,
     MaxRedraws,
     MinExamples,
-    Owners,
     TrainingLabels,
     deal_counts,
     never_full,
@@ -26,13 +26,13 @@ from fedrepro.data.split import (
 @register("partition", "dirichlet_clients", version=1, title="Dirichlet, per client")
 def dirichlet_clients(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
     alpha: Alpha = 0.1,
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
-) -> Owners:
+) -> Assignment:
     """Each client i draws q_i ~ Dir_K(alpha) over classes; of class k it gets q_ik / sum_i q_ik.
 
     `dirichlet` draws over clients for each class instead; papers call either "Dirichlet alpha".
@@ -53,7 +53,7 @@ def dirichlet_clients(
         counts = np.diff(bounds, axis=0, prepend=0)
         if counts.sum(axis=1).min() >= min_examples:
             owner = deal_counts(examples, counts.T, rng)
-            return Owners(owner, clients, redraws=redraws)
+            return Assignment(owner, clients, redraws=redraws)
     raise never_full(
         "dirichlet_clients", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )

@@ -9,17 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
-from fedrepro.data.split import Clients, Owners, TrainingLabels, require_examples, shuffled_by_class
+from fedrepro.core.rng import RngKey
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    require_examples,
+    shuffled_by_class,
+)
 
 
 @register("partition", "homogeneous", version=1, title="Homogeneous")
 def homogeneous(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
-) -> Owners:
+) -> Assignment:
     """Each class is split into near-equal parts, one per client.
 
     Neither the parts of a class nor the sizes of two clients differ by more than one example:
@@ -33,4 +39,4 @@ def homogeneous(
     owner = np.empty(len(examples), np.int32)
     order = shuffled_by_class(examples.labels, generator)
     owner[order] = seats[np.arange(len(examples)) % clients]
-    return Owners(owner, clients)
+    return Assignment(owner, clients)

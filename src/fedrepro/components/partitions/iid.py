@@ -10,18 +10,24 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
-from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_sizes, require_examples
+from fedrepro.core.rng import RngKey
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    deal_sizes,
+    require_examples,
+)
 from fedrepro.data.stratify import apportion
 
 
 @register("partition", "iid", version=1, title="IID, equal sizes")
 def iid(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
-) -> Owners:
+) -> Assignment:
     """All examples are shuffled and dealt out in parts of N / J, whatever their labels.
 
     Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
@@ -31,4 +37,4 @@ def iid(
     require_examples(examples, clients)
     even = np.ones(clients, np.int64)
     sizes = apportion(len(examples), even, rng.stream("partition-sizes"))
-    return Owners(deal_sizes(sizes, rng), clients)
+    return Assignment(deal_sizes(sizes, rng), clients)

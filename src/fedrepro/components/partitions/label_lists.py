@@ -10,9 +10,9 @@ from typing import Annotated
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Owners, TrainingLabels, deal_classes
+from fedrepro.data.assignment import Assignment, TrainingLabels, deal_classes
 
 
 @register(
@@ -24,19 +24,19 @@ from fedrepro.data.split import Owners, TrainingLabels, deal_classes
 )
 def label_lists(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     lists: Annotated[
         tuple[str, ...], Arg("for each client its classes by number, joined by -, such as 0-1-2")
     ] = ("0-1-2-3-4", "5-6-7-8-9"),
-) -> Owners:
+) -> Assignment:
     """Client j holds the classes of the j-th list; a class on several lists is shared evenly.
 
     Examples of a class on no list are left out. Source: P2P, section 5.2.2: case (a) is the
     default, case (b) 0-2-3-4-6 and 1-5-7-8-9, the unbalanced case 0-1-2-3-4-5-6-7 and 8-9.
     """
     client_classes = [parse_list(text, examples.classes) for text in lists]
-    return Owners(deal_classes(examples, client_classes, rng), len(client_classes))
+    return Assignment(deal_classes(examples, client_classes, rng), len(client_classes))
 
 
 def parse_list(text: str, classes: int) -> list[int]:

@@ -10,19 +10,25 @@ from typing import Annotated
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_classes, require_examples
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    deal_classes,
+    require_examples,
+)
 
 
 @register("partition", "labels_each", version=1, title="Labels of each client")
 def labels_each(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
     each: Annotated[int, Arg("classes that a client holds", unit="classes", least=1)] = 2,
-) -> Owners:
+) -> Assignment:
     """Client j holds class j modulo K and `each` - 1 others at random; holders share alike.
 
     Examples of a class that nobody holds are left out, as there can be with fewer clients than
@@ -40,4 +46,4 @@ def labels_each(
         others = [label for label in range(examples.classes) if label != first]
         drawn = stream.permutation(others)[: each - 1]
         client_classes.append([first, *map(int, drawn)])
-    return Owners(deal_classes(examples, client_classes, rng), clients)
+    return Assignment(deal_classes(examples, client_classes, rng), clients)

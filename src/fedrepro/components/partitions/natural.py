@@ -12,15 +12,15 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import NOBODY, Owners, TrainingLabels
+from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels
 
 
 @register("partition", "natural", version=1, title="Natural groups", by_group=True)
 def natural(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Annotated[
         int | None, Arg("groups that become clients; none: all of them", unit="clients", least=1)
@@ -31,7 +31,7 @@ def natural(
     min_examples: Annotated[
         int, Arg("groups with less training examples are left out", unit="examples", least=1)
     ] = 1,
-) -> Owners:
+) -> Assignment:
     """Each natural group of the data set is a client, in the order of the groups.
 
     Examples without a group, and those of groups that are left out, belong to nobody. Validation
@@ -55,6 +55,6 @@ def natural(
     if clients is not None and pick == "random":
         groups = np.sort(rng.stream("partition").choice(groups, clients, replace=False))
     groups = groups[:clients].astype(np.int32)
-    client_of = np.full(sizes.size + 1, NOBODY, np.int32)  # the last entry serves group -1
+    client_of = np.full(sizes.size + 1, UNASSIGNED, np.int32)  # the last entry serves group -1
     client_of[groups] = np.arange(groups.size)
-    return Owners(client_of[examples.groups], groups.size, groups=groups)
+    return Assignment(client_of[examples.groups], groups.size, groups=groups)

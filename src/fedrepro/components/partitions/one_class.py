@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
-from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_classes, require_examples
+from fedrepro.core.rng import RngKey
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    deal_classes,
+    require_examples,
+)
 
 
 @register("partition", "one_class", version=1, title="One class per client")
 def one_class(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients = 10,
-) -> Owners:
+) -> Assignment:
     """Client j holds examples of class j modulo the number of classes K only.
 
     With more clients than classes, those of one class share it evenly at random. Source: RM,
@@ -32,4 +38,4 @@ def one_class(
             "partition 'by_label'"
         )
     client_classes = [[client % examples.classes] for client in range(clients)]
-    return Owners(deal_classes(examples, client_classes, rng), clients)
+    return Assignment(deal_classes(examples, client_classes, rng), clients)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
-from fedrepro.data.split import Owners, TrainingLabels
+from fedrepro.core.rng import RngKey
+from fedrepro.data.assignment import Assignment, TrainingLabels
 
 
 @register("partition", "pooled", version=1, title="Pooled")
-def pooled(examples: TrainingLabels, rng: Rng) -> Owners:
+def pooled(examples: TrainingLabels, rng: RngKey) -> Assignment:
     """Give all examples to a single client. Nothing is drawn."""
-    return Owners(np.zeros(len(examples), np.int32), clients=1)
+    return Assignment(np.zeros(len(examples), np.int32), clients=1)

@@ -11,9 +11,15 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Clients, Owners, TrainingLabels, deal_sizes, require_examples
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    deal_sizes,
+    require_examples,
+)
 from fedrepro.data.stratify import apportion
 
 RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
@@ -22,7 +28,7 @@ RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
 @register("partition", "power_law", version=1, title="Quantity skew, power law")
 def power_law(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
     exponent: Annotated[
@@ -31,7 +37,7 @@ def power_law(
     min_examples: Annotated[
         int, Arg("what every client gets before the rest is shared out", unit="examples", least=1)
     ] = 1,
-) -> Owners:
+) -> Assignment:
     """Give the client of rank r a part of the shuffled examples in proportion to r^-exponent.
 
     Every client first gets `min_examples`; the rest follows the power law. Which client has which
@@ -42,4 +48,4 @@ def power_law(
     rank = 1.0 + generator.permutation(clients)
     weights = np.ceil(RESOLUTION * rank**-exponent).astype(np.int64)
     rest = len(examples) - clients * min_examples
-    return Owners(deal_sizes(min_examples + apportion(rest, weights, generator), rng), clients)
+    return Assignment(deal_sizes(min_examples + apportion(rest, weights, generator), rng), clients)

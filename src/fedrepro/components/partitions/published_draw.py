@@ -13,14 +13,14 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import (
+from fedrepro.data.assignment import (
     Alpha,
+    Assignment,
     Clients,
     MaxRedraws,
     MinExamples,
-    Owners,
     TrainingLabels,
     never_full,
     require_examples,
@@ -30,7 +30,7 @@ from fedrepro.data.split import (
 @register("partition", "published_draw", version=1, title="Dirichlet, as published")
 def published_draw(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
     alpha: Alpha = 0.5,
@@ -45,7 +45,7 @@ def published_draw(
     one_draw: Annotated[bool, Arg("all trials have that of trial 0")] = False,
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
-) -> Owners:
+) -> Assignment:
     """`dirichlet` with balance, or `dirichlet_clients`, from NumPy's generator of before 1.17.
 
     That generator's numbers never change, so that of a publisher's data in their order each client
@@ -60,7 +60,7 @@ def published_draw(
     for redraws in range(max_redraws + 1):
         owner = dealt(examples, clients, alpha, generator)
         if owner is not None and np.bincount(owner, minlength=clients).min() >= min_examples:
-            return Owners(owner, clients, redraws=redraws)
+            return Assignment(owner, clients, redraws=redraws)
     raise never_full(
         "published_draw", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )

@@ -11,13 +11,13 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import (
+from fedrepro.data.assignment import (
+    Assignment,
     Clients,
     MaxRedraws,
     MinExamples,
-    Owners,
     TrainingLabels,
     deal_sizes,
     never_full,
@@ -28,7 +28,7 @@ from fedrepro.data.split import (
 @register("partition", "quantity_skew", version=1, title="Quantity skew, Dirichlet")
 def quantity_skew(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
     alpha: Annotated[
@@ -37,7 +37,7 @@ def quantity_skew(
     ] = 0.5,
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
-) -> Owners:
+) -> Assignment:
     """Shares q ~ Dir_J(alpha) of all shuffled examples go to the J clients.
 
     Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with fewer than
@@ -51,7 +51,7 @@ def quantity_skew(
         bounds[-1] = len(examples)
         sizes = np.diff(bounds, prepend=0)
         if sizes.min() >= min_examples:
-            return Owners(deal_sizes(sizes, rng), clients, redraws)
+            return Assignment(deal_sizes(sizes, rng), clients, redraws)
     raise never_full(
         "quantity_skew", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )

@@ -12,19 +12,25 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Clients, Owners, TrainingLabels, require_examples, shuffled_by_class
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    require_examples,
+    shuffled_by_class,
+)
 
 
 @register("partition", "shards", version=1, title="Shards")
 def shards(
     examples: TrainingLabels,
-    rng: Rng,
+    rng: RngKey,
     *,
     clients: Clients,
     each: Annotated[int, Arg("shards that a client holds", unit="shards", least=1)] = 2,
-) -> Owners:
+) -> Assignment:
     """Examples sorted by label are cut into J · each equal shards; a client gets `each` at random.
 
     Most clients then hold `each` classes. Shards differ by one example at most, in random order
@@ -43,4 +49,4 @@ def shards(
     owner = np.empty(len(examples), np.int32)
     # position i of N lies in shard floor(i · count / N)
     owner[order] = holder[np.arange(len(examples)) * count // len(examples)]
-    return Owners(owner, clients)
+    return Assignment(owner, clients)

@@ -11,7 +11,6 @@ from fedrepro.drawings.canvas import (
     WIDTH,
     Axis,
     Line,
-    along,
     axis_of,
     cases,
     close_up,
@@ -19,17 +18,18 @@ from fedrepro.drawings.canvas import (
     grid_of,
     line_of,
     lines,
-    mark,
     of_case,
     percent,
     rounded,
     select,
+    set_x_axis,
+    shade_close_up,
     sheet,
     size_lines,
 )
-from fedrepro.drawings.draw import Along
-from fedrepro.drawings.style import Look, looks
-from fedrepro.drawings.words import wrapped
+from fedrepro.drawings.figure_files import Along
+from fedrepro.drawings.style import LineStyle, line_styles
+from fedrepro.drawings.text_width import wrapped
 from fedrepro.planning.drawing import (
     PANELS,
     ROUND,
@@ -41,7 +41,7 @@ from fedrepro.planning.drawing import (
     one_line_each,
     one_scenario,
 )
-from fedrepro.planning.plan import Exhibit, Measure
+from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ class WithCloseUp(Along):
         self,
         exhibit: Exhibit,
         numbers: pd.DataFrame,
-        look: Mapping[str, Look],
+        look: Mapping[str, LineStyle],
         whole: Axes,
         close: Axes,
     ) -> None:
@@ -73,7 +73,7 @@ class WithCloseUp(Along):
         raise NotImplementedError
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, shown = looks(exhibit.measures), cases(numbers)
+        look, shown = line_styles(exhibit.measures), cases(numbers)
         drawn, added = sheet(exhibit, look, COLUMNS_HEIGHT if shown else self.height)
         if not shown:
             ((whole, close),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **self.sides)
@@ -102,7 +102,7 @@ def draw_accuracies(
     close: Axes,
     exhibit: Exhibit,
     accuracy: Mapping[str, Line],
-    look: Mapping[str, Look],
+    look: Mapping[str, LineStyle],
     name: str = "b",
 ) -> None:
     """Draw lines along a sweep on both axes; `name` marks the close-up's range in the whole."""
@@ -120,7 +120,7 @@ def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str 
         percent(axes)
     whole.set_ylim(0, 1)
     close.set_ylim(*limits)
-    mark(whole, *limits, name)
+    shade_close_up(whole, *limits, name)
 
 
 @drawing("accuracy-close-up")
@@ -138,14 +138,14 @@ class AccuracyCloseUp(WithCloseUp):
         self,
         exhibit: Exhibit,
         numbers: pd.DataFrame,
-        look: Mapping[str, Look],
+        look: Mapping[str, LineStyle],
         whole: Axes,
         close: Axes,
     ) -> None:
         accuracy = lines(exhibit, numbers, "accuracy", "test")
         draw_accuracies(whole, close, exhibit, accuracy, look, self.marked)
         for axes in (whole, close):
-            along(axes, exhibit, numbers, self.x_label)
+            set_x_axis(axes, exhibit, numbers, self.x_label)
 
 
 @drawing("accuracy-panels")
@@ -165,7 +165,7 @@ HEIGHT = 3.5  # inches, with a legend of two rows
 SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
 NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
 NOTE = 7  # points
-Group = tuple[list[Measure], Line]
+Group = tuple[list[ExhibitMethod], Line]
 
 
 @drawing("accuracy-and-size")
@@ -178,7 +178,7 @@ class AccuracyAndSize(Along):
         yield from one_scenario(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, axis = looks(exhibit.measures), axis_of(exhibit)
+        look, axis = line_styles(exhibit.measures), axis_of(exhibit)
         groups = groups_of(exhibit, numbers)
         note = wrapped(shared_lines(groups, axis), NOTE, WIDTH - 0.2)
         more = NOTE_ROW * max(0, len(note) - 1)
@@ -189,7 +189,7 @@ class AccuracyAndSize(Along):
         _draw_sizes(size, groups, axis, look)
         size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
         for axes in (whole, close, size):
-            along(axes, exhibit, numbers, self.x_label)
+            set_x_axis(axes, exhibit, numbers, self.x_label)
         foot = (0.105 + more / 2) / drawn.get_figheight()
         middle: dict[str, Any] = {"ha": "center", "va": "center"}
         drawn.text(0.5, foot, "\n".join(note), fontsize=NOTE, color=SOFT, **middle)
@@ -227,7 +227,9 @@ def shared_lines(groups: Sequence[Group], axis: Axis) -> str:
     return f"Shared lines in c. {'; '.join(parts)}." if parts else ""
 
 
-def _draw_sizes(axes: Axes, groups: Sequence[Group], axis: Axis, look: Mapping[str, Look]) -> None:
+def _draw_sizes(
+    axes: Axes, groups: Sequence[Group], axis: Axis, look: Mapping[str, LineStyle]
+) -> None:
     for members, line in groups:
         draw_lines(axes, {members[0].label: line}, look, banded=[members[0].label])
         if len(members) > 1:
@@ -287,7 +289,7 @@ class AccuracyAgainstRounds(WithCloseUp):
         self,
         exhibit: Exhibit,
         numbers: pd.DataFrame,
-        look: Mapping[str, Look],
+        look: Mapping[str, LineStyle],
         whole: Axes,
         close: Axes,
     ) -> None:
@@ -329,7 +331,7 @@ class AccuracyAndBytes(Along):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         from matplotlib.ticker import FuncFormatter
 
-        look = looks(exhibit.measures)
+        look = line_styles(exhibit.measures)
         drawn, added = sheet(exhibit, look, AccuracyAgainstRounds.height)
         sides = AccuracyAgainstRounds.sides
         ((left, right),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **sides)

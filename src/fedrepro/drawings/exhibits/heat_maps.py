@@ -17,13 +17,13 @@ from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
     grid_of,
     headings,
-    name_of,
     new_figure,
+    parameter_title,
     select,
 )
-from fedrepro.drawings.draw import Figured
+from fedrepro.drawings.figure_files import Figured
 from fedrepro.planning.drawing import Planned, drawing, final, is_number, numbers_shown
-from fedrepro.planning.plan import Exhibit, Measure
+from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ class Map:
 
     @property
     def heading(self) -> str:
-        return ", ".join(f"{name_of(key)} = {value:g}" for key, value in self.held.items())
+        return ", ".join(f"{parameter_title(key)} = {value:g}" for key, value in self.held.items())
 
 
 @drawing("heat-maps")
@@ -114,7 +114,7 @@ class HeatMaps(Figured):
         return drawn
 
 
-def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[Measure, pd.DataFrame]:
+def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
     """Return the method whose settings are shown, and its rows.
 
     Raises:
@@ -130,7 +130,7 @@ def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[Measure, pd.DataFra
     return measures[0], rows[rows["method"] == measures[0].label]
 
 
-def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]:
+def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> list[Map]:
     """Return a map for each pair of columns with several values.
 
     Raises:
@@ -210,8 +210,8 @@ def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
     axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
     axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
     axes.tick_params(length=0)
-    axes.set_xlabel(name_of(heat_map.across), labelpad=1)
-    axes.set_ylabel(name_of(heat_map.up), labelpad=2)
+    axes.set_xlabel(parameter_title(heat_map.across), labelpad=1)
+    axes.set_ylabel(parameter_title(heat_map.up), labelpad=2)
 
 
 def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:

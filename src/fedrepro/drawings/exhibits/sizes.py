@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from fedrepro.drawings.canvas import (
     SOFT,
     Line,
-    along,
     axis_of,
     cases,
     draw_lines,
@@ -24,11 +23,12 @@ from fedrepro.drawings.canvas import (
     percent,
     rounded,
     select,
+    set_x_axis,
     sheet,
     size_lines,
 )
-from fedrepro.drawings.draw import Along, Figured
-from fedrepro.drawings.style import CASES, REFERENCES, Look, looks
+from fedrepro.drawings.figure_files import Along, Figured
+from fedrepro.drawings.style import CASES, REFERENCES, LineStyle, line_styles
 from fedrepro.planning.drawing import (
     Planned,
     drawing,
@@ -73,7 +73,7 @@ class Sizes(Along):
         margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
         ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
         stack, size = exhibit.measures[-1].label, exhibit.size  # all models side by side
-        look: dict[str, Look] = {}
+        look: dict[str, LineStyle] = {}
         spare = iter(CASES)
         for case in cases(numbers) or [""]:
             lines = size_lines(exhibit, of_case(numbers, case) if case else numbers)
@@ -93,7 +93,7 @@ class Sizes(Along):
         share.axhline(1.0, color=plain.colour, linestyle=plain.dash, linewidth=plain.width)
         percent(share)
         for axes in (units, share):
-            along(axes, exhibit, numbers, self.x_label)
+            set_x_axis(axes, exhibit, numbers, self.x_label)
         handles = [Line2D([], [], label=name, **style.line) for name, style in look.items()]
         legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
         headings(drawn, exhibit)
@@ -123,7 +123,7 @@ class AccuracyAgainstSize(Figured):
             yield from numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, axis = looks(exhibit.measures), axis_of(exhibit)
+        look, axis = line_styles(exhibit.measures), axis_of(exhibit)
         shown = cases(numbers) or [""]
         values = list(dict.fromkeys(numbers[axis.key]))
         drawn, added = sheet(exhibit, look, 1.52 + len(shown) * (PANEL + 0.45), 0.06)
@@ -187,7 +187,7 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 
 
 def _draw_paths(
-    axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path], look: Mapping[str, Look]
+    axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path], look: Mapping[str, LineStyle]
 ) -> None:
     measures = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
     if not measures:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import TIMES
-from fedrepro.core.packs import published_file
+from fedrepro.core.paper_files import published_file
 from fedrepro.planning.drawing import TABLE, Drawing, MetricName, Planned, a_rival, drawing
 
 if TYPE_CHECKING:
@@ -77,16 +77,16 @@ class TableDrawing(Drawing):
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
         """Write the table in all its forms, and a csv of the printed values with ours."""
-        from fedrepro.drawings.layout import arrangement_of, held, table_of
+        from fedrepro.drawings.table_layout import arrangement_of, fixed_keys, table_of
         from fedrepro.drawings.tables import html, latex, markdown
         from fedrepro.numbers.summary import csv_text, read_csv
-        from fedrepro.verdicts.printed import printed_rows
-        from fedrepro.verdicts.published import read_published
+        from fedrepro.verdicts.printed_verdicts import printed_rows
+        from fedrepro.verdicts.published_values import read_published
 
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = read_published(published_file(exhibit.paper))
         printed = csv_text(printed_rows(exhibit, published, numbers, stand_ins))
-        caption = f"{exhibit.caption} {held(about, numbers)}."
+        caption = f"{exhibit.caption} {fixed_keys(about, numbers)}."
         table = table_of(about, numbers, arrangement_of(about), read_csv(printed), caption)
         texts = {".html": html(table), ".md": markdown(table), ".tex": latex(table)}
         texts[".printed.csv"] = printed

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.papers.arena.second import more_rounds, second
-from fedrepro.planning.building import Entry, ExhibitData, PaperData, entry, exhibit, like, text
+from fedrepro.papers.arena.board_2 import more_rounds, second
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    PaperData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 # LeNet without biases, as in FedFisher's public code
-LENET = entry("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
-LARGER = like(LENET, channels=[32, 64], hidden=[512, 128])
-PERCEPTRON = entry("mlp", hidden=[200, 200])
+LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
+LARGER = with_changes(LENET, channels=[32, 64], hidden=[512, 128])
+PERCEPTRON = component("mlp", hidden=[200, 200])
 SMALL_PERCEPTRON = {"hidden": [20, 20]}
 WITH_PERCEPTRON = "perceptron, Dirichlet 0.1"
 
 # of all scenarios but FedFisher's grid: that of NIID-Bench, without weight decay
-TRAINING = entry(
+TRAINING = component(
     "sgd", lr=0.01, momentum=0.9, batch_size=64, epochs=10, init="fan_in", shared_init=True
 )
 AUGMENTED = {"augment": "crop_flip"}
@@ -28,7 +36,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 def partition(name: str, **parameters: Any) -> Entry:
     """Return a partition whose clients set validation examples aside."""
-    return entry(name, **parameters, validation=5000, validation_at="clients")
+    return component(name, **parameters, validation=5000, validation_at="clients")
 
 
 IID = partition("iid")
@@ -44,19 +52,19 @@ def chosen(name: str, label: str, **settings: Any) -> Entry:
     settings="grid" tries the settings that the method declares.
     """
     best = {"metric": "accuracy", "split": "client_validation"}
-    return entry(name, label, **settings, choose=best)
+    return component(name, label, **settings, choose=best)
 
 
-BEST_CLIENT = entry("best_client", "best client", reference=True)
-POOLED = entry("pooled", "pooled training", reference=True)
+BEST_CLIENT = component("best_client", "best client", reference=True)
+POOLED = component("pooled", "pooled training", reference=True)
 BOUNDS = [
-    entry("local", "mean client", reference=True),
+    component("local", "mean client", reference=True),
     BEST_CLIENT,
     POOLED,
-    entry("majority", "majority class", reference=True),
+    component("majority", "majority class", reference=True),
 ]
 
-FEDAVG = entry("average", "FedAvg")
+FEDAVG = component("average", "FedAvg")
 DIAGONAL = chosen("fedfisher_diagonal", "FedFisher (diagonal)", settings="grid")
 KFAC_STEPS = [5, 10, 20, 50, 100, 200]
 KFAC = chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=KFAC_STEPS)
@@ -90,8 +98,8 @@ SMALL_FEDDF = chosen("feddf", "FedDF", lr=[0.001, 0.01], epochs=2)
 
 # all of the clients' networks predict
 ENSEMBLES = [
-    entry("uniform_ensemble", "mean of probabilities"),
-    entry("voting_ensemble", "majority vote"),
+    component("uniform_ensemble", "mean of probabilities"),
+    component("voting_ensemble", "majority vote"),
     chosen("weighted_ensemble", "class-weighted ensemble", settings="grid"),
     chosen("fens", "FENS", settings="grid"),
 ]
@@ -144,9 +152,9 @@ AUGMENTING = text("""
 
 def quick() -> ExhibitData:
     """Return the defaults of small scales: digits and tiny networks."""
-    few_steps = like(DIAGONAL, settings=[], steps=[20, 200])
+    few_steps = with_changes(DIAGONAL, settings=[], steps=[20, 200])
     return exhibit(
-        dataset=entry("digits"),
+        dataset=component("digits"),
         partition=FEWER_VALIDATE,
         model={"channels": [4, 8], "kernel": 3, "padding": "same", "hidden": [16]},
         training={"lr": 0.05, "batch_size": 16, "epochs": 4},
@@ -168,9 +176,9 @@ def tiny() -> ExhibitData:
 def defaults() -> ExhibitData:
     """Return the defaults of all exhibits."""
     return exhibit(
-        drawing=entry("table", rows=["method"], columns=["case"], sizes=False, best="column"),
+        drawing=component("table", rows=["method"], columns=["case"], sizes=False, best="column"),
         place="arena/1",
-        dataset=entry("fashion_mnist"),
+        dataset=component("fashion_mnist"),
         model=LENET,
         training=TRAINING,
         partition=IID,
@@ -182,9 +190,9 @@ def defaults() -> ExhibitData:
     )
 
 
-ON_MNIST = exhibit(dataset=entry("mnist"), parameters={"public_data": "fashion_mnist"})
+ON_MNIST = exhibit(dataset=component("mnist"), parameters={"public_data": "fashion_mnist"})
 ON_CIFAR10 = exhibit(
-    dataset=entry("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *merges(), *ENSEMBLES]
+    dataset=component("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *merges(), *ENSEMBLES]
 )
 
 
@@ -223,11 +231,11 @@ def fashion_mnist_skewed() -> ExhibitData:
 def starts() -> ExhibitData:
     """Every client starts from weights of its own, so methods may match units before they merge."""
     merged = [
-        entry("average_shared", "FedAvg, one start", reference=True),
+        component("average_shared", "FedAvg, one start", reference=True),
         FEDAVG,
         chosen("ot_fusion", "OT fusion", settings="grid"),
         chosen("weight_matching", "weight matching", settings="grid"),
-        entry("c2m3", "cycle-consistent matching"),
+        component("c2m3", "cycle-consistent matching"),
         chosen("matched_regmean", "matching, then RegMean", settings="grid"),
         chosen("matched_kfac", "matching, then FedFisher (K-FAC)", steps=KFAC_STEPS),
     ]
@@ -284,7 +292,7 @@ def five_and_twenty_clients() -> ExhibitData:
         title="LeNet on Fashion-MNIST, five and twenty clients",
         caption=OTHER_CLIENTS,
         sweep={"partition.clients": [5, 20]},
-        drawing=entry("table", columns=["case", "clients"]),
+        drawing=component("table", columns=["case", "clients"]),
         cases={"dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01}},
     )
 
@@ -310,20 +318,20 @@ def fedfisher_cifar10() -> ExhibitData:
 
 def larger_network() -> ExhibitData:
     """Fifteen times LeNet's weights, fewer images, and fewer settings of what costs most."""
-    fewer = like(DIRICHLET_01, validation=2000)
+    fewer = with_changes(DIRICHLET_01, validation=2000)
     return exhibit(
         scales=["paper"],
         title="A larger network on 20,000 images of CIFAR-10",
         caption=TEN_CLIENTS,
-        dataset=entry("cifar10", train=20000),
+        dataset=component("cifar10", train=20000),
         model=LARGER,
         training=AUGMENTED,
         methods=[
             *BOUNDS,
             *merges(
-                kfac=like(KFAC, steps=[5, 20]),
+                kfac=with_changes(KFAC, steps=[5, 20]),
                 fedlpa=chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
-                regmean_plus=like(REGMEAN_PLUS, alpha=0.9),
+                regmean_plus=with_changes(REGMEAN_PLUS, alpha=0.9),
             ),
             *ENSEMBLES,
         ],
@@ -346,12 +354,12 @@ def in_rounds(proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any
     return [
         BEST_CLIENT,
         POOLED,
-        entry("fedavg", "FedAvg"),
+        component("fedavg", "FedAvg"),
         chosen("fedavg", "FedProx", proximal=proximal),
         chosen("fedavg", "FedAvgM", server_momentum=[0.5, 0.9]),
         chosen("fedadam", "FedAdam", server_lr=adam_lr),
         chosen("scaffold", "SCAFFOLD", server_lr=[0.5, 1.0]),
-        entry("fednova", "FedNova"),
+        component("fednova", "FedNova"),
         chosen("feddyn", "FedDyn", **feddyn),
     ]
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrepro.verdicts.cells import Cell, Exhibits, Statement, beside, statement
-from fedrepro.verdicts.forms import Form, apart, best_of
+from fedrepro.verdicts.cells import Cell, Exhibits, Statement, join_cells, statement
+from fedrepro.verdicts.check_forms import Form, best_of, cell_differences
 
 
 class Gain(Form):
@@ -29,10 +29,10 @@ class Gain(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         def added(one: str, to: str) -> Iterator[Cell]:
-            return apart(*(self.cells(numbers[exhibit], name) for name in (one, to)))
+            return cell_differences(*(self.cells(numbers[exhibit], name) for name in (one, to)))
 
         rivals = [cell for method, base in self.than.items() for cell in added(method, base)]
-        for cell, others in beside(list(added(self.of, self.over)), rivals):
+        for cell, others in join_cells(list(added(self.of, self.over)), rivals):
             yield statement(exhibit, cell.place, [cell.trials], [other.trials for other in others])
 
 

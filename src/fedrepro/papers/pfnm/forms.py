@@ -8,20 +8,20 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedrepro.core.params import written
+from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Array, Contrast, correlation, mean, pairs
 from fedrepro.verdicts.cells import (
     Cell,
     Exhibits,
     Statement,
     absent,
-    at,
-    beside,
     by_trial,
+    cell_key_text,
     contrasts,
     grouped,
+    join_cells,
 )
-from fedrepro.verdicts.forms import Form, best_of, ratio_of
+from fedrepro.verdicts.check_forms import Form, best_of, ratio_of
 
 
 class Smallest(Form):
@@ -62,7 +62,7 @@ class Smallest(Form):
             enough = means >= max(means) - self.within
             near = [cell for cell, good in zip(cells, enough, strict=True) if good]
             least = min(near, key=lambda cell: float(np.mean(cell.trials)))
-            ((_, others),) = beside([Cell(place, least.trials)], wholes)
+            ((_, others),) = join_cells([Cell(place, least.trials)], wholes)
             setting = {self.over: least.place[self.over]}
             yield ratio_of(exhibit, place | setting, least.trials, others[0].trials)
 
@@ -76,10 +76,10 @@ class Smallest(Form):
         cells = self.cells(numbers[exhibit], self.of)
         good = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
         for place in absent([cell.place for cell in cells], [cell.place for cell in good], {}):
-            yield f"{self.by} ({self.by_split}) of {self.of} at {at(exhibit, place)}"
-        for cell, others in beside(cells, self._wholes(exhibit, numbers)):
+            yield f"{self.by} ({self.by_split}) of {self.of} at {cell_key_text(exhibit, place)}"
+        for cell, others in join_cells(cells, self._wholes(exhibit, numbers)):
             if not others or not any(others[0].trials):
-                yield f"anything to divide by of {self.to} at {at(exhibit, cell.place)}"
+                yield f"anything to divide by of {self.to} at {cell_key_text(exhibit, cell.place)}"
 
 
 class Effect(Form):
@@ -100,12 +100,14 @@ class Effect(Form):
             series = by_trial([cell.trials for cell in group])
             spread = pairs(_means(self.over, group, series))
             rivals = [pairs(_means(key, group, series)) for key in self.than]
-            yield contrasts(at(exhibit, place), Contrast(spread, np.column_stack(rivals)))
+            yield contrasts(
+                cell_key_text(exhibit, place), Contrast(spread, np.column_stack(rivals))
+            )
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
     """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
-    levels = [written(cell.place[key]) for cell in cells]
+    levels = [comparable_text(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
     return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
 

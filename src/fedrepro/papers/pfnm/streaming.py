@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
-from fedrepro.matching.assign import Matching, Rule, match, match_step
+from fedrepro.core.rng import RngKey
 from fedrepro.matching.networks import (
     UnitArrays,
     Variances,
     hidden_layers,
     match_down,
-    network_of,
+    network_of_atoms,
 )
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.matching.sums import Atoms, MatchedLayer, Past, no_past
+from fedrepro.matching.running_sums import Atoms, MatchedLayer, Past, no_past
+from fedrepro.matching.sequential_matching import Matching, Rule, match, match_step
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -51,7 +51,7 @@ class Posterior:
     def network(self) -> UnitArrays:
         """The global network: posterior means."""
         bias = posterior_mean(self.bias, self.bias_precision)
-        return network_of([layer.atoms for layer in self.layers], self.inputs, bias)
+        return network_of_atoms([layer.atoms for layer in self.layers], self.inputs, bias)
 
 
 def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
@@ -180,7 +180,7 @@ def start_of(
     return (*noisy, blocks[-1])
 
 
-def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:
+def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
     """Return the clients with what arrives at one step, 0 being the first.
 
     Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
@@ -199,4 +199,4 @@ def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:
         stream = rng.at(client=client, round=-1).stream("stream-parts")
         return np.sort(np.array_split(stream.permutation(held), steps)[step])
 
-    return clients.holding(part)
+    return clients.with_subset(part)

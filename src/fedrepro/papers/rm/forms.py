@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from fedrepro.numbers.choice import area_of, end_of
+from fedrepro.numbers.setting_selection import area_of, end_of
 from fedrepro.verdicts.cells import Exhibits, Numbers, Statement, statement
-from fedrepro.verdicts.forms import Form
+from fedrepro.verdicts.check_forms import Form
 
 
 class OverRounds(Form):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fedrepro.papers.fedavg.exhibits import cifar10, convolutional, lstm, perceptron
 from fedrepro.papers.fedavg.exhibits.common import IID, MNIST, QUICK_CLIENTS, TINY_CLIENTS
-from fedrepro.planning.building import PaperData, entry, exhibit
+from fedrepro.planning.python_exhibits import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="fedavg",
@@ -20,13 +20,13 @@ EXHIBITS = PaperData(
     defaults=exhibit(
         dataset=MNIST,
         partition=IID,
-        model=entry("mlp", hidden=[200, 200]),
-        training=entry("sgd", batch_size=10, init="fan_in"),
+        model=component("mlp", hidden=[200, 200]),
+        training=component("sgd", batch_size=10, init="fan_in"),
         sweep={},
         trials=1,
         at={
-            "quick": exhibit(dataset=entry("digits"), partition=QUICK_CLIENTS, trials=5),
-            "tiny": exhibit(dataset=entry("digits"), partition=TINY_CLIENTS, trials=2),
+            "quick": exhibit(dataset=component("digits"), partition=QUICK_CLIENTS, trials=5),
+            "tiny": exhibit(dataset=component("digits"), partition=TINY_CLIENTS, trials=2),
         },
     ),
     exhibits={

@@ -14,7 +14,14 @@ from fedrepro.papers.fedavg.exhibits.common import (
     minibatches,
     rounds_table,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 FEDSGD = fedavg_until(0.8, "FedSGD", rounds=5625, training=minibatches(None))
 FEDAVG = fedavg_until(0.8, "FedAvg", epochs=5, rounds=420, training=minibatches(50))
@@ -23,14 +30,14 @@ SGD = fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=minibatches(100))
 
 def federated(percent: int, *methods: Entry) -> dict[str, Any]:
     """Return separate runs of methods that end at this target."""
-    return case(f"{percent} %", methods=[like(one, until=percent / 100) for one in methods])
+    return case(f"{percent} %", methods=[with_changes(one, until=percent / 100) for one in methods])
 
 
 def one_holder(percent: int, sgd: Entry) -> dict[str, Any]:
     return case(
         f"{percent} %, all data in one place",
         partition={"clients": 1},
-        methods=[like(sgd, until=percent / 100)],
+        methods=[with_changes(sgd, until=percent / 100)],
         without=["FedSGD", "FedAvg"],
     )
 
@@ -45,17 +52,19 @@ def table_3() -> ExhibitData:
             epochs on minibatches of 50. SGD is one holder of all data, minibatches of 100, each
             update counted as a round. At small scales generated pictures of coloured shapes stand
             in for CIFAR-10, with lower targets."""),
-        dataset=entry("cifar10"),
-        model=entry("cnn", channels=[64, 64], hidden=[384, 192]),
-        training=entry("sgd", batch_size=50, init="fan_in", augment="crop_flip"),
+        dataset=component("cifar10"),
+        model=component("cnn", channels=[64, 64], hidden=[384, 192]),
+        training=component("sgd", batch_size=50, init="fan_in", augment="crop_flip"),
         methods=[FEDSGD, FEDAVG],
         cases={
             "80": case("80 %"),
-            "82": federated(82, like(FEDSGD, rounds=9900), like(FEDAVG, rounds=945)),
-            "85": {**federated(85, like(FEDAVG, rounds=3000)), "without": ["FedSGD"]},
+            "82": federated(
+                82, with_changes(FEDSGD, rounds=9900), with_changes(FEDAVG, rounds=945)
+            ),
+            "85": {**federated(85, with_changes(FEDAVG, rounds=3000)), "without": ["FedSGD"]},
             "sgd-80": one_holder(80, SGD),
-            "sgd-82": one_holder(82, like(SGD, rounds=46500)),
-            "sgd-85": one_holder(85, like(SGD, rounds=148500)),
+            "sgd-82": one_holder(82, with_changes(SGD, rounds=46500)),
+            "sgd-85": one_holder(85, with_changes(SGD, rounds=148500)),
         },
         notes=[
             text("""The network is two convolutions of 64 channels and fully connected layers of 384
@@ -69,12 +78,12 @@ def table_3() -> ExhibitData:
         at={
             "quick": exhibit(
                 small_table_3(60, 65, 70, fraction=0.2, epochs=5, rounds=10, sgd_rounds=150),
-                dataset=entry("shapes"),
+                dataset=component("shapes"),
                 partition=QUICK_CLIENTS,
             ),
             "tiny": exhibit(
                 small_table_3(20, 22, 25, fraction=0.5, epochs=2, rounds=3, sgd_rounds=12),
-                dataset=entry("shapes", train=600, test=100),
+                dataset=component("shapes", train=600, test=100),
                 partition=TINY_CLIENTS,
             ),
         },
@@ -86,9 +95,9 @@ def small_table_3(
 ) -> ExhibitData:
     """Lower targets, in percent, in the place of 80, 82 and 85."""
     small = {"fraction": fraction, "rounds": rounds, "until": low / 100}
-    fedsgd = like(FEDSGD, **small, training=minibatches(None, SMALL_RATES))
-    fedavg = like(FEDAVG, **small, epochs=epochs, training=minibatches(10, SMALL_RATES))
-    sgd = like(SGD, rounds=sgd_rounds, training=minibatches(50, SMALL_RATES))
+    fedsgd = with_changes(FEDSGD, **small, training=minibatches(None, SMALL_RATES))
+    fedavg = with_changes(FEDAVG, **small, epochs=epochs, training=minibatches(10, SMALL_RATES))
+    sgd = with_changes(SGD, rounds=sgd_rounds, training=minibatches(50, SMALL_RATES))
     return exhibit(
         model=SMALL_CNN,
         methods=[fedsgd, fedavg],

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.building import Entry, entry, like, text
+from fedrepro.planning.python_exhibits import Entry, component, text, with_changes
 
-MNIST = entry("mnist")
-CENTRED = like(MNIST, features="centred")  # pixels from −0.5 to 0.5
-IID = entry("iid", clients=100, validation=500)
-SHARDS = like(IID, name="shards")
+MNIST = component("mnist")
+CENTRED = with_changes(MNIST, features="centred")  # pixels from −0.5 to 0.5
+IID = component("iid", clients=100, validation=500)
+SHARDS = with_changes(IID, name="shards")
 
 QUICK_CLIENTS = {"clients": 20, "validation": 100}
-QUICK_SHARDS = like(SHARDS, **QUICK_CLIENTS)
+QUICK_SHARDS = with_changes(SHARDS, **QUICK_CLIENTS)
 TINY_CLIENTS = {"clients": 8, "validation": 100}
-TINY_SHARDS = like(SHARDS, **TINY_CLIENTS)
+TINY_SHARDS = with_changes(SHARDS, **TINY_CLIENTS)
 
 WHOLE = {"batch_size": None}  # B = ∞: a minibatch is all that a client has
 RATES = [0.05, 0.1, 0.2]
@@ -49,7 +49,9 @@ def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
 
 def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
     """FedAvg until test accuracy reaches the target; its learning rates race."""
-    return entry("fedavg", label, **parameters, choose="race", measure_every="auto", until=target)
+    return component(
+        "fedavg", label, **parameters, choose="race", measure_every="auto", until=target
+    )
 
 
 def fedavg_by_fraction(
@@ -64,7 +66,7 @@ def fedavg_by_fraction(
 
 def rounds_table(rows: str, columns: str) -> Entry:
     """Return a table of the rounds until the target is reached."""
-    return entry(
+    return component(
         "table",
         rows=[rows],
         columns=[columns],

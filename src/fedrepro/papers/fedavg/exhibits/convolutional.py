@@ -26,43 +26,58 @@ from fedrepro.papers.fedavg.exhibits.common import (
     minibatches,
     rounds_table,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
-CNN = entry("cnn")
+CNN = component("cnn")
 
 # The settings of table 2, E epochs on minibatches of B examples, and after how many rounds a run
 # with IID clients ends at the latest. E5_B10 and E20_B10 have the B of the file's defaults.
 FEDSGD = fedavg_until(0.99, "FedSGD", rounds=939, training=minibatches(None))
-E5_B_INF = like(FEDSGD, "E = 5, B = ∞", epochs=5, rounds=509)
-E20_B_INF = like(FEDSGD, "E = 20, B = ∞", epochs=20, rounds=351)
-E1_B50 = like(FEDSGD, "E = 1, B = 50", rounds=98, training=minibatches(50))
-E5_B50 = like(E1_B50, "E = 5, B = 50", epochs=5, rounds=44)
-E20_B50 = like(E1_B50, "E = 20, B = 50", epochs=20, rounds=48)
-E1_B10 = like(FEDSGD, "E = 1, B = 10", rounds=51, training=minibatches(10))
-E5_B10 = like(FEDSGD, "E = 5, B = 10", epochs=5, rounds=30, training={"lr": RATES})
-E20_B10 = like(FEDSGD, "E = 20, B = 10", epochs=20, rounds=27, training={"lr": RATES})
+E5_B_INF = with_changes(FEDSGD, "E = 5, B = ∞", epochs=5, rounds=509)
+E20_B_INF = with_changes(FEDSGD, "E = 20, B = ∞", epochs=20, rounds=351)
+E1_B50 = with_changes(FEDSGD, "E = 1, B = 50", rounds=98, training=minibatches(50))
+E5_B50 = with_changes(E1_B50, "E = 5, B = 50", epochs=5, rounds=44)
+E20_B50 = with_changes(E1_B50, "E = 20, B = 50", epochs=20, rounds=48)
+E1_B10 = with_changes(FEDSGD, "E = 1, B = 10", rounds=51, training=minibatches(10))
+E5_B10 = with_changes(FEDSGD, "E = 5, B = 10", epochs=5, rounds=30, training={"lr": RATES})
+E20_B10 = with_changes(FEDSGD, "E = 20, B = 10", epochs=20, rounds=27, training={"lr": RATES})
 
-NON_IID_ONE_EPOCH = [like(FEDSGD, rounds=725), like(E1_B50, rounds=900), like(E1_B10, rounds=525)]
+NON_IID_ONE_EPOCH = [
+    with_changes(FEDSGD, rounds=725),
+    with_changes(E1_B50, rounds=900),
+    with_changes(E1_B10, rounds=525),
+]
 
 THREE_RATES = [0.1, 0.147, 0.215]
 
-QUICK_FEDSGD = like(
+QUICK_FEDSGD = with_changes(
     FEDSGD, rounds=20, training=minibatches(None, SMALL_RATES), fraction=0.2, until=0.8
 )
-TINY_FEDSGD = like(QUICK_FEDSGD, rounds=4, fraction=0.5, until=0.4)
+TINY_FEDSGD = with_changes(QUICK_FEDSGD, rounds=4, fraction=0.5, until=0.4)
 QUICK = exhibit(
     model=SMALL_CNN,
     methods=[
         QUICK_FEDSGD,
-        like(QUICK_FEDSGD, "E = 1, B = 10", training=minibatches(10, SMALL_RATES)),
-        like(QUICK_FEDSGD, "E = 5, B = 10", epochs=5, rounds=12, training={"lr": SMALL_RATES}),
+        with_changes(QUICK_FEDSGD, "E = 1, B = 10", training=minibatches(10, SMALL_RATES)),
+        with_changes(
+            QUICK_FEDSGD, "E = 5, B = 10", epochs=5, rounds=12, training={"lr": SMALL_RATES}
+        ),
     ],
 )
 TINY = exhibit(
     model=SMALL_CNN,
     methods=[
         TINY_FEDSGD,
-        like(TINY_FEDSGD, "E = 5, B = 10", epochs=5, rounds=3, training={"lr": SMALL_RATES}),
+        with_changes(
+            TINY_FEDSGD, "E = 5, B = 10", epochs=5, rounds=3, training={"lr": SMALL_RATES}
+        ),
     ],
 )
 
@@ -105,7 +120,7 @@ TABLE_2_CENTRED = exhibit(TABLE_2, scales=["paper"], dataset=CENTRED, notes=TO_T
 def to_the_end(*methods: Entry) -> list[Entry]:
     """Give methods three learning rates that all run to the end."""
     return [
-        like(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
+        with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
         for one in methods
     ]
 
@@ -255,12 +270,12 @@ def table_2_one_epoch() -> ExhibitData:
 
 def table_2_rest() -> ExhibitData:
     non_iid = [
-        like(E5_B_INF, rounds=1650),
-        like(E20_B_INF, rounds=1008),
-        like(E20_B50, rounds=639),
-        like(E5_B50, rounds=501),
-        like(E5_B10, rounds=344),
-        like(E20_B10, rounds=260),
+        with_changes(E5_B_INF, rounds=1650),
+        with_changes(E20_B_INF, rounds=1008),
+        with_changes(E20_B50, rounds=639),
+        with_changes(E5_B50, rounds=501),
+        with_changes(E5_B10, rounds=344),
+        with_changes(E20_B10, rounds=260),
     ]
     return exhibit(
         TABLE_2_CENTRED,
@@ -275,15 +290,15 @@ def table_2_rest() -> ExhibitData:
 
 
 # E = 5 and B = 10, where no learning rate is stopped early
-NO_RACE = entry("fedavg", epochs=5, rounds=30, measure_every="auto", until=0.99)
+NO_RACE = component("fedavg", epochs=5, rounds=30, measure_every="auto", until=0.99)
 
 
 def each_rate(**changes: Any) -> list[Entry]:
-    one = like(NO_RACE, **changes)
+    one = with_changes(NO_RACE, **changes)
     return [
-        like(one, "lr 0.1", training={"lr": 0.1}),
-        like(one, "lr 0.2", training={"lr": 0.2}),
-        like(one, "lr 0.1, Glorot", training={"lr": 0.1, "init": "glorot"}),
+        with_changes(one, "lr 0.1", training={"lr": 0.1}),
+        with_changes(one, "lr 0.2", training={"lr": 0.2}),
+        with_changes(one, "lr 0.1, Glorot", training={"lr": 0.1, "init": "glorot"}),
     ]
 
 
@@ -328,7 +343,7 @@ def rates_in_two_ranges() -> ExhibitData:
         caption="As rates-cnn, at three rates and in two ranges of the pixels, two trials.",
         model=CNN,
         trials=2,
-        methods=[like(NO_RACE, "FedAvg", training={"lr": THREE_RATES}, show=["lr"])],
+        methods=[with_changes(NO_RACE, "FedAvg", training={"lr": THREE_RATES}, show=["lr"])],
         cases=TWO_RANGES,
         notes=[
             text("""A run ends where test accuracy reaches the target, or after 1.5 times the

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from fedrepro.papers.fedavg.exhibits.common import case, fedavg_until, minibatches, rounds_table
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 RATES = [0.5, 1.0, 2.0]
 B_INF, B_50, B_10 = minibatches(None, RATES), minibatches(50, RATES), minibatches(10, RATES)
 SMALL_RATES = [1.0, 2.0]  # at the small scales
 
 
-ROLES = entry("natural", validation=500)
+ROLES = component("natural", validation=500)
 
 # The rows of the table, and after how many rounds a run with IID clients ends at the latest.
 FEDSGD = fedavg_until(0.54, "FedSGD", rounds=3732, training=B_INF)
@@ -26,7 +33,7 @@ def small_work(target: float, rounds: int, fraction: float) -> list[Entry]:
     fedsgd = fedavg_until(
         target, "FedSGD", rounds=rounds, fraction=fraction, training=minibatches(None, SMALL_RATES)
     )
-    fedavg = like(fedsgd, "E = 5, B = 10", epochs=5, training=minibatches(10, SMALL_RATES))
+    fedavg = with_changes(fedsgd, "E = 5, B = 10", epochs=5, training=minibatches(10, SMALL_RATES))
     return [fedsgd, fedavg]
 
 
@@ -41,9 +48,9 @@ def table_2() -> ExhibitData:
             character. A tenth of the clients, each a role or an equal part of everything, train in
             a round (C = 0.1) for E epochs on minibatches of B windows of 80 characters. FedSGD is
             E = 1 and B = ∞. At small scales a generated text stands in, with a lower target."""),
-        dataset=entry("shakespeare", stride=80, whole=True),
-        partition=entry("iid", clients=1146, validation=500),
-        model=entry("char_lstm", predict="all"),
+        dataset=component("shakespeare", stride=80, whole=True),
+        partition=component("iid", clients=1146, validation=500),
+        model=component("char_lstm", predict="all"),
         methods=[FEDSGD, E1_B50, E5_B_INF, E1_B10, E5_B50, E5_B10],
         cases={
             "iid": case("IID"),
@@ -51,10 +58,10 @@ def table_2() -> ExhibitData:
                 "a role each",
                 partition=ROLES,
                 methods=[
-                    like(FEDSGD, rounds=5859),
-                    like(E1_B50, rounds=824),
-                    like(E5_B_INF, rounds=896),
-                    like(E5_B50, rounds=228),
+                    with_changes(FEDSGD, rounds=5859),
+                    with_changes(E1_B50, rounds=824),
+                    with_changes(E5_B_INF, rounds=896),
+                    with_changes(E5_B50, rounds=228),
                 ],
                 without=["E = 1, B = 10", "E = 5, B = 10"],
             ),
@@ -74,14 +81,14 @@ def table_2() -> ExhibitData:
         ],
         at={
             "quick": exhibit(
-                dataset=entry("speeches"),
+                dataset=component("speeches"),
                 partition={"clients": 20, "validation": 50},
                 model={"units": 32},
                 methods=small_work(0.3, rounds=15, fraction=0.2),
                 cases={"roles": {"partition": {"validation": 50}, "methods": [], "without": []}},
             ),
             "tiny": exhibit(
-                dataset=entry("speeches", roles=8, lines=20),
+                dataset=component("speeches", roles=8, lines=20),
                 partition={"clients": 8, "validation": 20},
                 model={"units": 16},
                 methods=small_work(0.15, rounds=3, fraction=0.5),
@@ -99,7 +106,7 @@ def table_2_roles() -> ExhibitData:
             each, minibatches of 10"""),
         caption="As table-2-lstm, for clients that are a role each and B = 10.",
         partition=ROLES,
-        methods=[like(E1_B10, rounds=246), like(E5_B10, rounds=62)],
+        methods=[with_changes(E1_B10, rounds=246), with_changes(E5_B10, rounds=62)],
         cases={"roles": case("a role each")},
         at={},
     )

@@ -23,7 +23,14 @@ from fedrepro.papers.fedavg.exhibits.common import (
     minibatches,
     rounds_table,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 # share of clients C -> when a run ends at the latest, for B = 10 and B = ∞
 IID_10 = {0.0: 474, 0.1: 131, 0.2: 116, 0.5: 113, 1.0: 105}
@@ -93,7 +100,7 @@ def small_table_1(
 
 def every_rate(rounds: dict[float, int]) -> Entry:
     """None of five learning rates is stopped early."""
-    return like(fedavg_by_fraction(0.97, rounds, FIVE_RATES), choose=SECOND_HALF)
+    return with_changes(fedavg_by_fraction(0.97, rounds, FIVE_RATES), choose=SECOND_HALF)
 
 
 def table_1_iid_10() -> ExhibitData:
@@ -156,10 +163,12 @@ def rates_in_two_ranges(fraction: float) -> ExhibitData:
 
     The cells of the readings are an exhibit each, so that each is recorded when it is done.
     """
-    to_the_end = entry("fedavg", measure_every="auto", until=0.97, training={"lr": ELEVEN_RATES})
+    to_the_end = component(
+        "fedavg", measure_every="auto", until=0.97, training={"lr": ELEVEN_RATES}
+    )
     return exhibit(
         scales=["paper"],
-        drawing=like(rounds_table("method", "case"), rows=["method", "lr"]),
+        drawing=with_changes(rounds_table("method", "case"), rows=["method", "lr"]),
         title=f"Rounds to 97 % by learning rate and range of the pixels, C = {fraction:g}",
         place="table 1",
         caption=text("""As table-1-shards-10, non-IID clients and B = 10, at eleven learning rates,
@@ -167,7 +176,7 @@ def rates_in_two_ranges(fraction: float) -> ExhibitData:
         partition=SHARDS,
         trials=5,
         methods=[
-            like(
+            with_changes(
                 to_the_end,
                 f"C = {fraction:g}",
                 fraction=fraction,
@@ -215,11 +224,11 @@ def fedsgd_against_fedavg() -> ExhibitData:
     paper = {"fraction": [0.0, 0.1], "rounds": 200}
     quick = {"fraction": [0.0, 0.2], "rounds": 40}
     tiny = {"fraction": [0.0, 0.5], "rounds": 3}
-    both = entry("fedavg", **paper, show=["fraction"], choose=SECOND_HALF, measure_every="auto")
-    fedsgd = like(both, "FedSGD", training=minibatches(None, [0.1, 0.3, 0.5, 0.8]))
-    fedavg = like(both, "FedAvg", training=minibatches(10, [0.05, 0.1, 0.2, 0.4]))
+    both = component("fedavg", **paper, show=["fraction"], choose=SECOND_HALF, measure_every="auto")
+    fedsgd = with_changes(both, "FedSGD", training=minibatches(None, [0.1, 0.3, 0.5, 0.8]))
+    fedavg = with_changes(both, "FedAvg", training=minibatches(10, [0.05, 0.1, 0.2, 0.4]))
     return exhibit(
-        drawing=entry("table", rows=["method", "fraction"], columns=["case"], sizes=False),
+        drawing=component("table", rows=["method", "fraction"], columns=["case"], sizes=False),
         title="FedSGD and FedAvg after the same rounds, by the share of clients in a round",
         place="algorithm 1, the claims of page 1 and of the conclusion",
         caption=text("""Test accuracy after equally many rounds, 200 at the paper's size, with two
@@ -233,7 +242,7 @@ def fedsgd_against_fedavg() -> ExhibitData:
             "iid": case("IID"),
             "shards": case("non-IID", partition=SHARDS),
             "unbalanced": case(
-                "unbalanced", partition=like(IID, name="power_law", min_examples=50)
+                "unbalanced", partition=with_changes(IID, name="power_law", min_examples=50)
             ),
         },
         notes=[
@@ -250,7 +259,7 @@ def fedsgd_against_fedavg() -> ExhibitData:
             # claim F5 was undecided with five, which said that about ten would decide
             "paper": exhibit(trials=10),
             "quick": exhibit(
-                methods=[like(fedsgd, **quick), like(fedavg, **quick)],
+                methods=[with_changes(fedsgd, **quick), with_changes(fedavg, **quick)],
                 cases={
                     "shards": {"partition": QUICK_SHARDS},
                     "unbalanced": {"partition": {**QUICK_CLIENTS, "min_examples": 20}},
@@ -258,8 +267,8 @@ def fedsgd_against_fedavg() -> ExhibitData:
             ),
             "tiny": exhibit(
                 methods=[
-                    like(fedsgd, **tiny, training=minibatches(None, [0.1, 0.3])),
-                    like(fedavg, **tiny, training=minibatches(10, SMALL_RATES)),
+                    with_changes(fedsgd, **tiny, training=minibatches(None, [0.1, 0.3])),
+                    with_changes(fedavg, **tiny, training=minibatches(10, SMALL_RATES)),
                 ],
                 cases={
                     "shards": {"partition": TINY_SHARDS},

@@ -17,12 +17,12 @@ from fedrepro.drawings.canvas import (
     grid_of,
     headings,
     legend,
-    name_of,
     new_figure,
+    parameter_title,
     percent,
     select,
 )
-from fedrepro.drawings.draw import Figured
+from fedrepro.drawings.figure_files import Figured
 from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
 from fedrepro.planning.drawing import PANELS, Planned, drawing, final, numbers_shown
 from fedrepro.planning.plan import Exhibit
@@ -67,7 +67,7 @@ class AccuracyOfClients(Figured):
             (key,) = measure.show
             _panel(axes, rows[rows["method"] == measure.label], key)
             axes.set_title(f"{LETTERS[index]}  {measure.label}", loc="left")
-            axes.set_xlabel(name_of(key), labelpad=1)
+            axes.set_xlabel(parameter_title(key), labelpad=1)
         panels[0].set_ylabel("accuracy of the point at a client (%)", labelpad=2)
         handles = [
             Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=text)

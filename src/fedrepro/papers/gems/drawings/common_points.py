@@ -13,7 +13,6 @@ import numpy as np
 
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import grid_of, headings, new_figure
-from fedrepro.drawings.draw import Figured
 from fedrepro.drawings.exhibits.heat_maps import (
     COLOURS,
     Shade,
@@ -23,6 +22,7 @@ from fedrepro.drawings.exhibits.heat_maps import (
     table_of,
     varied,
 )
+from fedrepro.drawings.figure_files import Figured
 from fedrepro.planning.drawing import Planned, drawing, numbers_shown
 from fedrepro.planning.plan import Exhibit
 

@@ -11,7 +11,7 @@ from fedrepro.papers.gems.exhibits import both, logistic, networks, public_image
 from fedrepro.papers.gems.exhibits.common import MNIST, SMALL
 from fedrepro.papers.gems.exhibits.logistic import CIFAR_LOGISTIC, HAM_LOGISTIC, MNIST_LOGISTIC
 from fedrepro.papers.gems.exhibits.networks import CIFAR_NETWORKS, HAM_NETWORKS, MNIST_NETWORKS
-from fedrepro.planning.building import PaperData, entry, exhibit
+from fedrepro.planning.python_exhibits import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="gems",
@@ -20,9 +20,9 @@ EXHIBITS = PaperData(
     defaults=exhibit(
         MNIST_LOGISTIC,
         dataset=MNIST,
-        partition=entry("by_label", clients=5),
-        model=entry("logistic"),
-        training=entry(
+        partition=component("by_label", clients=5),
+        model=component("logistic"),
+        training=component(
             "adam",
             lr=0.001,
             l2=0.0,
@@ -35,7 +35,7 @@ EXHIBITS = PaperData(
         ),
         sweep={},
         trials=5,
-        drawing=entry("table", rows=["method"], sizes=False),
+        drawing=component("table", rows=["method"], sizes=False),
         size="hidden_units",
         # print has 5 trials, on which most sentences stay undecided
         at={"paper": {"trials": 20}, **SMALL},

@@ -24,7 +24,14 @@ from fedrepro.papers.gems.exhibits.networks import (
     NETWORK,
     NEURAL_LAST,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 
 def in_all() -> ExhibitData:
@@ -46,7 +53,7 @@ def in_all() -> ExhibitData:
         }
     )
     return exhibit(
-        drawing=entry("table", rows=["case"], columns=["method"], best="row"),
+        drawing=component("table", rows=["case"], columns=["method"], best="row"),
         title="The six cases of tables 1 and 2",
         place="sections 1 and 5",
         caption=text("""
@@ -56,16 +63,18 @@ def in_all() -> ExhibitData:
         notes=[HEADS, *NOTES_OF_ALL],
         cases={
             "mnist-logistic": logistic,
-            "cifar10-logistic": like(logistic, dataset=CIFAR, parameters={"epsilon": 0.2}),
-            "ham10000-logistic": like(logistic, dataset=HAM, parameters={"epsilon": 0.2}),
+            "cifar10-logistic": with_changes(logistic, dataset=CIFAR, parameters={"epsilon": 0.2}),
+            "ham10000-logistic": with_changes(logistic, dataset=HAM, parameters={"epsilon": 0.2}),
             "mnist-network": network,
-            "cifar10-network": like(
+            "cifar10-network": with_changes(
                 network,
                 dataset=CIFAR,
                 model=CIFAR_NETWORKS["model"],
                 parameters=CIFAR_NETWORKS["parameters"],
             ),
-            "ham10000-network": like(network, dataset=HAM, parameters=HAM_NETWORKS["parameters"]),
+            "ham10000-network": with_changes(
+                network, dataset=HAM, parameters=HAM_NETWORKS["parameters"]
+            ),
         },
         at={"quick": small, "tiny": small},
     )
@@ -77,7 +86,7 @@ def early_stopping() -> ExhibitData:
         **NETWORK,
         "methods": [NEURAL_GEMS, NEURAL_LAST],
     }
-    whole = like(NETWORK["training"], patience=0)
+    whole = with_changes(NETWORK["training"], patience=0)
     return exhibit(
         title="What early stopping of each client does to averages",
         place="beyond the paper",
@@ -89,7 +98,7 @@ def early_stopping() -> ExhibitData:
             "logistic": {"label": "logistic, each stops"},
             "logistic-whole": {"label": "logistic, 40 epochs", "training": {"patience": 0}},
             "network": network,
-            "network-whole": like(network, label="network, 40 epochs", training=whole),
+            "network-whole": with_changes(network, label="network, 40 epochs", training=whole),
         },
         methods=[*BASELINES, GEMS, GEMS_TUNED],
         notes=[HEADS, *ON_MNIST["notes"]],

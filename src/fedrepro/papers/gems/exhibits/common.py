@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
-MNIST = entry("mnist", train=50000, validation=5000)
-CIFAR = entry("cifar10", validation=5000, features="lite0")
-HAM = entry("ham10000", features="convnet")
-DIGITS = entry("digits", validation=1000)
+MNIST = component("mnist", train=50000, validation=5000)
+CIFAR = component("cifar10", validation=5000, features="lite0")
+HAM = component("ham10000", features="convnet")
+DIGITS = component("digits", validation=1000)
 
 MNIST_SPLIT = text("""
     MNIST has 50,000 training and 5,000 validation examples of its 60,000, and all 10,000 test
@@ -71,18 +78,20 @@ THREE: Entry = {"label": "J = 3", "partition": {"clients": 3}}
 FIVE: Entry = {"label": "J = 5"}
 NUMBERS_OF_CLIENTS = {"two": TWO, "three": THREE, "five": FIVE}
 
-GLOBAL = entry("pooled", "Global", reference=True)
-LOCAL = entry("local", "Local", spread="clients")
-AVERAGED = entry("average", "Averaged", weighted=False)
+GLOBAL = component("pooled", "Global", reference=True)
+LOCAL = component("local", "Local", spread="clients")
+AVERAGED = component("average", "Averaged", weighted=False)
 BASELINES = [GLOBAL, LOCAL, AVERAGED]
-GEMS = entry("gems_convex", "GEMS", space="ellipsoid")
-BALLS = entry("gems_convex", "GEMS, balls", space="ball")
-NEURAL_GEMS = entry("gems_neural", "GEMS")
+GEMS = component("gems_convex", "GEMS", space="ellipsoid")
+BALLS = component("gems_convex", "GEMS, balls", space="ball")
+NEURAL_GEMS = component("gems_neural", "GEMS")
 
 
 def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
     """Tune a method's model for 5 epochs on 1,000 public images."""
-    return like(method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers})
+    return with_changes(
+        method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
+    )
 
 
 def tuned_last(method: Entry, label: str) -> Entry:

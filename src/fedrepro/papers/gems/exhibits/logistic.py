@@ -27,7 +27,14 @@ from fedrepro.papers.gems.exhibits.common import (
     search,
     tuned,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 MNIST_LOGISTIC = exhibit(ON_MNIST, parameters={"epsilon": 0.4, "epsilon_final": 0.7})
 CIFAR_LOGISTIC = exhibit(ON_CIFAR, parameters={"epsilon": 0.2, "epsilon_final": 0.2})
@@ -41,9 +48,9 @@ ALL_TUNED = [
     GEMS_TUNED,
     tuned(BALLS, "GEMS, balls, tuned"),
 ]
-GEMS_NOTEBOOK = like(GEMS, "GEMS, ε = 0.7", epsilon=0.7)  # as the authors' notebook has it
-GEMS_HIGH = like(GEMS, "GEMS, ε = 0.9", epsilon=0.9)
-BALLS_HIGH = like(BALLS, "GEMS, balls, ε = 0.9", epsilon=0.9)
+GEMS_NOTEBOOK = with_changes(GEMS, "GEMS, ε = 0.7", epsilon=0.7)  # as the authors' notebook has it
+GEMS_HIGH = with_changes(GEMS, "GEMS, ε = 0.9", epsilon=0.9)
+BALLS_HIGH = with_changes(BALLS, "GEMS, balls, ε = 0.9", epsilon=0.9)
 
 
 def table_1(
@@ -110,13 +117,15 @@ def figure_6() -> ExhibitData:
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
     """Each ε of the grid at the first client with each at the second."""
-    return like(BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"])
+    return with_changes(
+        BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
+    )
 
 
 # ------------------------------------------------------------------------------- beyond the paper
 def epsilon_and_p() -> ExhibitData:
     return exhibit(
-        drawing=entry(
+        drawing=component(
             "table",
             rows=["method", "epsilon"],
             columns=["points"],
@@ -140,7 +149,7 @@ def epsilon_and_p() -> ExhibitData:
 def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
     """At each ε with each number of points a surface."""
     grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
-    return [like(BALLS, **grid), like(GEMS, **grid)]
+    return [with_changes(BALLS, **grid), with_changes(GEMS, **grid)]
 
 
 def deepest_point() -> ExhibitData:
@@ -155,13 +164,13 @@ def deepest_point() -> ExhibitData:
         methods=[
             AVERAGED,
             BALLS,
-            like(BALLS, "GEMS, balls, deepest", point="deepest"),
+            with_changes(BALLS, "GEMS, balls, deepest", point="deepest"),
             GEMS,
-            like(GEMS, "GEMS, deepest", point="deepest"),
+            with_changes(GEMS, "GEMS, deepest", point="deepest"),
             BALLS_HIGH,
-            like(BALLS_HIGH, "GEMS, balls, ε = 0.9, deepest", point="deepest"),
+            with_changes(BALLS_HIGH, "GEMS, balls, ε = 0.9, deepest", point="deepest"),
             GEMS_HIGH,
-            like(GEMS_HIGH, "GEMS, ε = 0.9, deepest", point="deepest"),
+            with_changes(GEMS_HIGH, "GEMS, ε = 0.9, deepest", point="deepest"),
         ],
         cases=NUMBERS_OF_CLIENTS,
         notes=UNTUNED_NOTES,
@@ -187,7 +196,7 @@ def cifar_feature_sizes() -> ExhibitData:
             "side-48": {"label": "48 × 48", "dataset": {"features": "lite0.size-48"}},
             "side-64": {"label": "64 × 64", "dataset": {"features": "lite0.size-64"}},
         },
-        methods=[entry("pooled", "Global")],
+        methods=[component("pooled", "Global")],
         notes=[
             text("""
                 Features of EfficientNet-Lite0 stand in for those of VGG-16, of which the paper
@@ -214,7 +223,7 @@ def ham10000_features() -> ExhibitData:
             "imagenet": {"label": "ImageNet features", "dataset": {"features": "lite0.size-64"}},
             "own": {"label": "own features"},
         },
-        methods=[entry("pooled", "Global")],
+        methods=[component("pooled", "Global")],
         notes=[LESIONS],
         at={"paper": {"trials": 5}, "quick": small, "tiny": small},
     )
@@ -234,9 +243,9 @@ def two_epsilons() -> ExhibitData:
             GEMS,
             GEMS_NOTEBOOK,
             BALLS,
-            like(BALLS, "GEMS, balls, ε = 0.7", epsilon=0.7),
-            like(GEMS, "GEMS, proven radii", radii="proven"),
-            like(BALLS, "GEMS, balls, proven radii", radii="proven"),
+            with_changes(BALLS, "GEMS, balls, ε = 0.7", epsilon=0.7),
+            with_changes(GEMS, "GEMS, proven radii", radii="proven"),
+            with_changes(BALLS, "GEMS, balls, proven radii", radii="proven"),
             AVERAGED_TUNED,
             GEMS_TUNED,
             tuned(GEMS_NOTEBOOK, "GEMS, ε = 0.7, tuned"),
@@ -258,9 +267,9 @@ def clients_at_points() -> ExhibitData:
             trial.
         """),
         methods=[
-            like(BALLS, "Balls", **levels),
-            like(GEMS, "Ellipsoids", **levels),
-            like(BALLS, "Balls, proven radii", radii="proven", **levels),
+            with_changes(BALLS, "Balls", **levels),
+            with_changes(GEMS, "Ellipsoids", **levels),
+            with_changes(BALLS, "Balls, proven radii", radii="proven", **levels),
         ],
         notes=UNTUNED_NOTES,
     )
@@ -276,10 +285,10 @@ def equal_epochs() -> ExhibitData:
         """),
         methods=[LOCAL, AVERAGED, GEMS, GEMS_NOTEBOOK, AVERAGED_TUNED, GEMS_TUNED],
         cases={
-            "two": like(TWO, "J = 2, each stops"),
-            "two-whole": like(TWO, "J = 2, 40 epochs", training={"patience": 0}),
-            "three": like(THREE, "J = 3, each stops"),
-            "three-whole": like(THREE, "J = 3, 40 epochs", training={"patience": 0}),
+            "two": with_changes(TWO, "J = 2, each stops"),
+            "two-whole": with_changes(TWO, "J = 2, 40 epochs", training={"patience": 0}),
+            "three": with_changes(THREE, "J = 3, each stops"),
+            "three-whole": with_changes(THREE, "J = 3, 40 epochs", training={"patience": 0}),
         },
         notes=ON_MNIST["notes"],
     )

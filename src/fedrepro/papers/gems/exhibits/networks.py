@@ -19,7 +19,14 @@ from fedrepro.papers.gems.exhibits.common import (
     TWO,
     tuned_last,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 HEADS = text("""
     Units of a cluster merge where each meets all before it, as in the authors' code; with one
@@ -30,7 +37,7 @@ HEADS = text("""
 
 # epsilon_hidden: how far a unit's outputs may be from its own; clusters: m_ε
 NETWORK = exhibit(
-    model=entry("mlp", hidden=[50], dropout=0.5),
+    model=component("mlp", hidden=[50], dropout=0.5),
     training={"patience": 3, "init": "glorot"},
     parameters={"epsilon_hidden": 1.0, "clusters": 100},
 )
@@ -38,7 +45,7 @@ MNIST_NETWORKS = exhibit(NETWORK, notes=[HEADS, *ON_MNIST["notes"]])
 CIFAR_NETWORKS = exhibit(
     NETWORK,
     ON_CIFAR,
-    model=entry("mlp", hidden=[100], dropout=0.5),
+    model=component("mlp", hidden=[100], dropout=0.5),
     parameters={"epsilon_hidden": 0.3, "clusters": 200, "epsilon_final": 0.2},
     notes=[HEADS, *ON_CIFAR["notes"]],
 )
@@ -52,7 +59,7 @@ HAM_NETWORKS = exhibit(
 AVERAGED_LAST = tuned_last(AVERAGED, "Averaged tuned")
 NEURAL_LAST = tuned_last(NEURAL_GEMS, "GEMS tuned")
 ALL_LAST = [tuned_last(LOCAL, "Local tuned"), AVERAGED_LAST, NEURAL_LAST]
-UNITS_DRAWN = like(NEURAL_GEMS, "Units drawn", units="drawn")
+UNITS_DRAWN = with_changes(NEURAL_GEMS, "Units drawn", units="drawn")
 UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 
 
@@ -68,7 +75,7 @@ def table_2(
     """Return table 2; `data` is the end of its title, for data sets other than MNIST."""
     return exhibit(
         networks,
-        drawing=entry("table", sizes=True),
+        drawing=component("table", sizes=True),
         title=f"Networks of five clients with {classes}{data}",
         place="section 4.3, table 2",
         caption=text("""
@@ -96,7 +103,7 @@ def other_numbers_of_clients(
         """),
         cases={
             **NUMBERS_OF_CLIENTS,
-            "two": like(TWO, parameters=in_tuples(epsilon_of_two)),
+            "two": with_changes(TWO, parameters=in_tuples(epsilon_of_two)),
             "three": three,
         },
     )
@@ -107,7 +114,7 @@ def table_6() -> ExhibitData:
 
 
 def table_7() -> ExhibitData:
-    three = like(THREE, parameters={"clusters": 150})
+    three = with_changes(THREE, parameters={"clusters": 150})
     return other_numbers_of_clients(
         CIFAR_NETWORKS, 7, ", CIFAR-10", epsilon_of_two=0.1, three=three
     )
@@ -119,7 +126,9 @@ def table_8() -> ExhibitData:
 
 # ------------------------------------------------------------------ tables 3, 9, 10 and 11: sizes
 BY_SIZE = exhibit(
-    drawing=entry("table", rows=["method", "epsilon_hidden", "clusters"], sizes=True, best="none"),
+    drawing=component(
+        "table", rows=["method", "epsilon_hidden", "clusters"], sizes=True, best="none"
+    ),
     caption=text("""
         Test accuracy in percent and hidden units by how far a unit's outputs may be from its own
         (ε_hidden) and the number of clusters (m_ε), untuned and after tuning the last layer on
@@ -129,14 +138,14 @@ BY_SIZE = exhibit(
 )
 SHOWN = ["epsilon_hidden", "clusters"]
 ENSEMBLES = [
-    entry("voting_ensemble", "Ensemble"),
-    entry("uniform_ensemble", "Ensemble, probabilities"),
+    component("voting_ensemble", "Ensemble"),
+    component("uniform_ensemble", "Ensemble, probabilities"),
 ]
 
 
 def units_drawn(sizes: Entry) -> list[Entry]:
     """As many units of the clients drawn at random as merge at each size, untuned and tuned."""
-    return [like(UNITS_DRAWN, **sizes), like(UNITS_DRAWN_LAST, **sizes)]
+    return [with_changes(UNITS_DRAWN, **sizes), with_changes(UNITS_DRAWN_LAST, **sizes)]
 
 
 def table_9() -> ExhibitData:
@@ -148,10 +157,10 @@ def table_9() -> ExhibitData:
         place="appendix C.3, table 9",
         parameters={},  # each method says its own
         methods=[
-            like(NEURAL_GEMS, **sizes),
-            like(NEURAL_LAST, **sizes),
-            like(NEURAL_GEMS, "GEMS, as published", as_published=True, **sizes),
-            like(NEURAL_LAST, "GEMS tuned, as published", as_published=True, **sizes),
+            with_changes(NEURAL_GEMS, **sizes),
+            with_changes(NEURAL_LAST, **sizes),
+            with_changes(NEURAL_GEMS, "GEMS, as published", as_published=True, **sizes),
+            with_changes(NEURAL_LAST, "GEMS tuned, as published", as_published=True, **sizes),
             *units_drawn(sizes),
             *ENSEMBLES,
         ],
@@ -168,8 +177,8 @@ def table_3() -> ExhibitData:
         place="section 4.5, table 3; appendix C.3, table 10",
         parameters={"epsilon_final": 0.2},
         methods=[
-            like(NEURAL_GEMS, **sizes),
-            like(NEURAL_LAST, **sizes),
+            with_changes(NEURAL_GEMS, **sizes),
+            with_changes(NEURAL_LAST, **sizes),
             *units_drawn(sizes),
             *ENSEMBLES,
         ],
@@ -186,8 +195,8 @@ def table_11() -> ExhibitData:
         place="appendix C.3, table 11",
         parameters={"epsilon_final": 0.25},
         methods=[
-            like(NEURAL_GEMS, **sizes),
-            like(NEURAL_LAST, **sizes),
+            with_changes(NEURAL_GEMS, **sizes),
+            with_changes(NEURAL_LAST, **sizes),
             *units_drawn(sizes),
             *ENSEMBLES,
         ],
@@ -196,16 +205,16 @@ def table_11() -> ExhibitData:
 
 # -------------------------------------------------------------------------------- beyond the paper
 def cifar_sizes() -> ExhibitData:
-    by_deviation = like(
+    by_deviation = with_changes(
         NEURAL_GEMS,
         epsilon_hidden=[0.01, 0.03, 0.1, 0.3, 0.7],
         clusters=150,
         show=["epsilon_hidden"],
     )
-    without_clusters = like(by_deviation, "GEMS, no clusters", clusters=1, merge="tuples")
+    without_clusters = with_changes(by_deviation, "GEMS, no clusters", clusters=1, merge="tuples")
     return exhibit(
         CIFAR_NETWORKS,
-        drawing=entry(
+        drawing=component(
             "table", rows=["epsilon_hidden"], columns=["method"], sizes=True, best="none"
         ),
         title="Hidden units that remain, by ε_hidden, CIFAR-10",
@@ -226,8 +235,8 @@ def cifar_sizes() -> ExhibitData:
 
 
 def random_units() -> ExhibitData:
-    untrained = like(NEURAL_GEMS, "Units untrained", units="untrained")
-    rule_of_code = like(NEURAL_GEMS, "GEMS, the code's rule", merge="greedy")
+    untrained = with_changes(NEURAL_GEMS, "Units untrained", units="untrained")
+    rule_of_code = with_changes(NEURAL_GEMS, "GEMS, the code's rule", merge="greedy")
     return exhibit(
         MNIST_NETWORKS,
         title="Merged units, and as many at random",
@@ -250,6 +259,6 @@ def random_units() -> ExhibitData:
         ],
         cases={
             **NUMBERS_OF_CLIENTS,
-            "two": like(TWO, parameters=in_tuples(0.01), methods=[rule_of_code]),
+            "two": with_changes(TWO, parameters=in_tuples(0.01), methods=[rule_of_code]),
         },
     )

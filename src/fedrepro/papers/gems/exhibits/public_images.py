@@ -28,17 +28,24 @@ from fedrepro.papers.gems.exhibits.networks import (
     HEADS,
     MNIST_NETWORKS,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 RAW_NOTE = text("""
     What is trained on the sample alone (Raw) has 5 epochs at a step size of 0.001, as in the
     authors' code for logistic models; for networks it has up to 50, which tuning-scope shows.
 """)
-RAW = entry("raw", "Raw")
+RAW = component("raw", "Raw")
 
 # --------------------------------------------------------------------------------- figures 3 and 4
 BY_IMAGES = exhibit(
-    drawing=entry("accuracy-close-up", x_label="public images"),
+    drawing=component("accuracy-close-up", x_label="public images"),
     caption=text("""
         Test accuracy after tuning on so many public images, and of a model trained on them alone
         (Raw). Means over five samples of each size and over trials, bands one standard deviation
@@ -55,13 +62,13 @@ BY_IMAGES = exhibit(
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
     """Tuned on five samples of each size; local models at 0.001 too, as in the authors' code."""
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
-    slow = like(tune, lr=0.001, layers="all")
+    slow = with_changes(tune, lr=0.001, layers="all")
     return [
-        like(gems, "GEMS tuned", tune=tune),
-        like(AVERAGED, "Averaged tuned", tune=tune),
-        like(LOCAL, "Local tuned", tune=tune),
-        like(LOCAL, "Local tuned, 0.001", tune=slow),
-        like(RAW, tune=slow),
+        with_changes(gems, "GEMS tuned", tune=tune),
+        with_changes(AVERAGED, "Averaged tuned", tune=tune),
+        with_changes(LOCAL, "Local tuned", tune=tune),
+        with_changes(LOCAL, "Local tuned, 0.001", tune=slow),
+        with_changes(RAW, tune=slow),
     ]
 
 
@@ -82,8 +89,8 @@ def figure_3_panels() -> ExhibitData:
         exhibit(figure_3(MNIST_LOGISTIC), notes=[RAW_NOTE, *NOTES_OF_ALL]),
         cases={
             "mnist": FIVE,
-            "cifar10": like(FIVE, dataset=CIFAR, parameters={"epsilon": 0.2}),
-            "ham10000": like(FIVE, dataset=HAM, parameters={"epsilon": 0.2}),
+            "cifar10": with_changes(FIVE, dataset=CIFAR, parameters={"epsilon": 0.2}),
+            "ham10000": with_changes(FIVE, dataset=HAM, parameters={"epsilon": 0.2}),
         },
     )
 
@@ -104,9 +111,9 @@ def figure_4_panels() -> ExhibitData:
     return panels(
         exhibit(figure_4(MNIST_NETWORKS), parameters={}, notes=[RAW_NOTE, HEADS, *NOTES_OF_ALL]),
         cases={
-            "mnist": like(FIVE, parameters=MNIST_NETWORKS["parameters"]),
-            "cifar10": like(FIVE, dataset=CIFAR, model={"hidden": [100]}, parameters=cifar),
-            "ham10000": like(FIVE, dataset=HAM, parameters=ham),
+            "mnist": with_changes(FIVE, parameters=MNIST_NETWORKS["parameters"]),
+            "cifar10": with_changes(FIVE, dataset=CIFAR, model={"hidden": [100]}, parameters=cifar),
+            "ham10000": with_changes(FIVE, dataset=HAM, parameters=ham),
         },
     )
 
@@ -121,7 +128,7 @@ def panels(of_mnist: ExhibitData, cases: dict[str, dict[str, Any]]) -> ExhibitDa
     at = of_mnist["at"]
     return exhibit(
         of_mnist,
-        drawing=entry("accuracy-panels", x_label="public images"),
+        drawing=component("accuracy-panels", x_label="public images"),
         cases=cases,
         at={"quick": exhibit(at["quick"], cases=digits), "tiny": exhibit(at["tiny"], cases=digits)},
     )
@@ -137,7 +144,7 @@ def tuning_scope() -> ExhibitData:
     longer: Entry = {"examples": 1000, "repetitions": 5, "epochs": 50, "patience": 3, "lr": RATES}
     return exhibit(
         MNIST_NETWORKS,
-        drawing=entry("table", rows=["method", "layers"], columns=["lr"], best="column"),
+        drawing=component("table", rows=["method", "layers"], columns=["lr"], best="column"),
         title="What tuning moves, and how fast",
         place="beyond the paper; section 4.4 and the authors' code",
         caption=text("""
@@ -147,11 +154,11 @@ def tuning_scope() -> ExhibitData:
             the average, and local models at 0.001.
         """),
         methods=[
-            like(NEURAL_GEMS, "GEMS tuned", **scope),
-            like(AVERAGED, "Averaged tuned", **scope),
-            like(LOCAL, "Local tuned", **scope),
-            like(RAW, "Raw, 5 epochs", tune=tune, show=["lr"]),
-            like(RAW, "Raw, up to 50 epochs", tune=longer, show=["lr"]),
+            with_changes(NEURAL_GEMS, "GEMS tuned", **scope),
+            with_changes(AVERAGED, "Averaged tuned", **scope),
+            with_changes(LOCAL, "Local tuned", **scope),
+            with_changes(RAW, "Raw, 5 epochs", tune=tune, show=["lr"]),
+            with_changes(RAW, "Raw, up to 50 epochs", tune=longer, show=["lr"]),
         ],
         notes=[HEADS, *UNTUNED_NOTES],
         at={"paper": {"trials": 5}},
@@ -159,7 +166,7 @@ def tuning_scope() -> ExhibitData:
 
 
 BY_EXAMPLES = exhibit(
-    drawing=entry("table", columns=["examples", "lr"]),
+    drawing=component("table", columns=["examples", "lr"]),
     place="beyond the paper; section 4.4",
     sweep={"tune.examples": [100, 1000]},
 )
@@ -168,7 +175,7 @@ BY_EXAMPLES = exhibit(
 def at_both_rates(method: Entry, label: str, layers: str = "all", **changes: Any) -> Entry:
     """Tune a method on five samples with either step size; `changes` are those of its tuning."""
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
-    return like(method, label, tune=tune, show=["lr"])
+    return with_changes(method, label, tune=tune, show=["lr"])
 
 
 def equal_steps() -> ExhibitData:
@@ -212,7 +219,7 @@ def equal_steps_networks() -> ExhibitData:
             at_both_rates(LOCAL, "Local tuned, all layers"),
             at_both_rates(RAW, "Raw"),
             at_both_rates(RAW, "Raw, up to 50 epochs", epochs=50, patience=3),
-            like(RAW, "Raw, as in the code", tune=code),
+            with_changes(RAW, "Raw, as in the code", tune=code),
         ],
         notes=[HEADS, *UNTUNED_NOTES],
     )

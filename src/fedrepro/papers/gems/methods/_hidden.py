@@ -12,13 +12,12 @@ import numpy as np
 from fedrepro.api import Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.matching.clustering import k_means
 from fedrepro.papers.gems.methods._spaces import Intersecting, lowest_layers, tensors_of_layer
-from fedrepro.papers.gems.spaces.meeting import Array
-from fedrepro.papers.gems.spaces.merging import Ints, Joined, Merged, Units, deepest, merged, proven
-from fedrepro.papers.gems.spaces.search import Bisection, Floats, Radius
-from fedrepro.papers.gems.spaces.units import (
+from fedrepro.papers.gems.spaces.intersection import Array
+from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats, Radius
+from fedrepro.papers.gems.spaces.unit_balls import (
     Deviation,
     HiddenUnits,
     allowed,
@@ -26,6 +25,15 @@ from fedrepro.papers.gems.spaces.units import (
     balls_of_fresh_draws,
     moves,
     values,
+)
+from fedrepro.papers.gems.spaces.unit_merging import (
+    Ints,
+    Joined,
+    Merged,
+    Units,
+    deepest,
+    merged,
+    proven,
 )
 
 log = logging.getLogger(__name__)
@@ -49,7 +57,7 @@ class LayerSpaces:
     """
 
     own: Sequence[HiddenUnits]
-    places: Sequence[Rng]
+    places: Sequence[RngKey]
     search: Bisection
     draws: str
     deviation: Deviation
@@ -92,10 +100,10 @@ class LayerSpaces:
             client_units, self._draws(self.places[client]), most, self.search
         )
 
-    def _draws(self, place: Rng) -> np.random.Generator:
-        return place.stream(f"gems-unit-directions-{self.layer}")
+    def _draws(self, rng: RngKey) -> np.random.Generator:
+        return rng.stream(f"gems-unit-directions-{self.layer}")
 
-    def clusters(self, count: int, rng: Rng) -> list[Ints]:
+    def clusters(self, count: int, rng: RngKey) -> list[Ints]:
         """Cluster the units that may be merged by k-means of weights and bias.
 
         Raises:
@@ -134,7 +142,7 @@ class Merging:
             return lambda spaces: self.search.descend(spaces).point
         return proven(self.search.descend) if self.search.point == "descent" else deepest
 
-    def of(self, spaces: LayerSpaces, rng: Rng) -> Merged:
+    def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
         """Merge the units of a layer.
 
         Raises:
@@ -180,7 +188,7 @@ def common_layers(
     depth: int,
     merging: Merging,
     trained: Trained,
-    rng: Rng,
+    rng: RngKey,
     instead: Instead | None = None,
 ) -> CommonLayers:
     """Merge layer after layer from the lowest, and train the layers above each again.

@@ -12,18 +12,10 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.papers.gems.spaces.certificate import certified
-from fedrepro.papers.gems.spaces.linear import (
-    RightWithin,
-    Softmax,
-    ball,
-    ball_of_fresh_draws,
-    proven_ball,
-    right_within,
-)
-from fedrepro.papers.gems.spaces.meeting import (
+from fedrepro.papers.gems.spaces.intersection import (
     Array,
     Descent,
     Hinges,
@@ -33,7 +25,15 @@ from fedrepro.papers.gems.spaces.meeting import (
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.papers.gems.spaces.search import Bisection, Floats, Radius
+from fedrepro.papers.gems.spaces.linear import (
+    RightWithin,
+    Softmax,
+    ball,
+    ball_of_fresh_draws,
+    proven_ball,
+    right_within,
+)
+from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats, Radius
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class GoodEnough:
     """
 
     models: Sequence[Softmax]
-    places: Sequence[Rng]
+    places: Sequence[RngKey]
     search: Bisection
     draws: str
     radii: str = "drawn"
@@ -210,8 +210,8 @@ class GoodEnough:
         return common_model, diagnostics
 
 
-def _directions(place: Rng) -> np.random.Generator:
-    return place.stream("gems-directions")
+def _directions(rng: RngKey) -> np.random.Generator:
+    return rng.stream("gems-directions")
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:

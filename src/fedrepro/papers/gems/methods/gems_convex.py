@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.papers.gems.methods._spaces import (
     BALL,
@@ -29,14 +29,14 @@ from fedrepro.papers.gems.methods._spaces import (
     tensors_of_layer,
 )
 from fedrepro.papers.gems.spaces.linear import Softmax, information, relative_radii
-from fedrepro.papers.gems.spaces.search import Bisection, Floats
+from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats
 
 
 def good_enough(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     space: str,
     draws: str,
     radii: str,
@@ -58,9 +58,9 @@ def good_enough(
     return GoodEnough(models, places, Bisection(r_max, delta, points), draws, radii)
 
 
-def _ellipsoid(inputs: Floats, centre: Floats, place: Rng, c_min: float, examples: int) -> Floats:
+def _ellipsoid(inputs: Floats, centre: Floats, rng: RngKey, c_min: float, examples: int) -> Floats:
     """Relative radii from some of the inputs."""
-    generator = place.stream("gems-fisher")
+    generator = rng.stream("gems-fisher")
     chosen = generator.permutation(len(inputs))[:examples]
     return relative_radii(information(inputs[chosen], centre, generator), c_min)
 
@@ -79,7 +79,7 @@ def gems_convex(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     prepared: GoodEnough,
     epsilon: Annotated[
         float, Arg("accuracy that a good enough model has at its client", least=0, most=1)

@@ -16,7 +16,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.networks.network import dense_spec, widths
 from fedrepro.networks.predict import network_of
@@ -41,9 +41,9 @@ from fedrepro.papers.gems.methods._spaces import (
     tensors_of_layer,
 )
 from fedrepro.papers.gems.spaces.linear import Softmax
-from fedrepro.papers.gems.spaces.merging import Merged
-from fedrepro.papers.gems.spaces.search import Bisection
-from fedrepro.papers.gems.spaces.units import Deviation, HiddenUnits
+from fedrepro.papers.gems.spaces.radius_search import Bisection
+from fedrepro.papers.gems.spaces.unit_balls import Deviation, HiddenUnits
+from fedrepro.papers.gems.spaces.unit_merging import Merged
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -89,7 +89,7 @@ def lowest_spaces(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     deviation: Deviation,
     draws: str,
     points: int,
@@ -109,7 +109,7 @@ class Retraining:
     """Options of training above the common layers; `widths` are of all hidden layers."""
 
     clients: Clients
-    rng: Rng
+    rng: RngKey
     widths: tuple[int, ...]
     epochs: int
     patience: int
@@ -144,7 +144,7 @@ class AtRandom:
     """Controls for merging: as many units as it gave, drawn from the clients' or initialised."""
 
     info: ClientInfo
-    rng: Rng
+    rng: RngKey
     trained: bool
 
     def __call__(self, spaces: LayerSpaces, merged: Merged) -> Merged:
@@ -154,12 +154,12 @@ class AtRandom:
             generator = self.rng.stream(f"gems-random-units-{spaces.layer}")
             chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])
             return Merged(spaces.units.centres[chosen], 0, count, 0)
-        from fedrepro.federation.clients import own_starts
+        from fedrepro.federation.clients import initial_weights
         from fedrepro.training.settings import settings_of
 
         network = network_of(dense_spec((count,)), (inputs,), 1)
         place = self.rng.at(round=spaces.layer)
-        start = own_starts(network, settings_of(self.info.training), [place])
+        start = initial_weights(network, settings_of(self.info.training), [place])
         return Merged(lowest_layers(start)[0].T.astype(np.float64), 0, 0, 0)
 
 
@@ -177,7 +177,7 @@ def gems_neural(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     prepared: LayerSpaces,
     epsilon_hidden: EpsilonHidden = 0.01,
     clusters: Clusters = 1,

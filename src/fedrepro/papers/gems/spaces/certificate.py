@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrepro.papers.gems.spaces.meeting import Array, Spaces
+from fedrepro.papers.gems.spaces.intersection import Array, Spaces
 
 GAP = 1e-10  # between the bounds of t^2, as a share of it, or of 1 below 1
 TOUCHING = 1e-8  # by how much of its radius a point may be outside a space that it touches

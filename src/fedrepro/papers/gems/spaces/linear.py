@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrepro.papers.gems.spaces.search import EMPTY, Bisection, Floats, Radius, bisected
+from fedrepro.papers.gems.spaces.radius_search import EMPTY, Bisection, Floats, Radius, bisected
 
 BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
 FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none

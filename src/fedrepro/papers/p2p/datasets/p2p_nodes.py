@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.core.registry import register
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
 
@@ -49,7 +49,7 @@ def p2p_nodes(
     Shapes: x float32 (N, 2), y float32 (N,); the group of an example is its node. `raw` is not
     used: the data are generated, the same whatever the seed of a run.
     """
-    rng = Rng(0, trial=draw)
+    rng = RngKey(0, trial=draw)
     seen = {"nodes": np.eye(2), "central": np.ones((2, 2))}[view]
     node = np.repeat(np.arange(2), examples)
     train_x, train_y = _observe(seen[node], rng.stream("p2p-nodes-train"))

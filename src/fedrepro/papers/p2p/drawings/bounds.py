@@ -21,8 +21,8 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.draw import Along
-from fedrepro.drawings.style import CASES, Look
+from fedrepro.drawings.figure_files import Along
+from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.papers.p2p.drawings.steps import along_steps
 from fedrepro.planning.drawing import ROUND, Planned, drawing, final
 from fedrepro.planning.plan import Exhibit
@@ -82,7 +82,9 @@ class ErrorsAndBounds(Along):
         return figure
 
 
-def _errors(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, Look]) -> None:
+def _errors(
+    axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, LineStyle]
+) -> None:
     """Errors against samples, with an upright line for each bound."""
     lines: dict[str, Line] = {}
     for case in shown:
@@ -98,7 +100,9 @@ def _errors(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[
     percent(axes)
 
 
-def _needed(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, Look]) -> None:
+def _needed(
+    axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, LineStyle]
+) -> None:
     """Draw samples from which errors are as rare as asked for, against nodes."""
     from matplotlib.ticker import NullLocator
 

@@ -18,7 +18,7 @@ from pydantic import Field
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import LETTERS, grid_of, headings, new_figure
-from fedrepro.drawings.draw import Figured
+from fedrepro.drawings.figure_files import Figured
 from fedrepro.drawings.style import SHARES
 from fedrepro.planning.drawing import PANELS, Planned, drawing, final, nothing_shown
 from fedrepro.planning.plan import Exhibit
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fedrepro.planning.measures import Measure
+    from fedrepro.planning.exhibit_methods import ExhibitMethod
 
 CONFUSION, FILE = "confusion", "confusion.parquet"
 CLASSES = re.compile(r"(\d+) as (\d+)")
@@ -60,7 +60,12 @@ class Confusion(Figured):
         yield from nothing_shown(shown)
 
     def further(
-        self, metrics: Sequence[Path | str], setting: str, measure: Measure, trials: int, where: str
+        self,
+        metrics: Sequence[Path | str],
+        setting: str,
+        measure: ExhibitMethod,
+        trials: int,
+        where: str,
     ) -> dict[tuple[str, str], list[float]]:
         """Return every share, of the node and the belief that are shown.
 

@@ -18,8 +18,8 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.draw import Along
-from fedrepro.drawings.style import CASES, Look
+from fedrepro.drawings.figure_files import Along
+from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.planning.drawing import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.plan import Exhibit
@@ -115,7 +115,7 @@ def placed(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
     return numbers.assign(**{GRAPH: numbers[CASE].map(graphs), NODES: numbers[CASE].map(nodes)})
 
 
-def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, Look]) -> None:
+def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, LineStyle]) -> None:
     """Curves of the largest graphs that have any."""
     measured = select(rows[rows[ROUND].notna()], "accuracy", "test")
     counts = measured.groupby(NODES)[ROUND].nunique()
@@ -131,7 +131,7 @@ def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, Look]) ->
 
 
 def _against_nodes(
-    axes: Axes, rows: pd.DataFrame, style: dict[str, Any], look: Mapping[str, Look]
+    axes: Axes, rows: pd.DataFrame, style: dict[str, Any], look: Mapping[str, LineStyle]
 ) -> None:
     accuracies = select(rows, "accuracy", "test")
     thin: dict[str, Any] = {"alpha": 0.6} if style["fillstyle"] == "none" else {}
@@ -153,7 +153,7 @@ def _dots(
     panel: Against,
     rows: pd.DataFrame,
     style: dict[str, Any],
-    look: Mapping[str, Look],
+    look: Mapping[str, LineStyle],
 ) -> None:
     """One number over another, a dot for each number of nodes."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
@@ -172,7 +172,7 @@ def _dots(
     percent(axes)
 
 
-def _look(look: Look, style: dict[str, Any]) -> dict[str, Any]:
+def _look(look: LineStyle, style: dict[str, Any]) -> dict[str, Any]:
     """Return the look of a graph with the dots of a method; hollow ones have an edge."""
     hollow = style["fillstyle"] == "none"
     edge = {"markeredgecolor": look.colour, "markeredgewidth": 1.0} if hollow else {}

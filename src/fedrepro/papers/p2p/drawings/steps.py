@@ -22,8 +22,8 @@ from fedrepro.drawings.canvas import (
     new_figure,
     select,
 )
-from fedrepro.drawings.draw import Along
-from fedrepro.drawings.style import looks
+from fedrepro.drawings.figure_files import Along
+from fedrepro.drawings.style import line_styles
 from fedrepro.planning.drawing import PANELS, ROUND, MetricName, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
@@ -64,7 +64,7 @@ class NumbersAgainstSteps(Along):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         known = all_metrics()
         rounds = numbers[numbers[ROUND].notna()]
-        look = looks(exhibit.measures)
+        look = line_styles(exhibit.measures)
         labels = [measure.label for measure in exhibit.measures]
         rows = legend_rows(labels) - 1
         added = LEGEND_ROW * (rows - 1)

@@ -25,7 +25,7 @@ from fedrepro.papers.p2p.exhibits.common import (
     lasting,
     table,
 )
-from fedrepro.planning.building import ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import ExhibitData, component, exhibit, text, with_changes
 
 
 def exchanging_every(steps: int, period: str, case: Case) -> Case:
@@ -136,13 +136,15 @@ def settings() -> ExhibitData:
             each other and over the last five of 20 epochs, case (a); plain means beside the
             consensus of beliefs. One trial.
         """),
-        partition=like(LISTS_A, validation=5000),
+        partition=with_changes(LISTS_A, validation=5000),
         parameters={"rounds": 1560, "steps": 3},
         trials=1,
         sweep={"model.spread": [0.007, 0.015, 0.03]},
         methods=[
             consensus("consensus of beliefs", divergence=[1.0, 0.1], show=["divergence"]),
-            entry("consensus_of_means", "plain means", divergence=[1.0, 0.1], show=["divergence"]),
+            component(
+                "consensus_of_means", "plain means", divergence=[1.0, 0.1], show=["divergence"]
+            ),
         ],
         at={
             "quick": exhibit(QUICK, partition={"validation": 100}, parameters={"rounds": 150}),
@@ -177,7 +179,7 @@ def defaults() -> ExhibitData:
             other, where one setting is changed at a time; the mean over the last quarter of the
             run. One trial.
         """),
-        partition=like(LISTS_A, validation=5000),
+        partition=with_changes(LISTS_A, validation=5000),
         measure_every=156,
         trials=1,
         methods=[
@@ -218,7 +220,7 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
     return {
         f"{shape}_{nodes}": {
             "label": f"{SHAPES[shape]}, {nodes} nodes",
-            "graph": entry(shape),
+            "graph": component(shape),
             "partition": {"clients": nodes},
             **lasting(rounds, measure_every, divergence=1 / nodes),
             **others,
@@ -243,15 +245,15 @@ def graphs() -> ExhibitData:
             Two nodes have one graph. The spectral gap is one less the second largest modulus of W.
         """),
         dataset=CLOTHES,
-        partition=entry("dirichlet", clients=2, alpha=0.5),
+        partition=component("dirichlet", clients=2, alpha=0.5),
         model=PERCEPTRON,
-        training=like(ADAM, batch_size=32),
-        graph=entry("complete"),
+        training=with_changes(ADAM, batch_size=32),
+        graph=component("complete"),
         parameters={"steps": 10},
         trials=1,
         methods=[
             consensus("consensus of beliefs", belief="before"),
-            entry("gossip_sgd", "gossip SGD", belief="before"),
+            component("gossip_sgd", "gossip SGD", belief="before"),
         ],
         notes=[
             text("""
@@ -277,7 +279,7 @@ def graphs() -> ExhibitData:
                 }
             },
             "quick": {
-                "dataset": entry("digits"),
+                "dataset": component("digits"),
                 "model": {"hidden": [40], "spread": 0.03},
                 "training": {"batch_size": 16},
                 "parameters": {"steps": 3},
@@ -290,7 +292,7 @@ def graphs() -> ExhibitData:
                 },
             },
             "tiny": {
-                "dataset": entry("digits"),
+                "dataset": component("digits"),
                 "model": {"hidden": [10], "spread": 0.03},
                 "training": {"batch_size": 16},
                 "parameters": {"steps": 2},

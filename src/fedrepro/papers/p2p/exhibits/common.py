@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.building import Entry, entry, exhibit, text
+from fedrepro.planning.python_exhibits import Entry, component, exhibit, text
 
 Case = dict[str, Any]  # its label, and what differs in it
 Cases = dict[str, Case]
 
-CLOTHES = entry("fashion_mnist")
-PERCEPTRON = entry("variational_mlp", hidden=[400], spread=0.015, prior_sd=1.0)
-ADAM = entry("adam", lr=0.001, l2=0.0, amsgrad=False, batch_size=128, epochs=40, init="fan_in")
+CLOTHES = component("fashion_mnist")
+PERCEPTRON = component("variational_mlp", hidden=[400], spread=0.015, prior_sd=1.0)
+ADAM = component("adam", lr=0.001, l2=0.0, amsgrad=False, batch_size=128, epochs=40, init="fan_in")
 
 # the classes of node 1 and of node 2
-HALVES = entry("iid", clients=2)
-LISTS_A = entry("label_lists", lists=["0-1-2-3-4", "5-6-7-8-9"])
-LISTS_B = entry("label_lists", lists=["0-2-3-4-6", "1-5-7-8-9"])
-LISTS_UNBALANCED = entry("label_lists", lists=["0-1-2-3-4-5-6-7", "8-9"])
+HALVES = component("iid", clients=2)
+LISTS_A = component("label_lists", lists=["0-1-2-3-4", "5-6-7-8-9"])
+LISTS_B = component("label_lists", lists=["0-2-3-4-6", "1-5-7-8-9"])
+LISTS_UNBALANCED = component("label_lists", lists=["0-1-2-3-4-5-6-7", "8-9"])
 
 # W: a row each for node 1 and node 2, how much it makes of what node 1 and node 2 believe
 EVEN = {"rows": ["0.5_0.5", "0.5_0.5"]}
@@ -64,14 +64,14 @@ LEARNING_NOTES = [
 ]
 
 QUICK = exhibit(
-    dataset=entry("digits"),
+    dataset=component("digits"),
     model={"hidden": [40], "spread": 0.03},
     training={"batch_size": 16, "epochs": 20},
     parameters={"rounds": 300},
     measure_every=15,
 )
 TINY = exhibit(
-    dataset=entry("digits"),
+    dataset=component("digits"),
     model={"hidden": [10], "spread": 0.03},
     training={"batch_size": 16, "epochs": 2},
     parameters={"rounds": 12},
@@ -84,7 +84,7 @@ TWO_NODES = exhibit(
     partition=HALVES,
     model=PERCEPTRON,
     training=ADAM,
-    graph=entry("matrix", **EVEN),
+    graph=component("matrix", **EVEN),
     parameters={"rounds": 3120, "steps": 3},
     measure_every=78,
     last_rounds=5,
@@ -92,35 +92,35 @@ TWO_NODES = exhibit(
     notes=LEARNING_NOTES,
     at={"quick": QUICK, "tiny": TINY},
 )
-TWO_NODES_A = exhibit(TWO_NODES, partition=LISTS_A, graph=entry("matrix", **CROSSED))
-TWO_NODES_B = exhibit(TWO_NODES, partition=LISTS_B, graph=entry("matrix", **CROSSED))
+TWO_NODES_A = exhibit(TWO_NODES, partition=LISTS_A, graph=component("matrix", **CROSSED))
+TWO_NODES_B = exhibit(TWO_NODES, partition=LISTS_B, graph=component("matrix", **CROSSED))
 TWO_NODES_UNBALANCED = exhibit(
-    TWO_NODES, partition=LISTS_UNBALANCED, graph=entry("matrix", **LEANING)
+    TWO_NODES, partition=LISTS_UNBALANCED, graph=component("matrix", **LEANING)
 )
 
 
 def consensus(label: str, **parameters: Any) -> Entry:
-    return entry("variational_consensus", label, **parameters)
+    return component("variational_consensus", label, **parameters)
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
     """Both nodes by what they believe before they hear each other, and after."""
     return [
-        entry(method, f"{of}node 1", node=1, belief="before", **parameters),
-        entry(method, f"{of}node 2", node=2, belief="before", **parameters),
-        entry(method, f"{of}node 1, after", node=1, belief="after", **parameters),
-        entry(method, f"{of}node 2, after", node=2, belief="after", **parameters),
+        component(method, f"{of}node 1", node=1, belief="before", **parameters),
+        component(method, f"{of}node 2", node=2, belief="before", **parameters),
+        component(method, f"{of}node 1, after", node=1, belief="after", **parameters),
+        component(method, f"{of}node 2, after", node=2, belief="after", **parameters),
     ]
 
 
-ALONE_1 = entry("local", "node 1 alone", node=1)
-ALONE_2 = entry("local", "node 2 alone", node=2)
+ALONE_1 = component("local", "node 1 alone", node=1)
+ALONE_2 = component("local", "node 2 alone", node=2)
 ON_A_GRAPH = both_nodes("variational_consensus")
-ALL_DATA = entry("pooled", "all data", reference=True)
+ALL_DATA = component("pooled", "all data", reference=True)
 
 
 def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
-    return entry("table", rows=rows, columns=columns, **options, sizes=False, best="none")
+    return component("table", rows=rows, columns=columns, **options, sizes=False, best="none")
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:

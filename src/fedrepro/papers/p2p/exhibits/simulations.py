@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.p2p.exhibits.common import CROSSED, LEANING, SHAPES, Case
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, text
+from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, text
 
 
 def regression(title: str, figure: str, caption: str, **of_nodes: Any) -> ExhibitData:
     """Return a part of figure 1; `of_nodes` are parameters that the central node does not have."""
     return exhibit(
-        drawing=entry(
+        drawing=component(
             "numbers-against-steps",
             metrics=["squared_error", "believed_variance"],
             floor=0.64,  # the variance of noise
@@ -25,9 +25,9 @@ def regression(title: str, figure: str, caption: str, **of_nodes: Any) -> Exhibi
         caption=caption,
         trials=10,
         methods=[
-            entry("regression_beliefs", "node 1", node=1, **of_nodes),
-            entry("regression_beliefs", "node 2", node=2, **of_nodes),
-            entry(
+            component("regression_beliefs", "node 1", node=1, **of_nodes),
+            component("regression_beliefs", "node 2", node=2, **of_nodes),
+            component(
                 "regression_beliefs", "central node", node=1, cooperation="central", reference=True
             ),
         ],
@@ -68,13 +68,13 @@ def theorem_1() -> ExhibitData:
     """Return the paper's three matrices for two nodes, and graphs of more nodes."""
 
     def algorithm(**nodes: Any) -> list[Entry]:
-        return [entry("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]
+        return [component("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]
 
     def matrix(label: str, w: dict[str, list[str]]) -> Case:
         return {"label": label, "parameters": w, "methods": algorithm(settings=[{"nodes": 2}])}
 
     return exhibit(
-        drawing=entry("errors-and-bounds", x_label="samples of a node"),
+        drawing=component("errors-and-bounds", x_label="samples of a node"),
         title="How many samples theorem 1 asks for, and how many it takes",
         place="section 4, theorem 1, without an experiment in the paper",
         caption=text("""

@@ -17,7 +17,7 @@ from fedrepro.papers.p2p.exhibits.common import (
     consensus,
     table,
 )
-from fedrepro.planning.building import ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import ExhibitData, component, exhibit, text, with_changes
 
 
 def table_accuracy() -> ExhibitData:
@@ -49,8 +49,8 @@ def accuracy_by_round(two_nodes: ExhibitData, case: str, figure: str, caption: s
         caption=caption,
         methods=[
             *ON_A_GRAPH,
-            like(ALONE_1, reference=True),
-            like(ALONE_2, reference=True),
+            with_changes(ALONE_1, reference=True),
+            with_changes(ALONE_2, reference=True),
             ALL_DATA,
         ],
     )
@@ -90,7 +90,7 @@ def confusions(
     }
     return exhibit(
         two_nodes,
-        drawing=entry("confusion", groups=lookalikes),
+        drawing=component("confusion", groups=lookalikes),
         title=f"What node {node} confuses, {case}",
         place=f"section 5.2.2, figure {figure}",
         caption=text(f"""

@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import Simulated, method
-from fedrepro.core.measuring import Measuring
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.graphs.made import weights_of
+from fedrepro.graphs.build import weights_of
 from fedrepro.graphs.spectrum import mixing_sum, second_modulus, stationary
 from fedrepro.papers.p2p.beliefs.bounds import (
     Problem,
@@ -54,7 +54,7 @@ Graph = Literal["matrix", "complete", "ring", "star", "grid", "small_world"]
 @method("finite_beliefs", kind="simulation", paper="p2p", label="Algorithm 1", metrics=METRICS)
 def finite_beliefs(
     *,
-    rng: Rng,
+    rng: RngKey,
     graph: Annotated[Graph, Arg("the graph of the nodes, with its usual weights")] = "matrix",
     rows: Annotated[
         tuple[str, ...], Arg("of graph 'matrix': what each node makes of all, joined by _")
@@ -80,7 +80,7 @@ def finite_beliefs(
     bounds = _bounds(weights, bits, delta)
     last = steps or math.ceil(bounds["bound_corrected"])
     errors = _errors(weights, _likelihoods(bits), last, repeats, rng)
-    due = [step for step in range(1, last + 1) if Measuring(None).is_due(step, last)]
+    due = [step for step in range(1, last + 1) if EvaluationSchedule(None).is_due(step, last)]
     return Simulated(
         {step: {"error": float(errors[step - 1])} for step in due},
         {
@@ -92,7 +92,7 @@ def finite_beliefs(
     )
 
 
-def _weights(graph: Graph, rows: tuple[str, ...], nodes: int, rng: Rng) -> Array:
+def _weights(graph: Graph, rows: tuple[str, ...], nodes: int, rng: RngKey) -> Array:
     values = {"rows": list(rows)} if graph == "matrix" else {}
     return weights_of(components("graph")[graph].spec(values), nodes, rng)
 
@@ -104,7 +104,7 @@ def _likelihoods(samples: np.ndarray) -> Array:
     return logs
 
 
-def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: Rng) -> Array:
+def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: RngKey) -> Array:
     """Return the share of repeats in which some node is wrong after each step, (steps,)."""
     nodes = np.arange(len(weights))
     draws = rng.stream("finite-beliefs")

@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import Simulated, method
-from fedrepro.core.measuring import Measuring
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.graphs.made import weights_of
+from fedrepro.graphs.build import weights_of
 from fedrepro.papers.p2p.beliefs.gaussian import (
     Array,
     Information,
@@ -47,7 +47,7 @@ Cooperation = Literal["alone", "graph", "central"]
 @method("regression_beliefs", kind="simulation", paper="p2p", metrics=METRICS)
 def regression_beliefs(
     *,
-    rng: Rng,
+    rng: RngKey,
     cooperation: Annotated[
         Cooperation, Arg("nodes alone, on the graph of `rows`, or one that sees both coordinates")
     ] = "graph",
@@ -68,7 +68,7 @@ def regression_beliefs(
     """
     weights, views = _network(cooperation, rows, rng)
     beliefs = Information.prior(PRIOR, len(THETA))
-    measuring, by_step = Measuring(every), {}
+    measuring, by_step = EvaluationSchedule(every), {}
     for step, (features, noise) in enumerate(_examples(rng, steps, repeats, views), 1):
         targets = features @ THETA + noise
         beliefs = consensus(weights, observed(beliefs, features, targets, NOISE**2))
@@ -77,7 +77,7 @@ def regression_beliefs(
     return Simulated(by_step)
 
 
-def _network(cooperation: Cooperation, rows: tuple[str, ...], rng: Rng) -> tuple[Array, Array]:
+def _network(cooperation: Cooperation, rows: tuple[str, ...], rng: RngKey) -> tuple[Array, Array]:
     """W, and which coordinates each node sees, (N, 2)."""
     if cooperation == "central":
         return np.eye(1), np.ones((1, 2))
@@ -87,7 +87,7 @@ def _network(cooperation: Cooperation, rows: tuple[str, ...], rng: Rng) -> tuple
     return weights_of(graph, 2, rng), np.eye(2)
 
 
-def _examples(rng: Rng, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
+def _examples(rng: RngKey, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
     """Features (repeats, N, 3) and noise (repeats, N) of each step."""
     draws = rng.stream("regression-beliefs")
     for _ in range(steps):

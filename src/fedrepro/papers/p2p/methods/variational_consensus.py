@@ -14,15 +14,15 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Tensors, method
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
 
 if TYPE_CHECKING:
-    from fedrepro.federation.peers import Peers
+    from fedrepro.federation.graph_nodes import GraphNodes
     from fedrepro.networks.network import Network
     from fedrepro.training.engine import Trained
-    from fedrepro.training.terms import GaussianPrior
+    from fedrepro.training.loss_terms import GaussianPrior
 
 COLUMNS = 1 << 14  # weights of a node at once: some MB for 64 nodes
 
@@ -79,20 +79,22 @@ class VariationalConsensus:
     keep_optimiser: Kept = True
     spreads: Spreads = "learnt"
 
-    def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
+    def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
         """Start every node with equal beliefs."""
-        from fedrepro.federation.clients import own_starts
+        from fedrepro.federation.clients import initial_weights
 
         if peers.network.kind != "variational":
             raise FedreproError(
                 f"method '{peers.method}' averages beliefs, and model '{peers.model.token}' has "
                 "none: take variational_mlp"
             )
-        initial = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
+        initial = initial_weights(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "memory": {} if self.keep_optimiser else None}
 
-    def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
+    def round(
+        self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
         """Nodes hear their neighbours' last beliefs and learn from there."""
         start = self._after(state, peers) if rng.round else state["before"]
         trained = peers.train(
@@ -113,7 +115,7 @@ class VariationalConsensus:
             }
         return {"before": before, "memory": trained.memory}, Report()
 
-    def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]:
+    def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
         """Return the nodes' beliefs before and after they have heard their neighbours."""
         return {"before": state["before"], "after": self._after(state, peers)}
 
@@ -125,7 +127,7 @@ class VariationalConsensus:
 
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
         """Return the term of a round's loss: in the first one from any prior of the model."""
-        from fedrepro.training.terms import GaussianPrior
+        from fedrepro.training.loss_terms import GaussianPrior
 
         sd = network.prior_sd if first else None
         if self.examples == "once":
@@ -133,7 +135,7 @@ class VariationalConsensus:
             return GaussianPrior(self.divergence * self.rounds, "client", sd)
         return GaussianPrior(self.divergence, "run", sd)
 
-    def _after(self, state: State, peers: Peers) -> dict[str, np.ndarray]:
+    def _after(self, state: State, peers: GraphNodes) -> dict[str, np.ndarray]:
         return heard(peers.network, peers.weights, state["before"], self.mix)
 
 
@@ -173,7 +175,7 @@ def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> 
     return {name: beliefs[name] for name in network.shapes}
 
 
-def _require_finite(trained: Trained, rng: Rng) -> None:
+def _require_finite(trained: Trained, rng: RngKey) -> None:
     """Raise an error that names node and round if a belief is not finite."""
     bad = np.flatnonzero(~trained.finite)
     if len(bad):

@@ -16,16 +16,16 @@ from fedrepro.papers.pfnm.exhibits.common import (
     clients,
     pfnm_chosen,
 )
-from fedrepro.planning.building import PaperData, entry, exhibit
+from fedrepro.planning.python_exhibits import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="pfnm",
     title="Probabilistic federated neural matching",
     source="Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni; submitted to ICLR 2019",
     defaults=exhibit(
-        dataset=entry("mnist"),
-        model=entry("mlp", hidden=[50]),
-        training=entry("adam", lr=0.01, l2=1e-6, batch_size=32, epochs=10),
+        dataset=component("mnist"),
+        model=component("mlp", hidden=[50]),
+        training=component("adam", lr=0.01, l2=1e-6, batch_size=32, epochs=10),
         size="hidden_units",
         sweep=clients(5, 10, 15, 20, 25, 30),
         trials=10,
@@ -38,9 +38,13 @@ EXHIBITS = PaperData(
         ],
         at={
             "paper": {"trials_of": {"KD": 2}},
-            "quick": {"dataset": entry("digits"), "sweep": clients(2, 5, 10, 15, 20), "trials": 5},
+            "quick": {
+                "dataset": component("digits"),
+                "sweep": clients(2, 5, 10, 15, 20),
+                "trials": 5,
+            },
             "tiny": {
-                "dataset": entry("digits"),
+                "dataset": component("digits"),
                 "sweep": clients(2, 4),
                 "training": {"epochs": 2},
                 "trials": 2,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.building import Entry, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import Entry, component, exhibit, text, with_changes
 
-HOMOGENEOUS = entry("homogeneous")
-HETEROGENEOUS = entry("dirichlet", alpha=0.2)
-PHOTOGRAPHS = exhibit(dataset=entry("cifar10"), training={"lr": 0.001, "l2": 1e-5})
+HOMOGENEOUS = component("homogeneous")
+HETEROGENEOUS = component("dirichlet", alpha=0.2)
+PHOTOGRAPHS = exhibit(dataset=component("cifar10"), training={"lr": 0.001, "l2": 1e-5})
 # stand in for PHOTOGRAPHS at small scales
-SHAPES = exhibit(dataset=entry("shapes"), training={"lr": 0.005})
+SHAPES = exhibit(dataset=component("shapes"), training={"lr": 0.005})
 
 BOTH: dict[str, Entry] = {
     "homogeneous": {"label": "homogeneous"},
@@ -41,26 +41,26 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
     """PFNM with the σ² of these that gives the best accuracy on all training data."""
-    return entry("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
+    return component("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
 
 
 def pfnm_each(sigma2: list[float]) -> Entry:
     """PFNM with every one of these σ²."""
-    return entry("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
+    return component("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
 
 
 DEEP_PFNM = [
     pfnm_chosen(DEEP_SIGMA2),
-    like(pfnm_chosen([0.01, 0.1, 1.0]), "PFNM, σ²/100 on top", sigma2_layers=[1.0, 0.01]),
+    with_changes(pfnm_chosen([0.01, 0.1, 1.0]), "PFNM, σ²/100 on top", sigma2_layers=[1.0, 0.01]),
 ]
-U_ENS = entry("uniform_ensemble", "U-Ens")
-W_ENS = entry("weighted_ensemble", "W-Ens")
-DISTILLATION = entry("distillation", "KD", paired_with="U-Ens")
-D_SGD = entry("downpour_sgd", "D-SGD")
-AVERAGE = entry("average", "parameter average")
-CONCATENATION = entry("concatenation", "concatenation", reference=True)
-UNMATCHED = entry("unmatched", "PFNM unmatched", reference=True)
-LOCAL = entry("local", "clients alone", reference=True)
+U_ENS = component("uniform_ensemble", "U-Ens")
+W_ENS = component("weighted_ensemble", "W-Ens")
+DISTILLATION = component("distillation", "KD", paired_with="U-Ens")
+D_SGD = component("downpour_sgd", "D-SGD")
+AVERAGE = component("average", "parameter average")
+CONCATENATION = component("concatenation", "concatenation", reference=True)
+UNMATCHED = component("unmatched", "PFNM unmatched", reference=True)
+LOCAL = component("local", "clients alone", reference=True)
 # what PFNM is compared with in figures 2 and 3
 OTHERS = [
     U_ENS,
@@ -71,8 +71,8 @@ OTHERS = [
     CONCATENATION,
     UNMATCHED,
     LOCAL,
-    entry("pooled", "pooled training", reference=True),
-    entry("majority", "majority class", reference=True),
+    component("pooled", "pooled training", reference=True),
+    component("majority", "majority class", reference=True),
 ]
 
 CHOSEN_DEEP = text("""

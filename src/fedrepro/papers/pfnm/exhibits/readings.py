@@ -22,7 +22,14 @@ from fedrepro.papers.pfnm.exhibits.common import (
     pfnm_chosen,
     pfnm_each,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 TWO_DATA_SETS: dict[str, Entry] = {
     "pictures": {"label": "heterogeneous"},
@@ -33,7 +40,7 @@ SHAPES_FOR_PHOTOGRAPHS = exhibit(cases={"photographs": {**SHAPES}})
 
 def erratum_options() -> ExhibitData:
     return exhibit(
-        drawing=entry("table", best="none"),
+        drawing=component("table", best="none"),
         title="What the readings of PFNM's equations change",
         place="beyond the paper",
         caption=text("""
@@ -44,7 +51,7 @@ def erratum_options() -> ExhibitData:
         partition=HOMOGENEOUS,
         sweep=clients(10, 25),
         methods=[
-            like(
+            with_changes(
                 pfnm_chosen(SIGMA2),
                 popularity=[1.0, 2.0],
                 class_weights=[True, False],
@@ -79,7 +86,7 @@ def deep_sigma2() -> ExhibitData:
         sweep=depths(10, [1, 2, 4]),
         methods=[
             pfnm_each(DEEP_SIGMA2),
-            entry("unmatched", "unmatched", sigma2=DEEP_SIGMA2, show=["sigma2"]),
+            component("unmatched", "unmatched", sigma2=DEEP_SIGMA2, show=["sigma2"]),
         ],
         cases=TWO_DATA_SETS,
         notes=[
@@ -100,7 +107,7 @@ def deep_sigma2() -> ExhibitData:
 def merging_and_posterior() -> ExhibitData:
     values = [0.0001, 0.01, 1.0]
     return exhibit(
-        drawing=entry("table", best="none"),
+        drawing=component("table", best="none"),
         title="One σ² for merging and another for the posterior",
         place="beyond the paper",
         caption=text("""
@@ -113,8 +120,8 @@ def merging_and_posterior() -> ExhibitData:
         sweep=depths(10, [1, 2, 4]),
         trials=5,
         methods=[
-            like(pfnm_chosen(values), "PFNM, one σ²"),
-            entry(
+            with_changes(pfnm_chosen(values), "PFNM, one σ²"),
+            component(
                 "pfnm",
                 "PFNM, σ² apart",
                 settings=[
@@ -124,8 +131,8 @@ def merging_and_posterior() -> ExhibitData:
                 ],
                 choose="pooled_train",
             ),
-            like(UNMATCHED, sigma2=values, choose="pooled_train"),
-            like(U_ENS, reference=True),
+            with_changes(UNMATCHED, sigma2=values, choose="pooled_train"),
+            with_changes(U_ENS, reference=True),
         ],
         notes=[
             text("""
@@ -149,7 +156,7 @@ def ensemble_readings() -> ExhibitData:
             own. Lines are means over trials, bands one standard deviation.
         """),
         partition=HETEROGENEOUS,
-        methods=[U_ENS, W_ENS, like(W_ENS, "W-Ens, share of the client", share="client")],
+        methods=[U_ENS, W_ENS, with_changes(W_ENS, "W-Ens, share of the client", share="client")],
         cases=TWO_DATA_SETS,
         notes=[
             text("""

@@ -21,12 +21,12 @@ from fedrepro.papers.pfnm.exhibits.common import (
     clients,
     pfnm_each,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, text
+from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, text
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
     """Ask a method for networks of each of these sizes."""
-    return entry(name, label, **parameters, units=units, show=["units"])
+    return component(name, label, **parameters, units=units, show=["units"])
 
 
 def matching_or_size() -> ExhibitData:
@@ -46,7 +46,7 @@ def matching_or_size() -> ExhibitData:
         methods=[
             pfnm_each(SIGMA2),
             of_size("pruned_concatenation", "pruned concatenation", [25, 50, 100, 200, 400, 700]),
-            entry("local", "clients alone"),
+            component("local", "clients alone"),
             AVERAGE,
             U_ENS,
             CONCATENATION,
@@ -99,13 +99,13 @@ def methods_of_size(units: list[int]) -> list[Entry]:
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),
         of_size("ot_fusion", "OT fusion", units, class_weights=True),
-        entry("weight_matching", "weight matching", class_weights=True),
+        component("weight_matching", "weight matching", class_weights=True),
         LOCAL,
         of_size("best_clients", "best clients", units),
         of_size("whole_clients", "clients at random", units),
         of_size("pruned_concatenation", "pruned concatenation", units, exact=True),
         AVERAGE,
-        entry("average_shared", "parameter average, shared start"),
+        component("average_shared", "parameter average, shared start"),
         CONCATENATION,
         UNMATCHED,
     ]
@@ -169,7 +169,7 @@ def equal_size_deep() -> ExhibitData:
             As equal-size, with two hidden layers of 50, 100 or 200 units each; ten clients, whose
             networks have 50 in each.
         """),
-        model=entry("mlp", hidden=[50, 50]),
+        model=component("mlp", hidden=[50, 50]),
         sweep=clients(10),
         methods=methods_of_size([50, 100, 200]),
         notes=[

@@ -24,9 +24,16 @@ from fedrepro.papers.pfnm.exhibits.common import (
     pfnm_chosen,
     pfnm_each,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
-ALL_UNITS = like(CONCATENATION, "all clients' units")
+ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
 
 
 SIZES_NOTES = [
@@ -70,17 +77,17 @@ def s_figure_2b() -> ExhibitData:
 
 
 # ------------------------------------------------------------------------ rounds and steps
-D_SGD_IN_ROUNDS = like(D_SGD, paired_with="U-Ens")
+D_SGD_IN_ROUNDS = with_changes(D_SGD, paired_with="U-Ens")
 ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def s_figure_3a() -> ExhibitData:
     def methods(**rounds: int) -> list[Entry]:
         """List the methods; `rounds` has trials of downpour SGD, and how often it is measured."""
-        by_minibatch = like(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
+        by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
         return [
-            like(by_minibatch, "D-SGD, a step per message"),
-            like(by_minibatch, "D-SGD, messages averaged", messages="averaged"),
+            with_changes(by_minibatch, "D-SGD, a step per message"),
+            with_changes(by_minibatch, "D-SGD, messages averaged", messages="averaged"),
             *ONE_ROUND,
             DISTILLATION,
         ]
@@ -120,7 +127,7 @@ def s_figure_3a() -> ExhibitData:
 
 def s_figure_3a_epochs() -> ExhibitData:
     def methods(**rounds: int) -> list[Entry]:
-        return [like(D_SGD_IN_ROUNDS, "D-SGD, rounds of an epoch", **rounds), *ONE_ROUND]
+        return [with_changes(D_SGD_IN_ROUNDS, "D-SGD, rounds of an epoch", **rounds), *ONE_ROUND]
 
     return exhibit(
         s_figure_3a(),
@@ -147,12 +154,12 @@ def s_figure_3a_epochs() -> ExhibitData:
 
 
 def s_figure_3b() -> ExhibitData:
-    pfnm = entry("pfnm_streaming", "PFNM-Streaming", choose="pooled_train")
-    uniform = entry("uniform_ensemble_streaming", "U-Ens")
-    weighted = entry("weighted_ensemble_streaming", "W-Ens")
-    downpour = entry("downpour_streaming", "D-SGD")
+    pfnm = component("pfnm_streaming", "PFNM-Streaming", choose="pooled_train")
+    uniform = component("uniform_ensemble_streaming", "U-Ens")
+    weighted = component("weighted_ensemble_streaming", "W-Ens")
+    downpour = component("downpour_streaming", "D-SGD")
     return exhibit(
-        drawing=entry("accuracy-against-rounds", x_label="step of the stream"),
+        drawing=component("accuracy-against-rounds", x_label="step of the stream"),
         title="Data that arrive in steps, heterogeneous",
         place="supplement 4.2, figure 3b",
         caption=text("""
@@ -161,7 +168,7 @@ def s_figure_3b() -> ExhibitData:
         """),
         partition=HETEROGENEOUS,
         sweep=clients(3),
-        methods=[like(pfnm, sigma2=[0.01, 0.1, 1.0, 10.0]), uniform, weighted, downpour],
+        methods=[with_changes(pfnm, sigma2=[0.01, 0.1, 1.0, 10.0]), uniform, weighted, downpour],
         notes=[
             text("""
                 sigma2 is one for the whole stream, chosen from a grid that the paper does not give
@@ -181,10 +188,10 @@ def s_figure_3b() -> ExhibitData:
         at={
             "tiny": {
                 "methods": [
-                    like(pfnm, steps=3, sigma2=[0.1, 1.0]),
-                    like(uniform, steps=3),
-                    like(weighted, steps=3),
-                    like(downpour, steps=3, rounds=2),
+                    with_changes(pfnm, steps=3, sigma2=[0.1, 1.0]),
+                    with_changes(uniform, steps=3),
+                    with_changes(weighted, steps=3),
+                    with_changes(downpour, steps=3, rounds=2),
                 ]
             }
         },
@@ -193,12 +200,12 @@ def s_figure_3b() -> ExhibitData:
 
 # ------------------------------------------------------------------------ parameters of PFNM
 # PFNM with every combination of the values that it is given
-PFNM_GRID = entry("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
+PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
     """Return what small scales change in figure 4, with other data where these are given."""
-    few = like(PFNM_GRID, sigma2=[0.1, 1.0], sigma02=[1.0, 10.0], gamma0=[1.0, 50.0])
+    few = with_changes(PFNM_GRID, sigma2=[0.1, 1.0], sigma02=[1.0, 10.0], gamma0=[1.0, 50.0])
     return {
         "quick": exhibit(*data, sweep=clients(10), trials=3),
         "tiny": exhibit(*data, sweep=clients(4), methods=[few]),
@@ -223,7 +230,7 @@ def s_figure_4a() -> ExhibitData:
         partition=HOMOGENEOUS,
         sweep=clients(25),
         methods=[
-            like(
+            with_changes(
                 PFNM_GRID,
                 sigma2=[0.01, 0.1, 0.5, 1.0, 5.0],
                 sigma02=[1.0, 5.0, 10.0, 50.0],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from fedrepro.api import ClientInfo, Report, State, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
 from fedrepro.papers.pfnm.streaming import arriving
@@ -43,7 +43,7 @@ class DownpourStreaming(DownpourSgd):
         self.exchanges, self.rounds = rounds, steps
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """All rounds of one step, on its part of the clients' data."""
         step, first = rng.round, rng.round * self.exchanges

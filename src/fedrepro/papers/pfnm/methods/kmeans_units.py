@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.clustering import merged
+from fedrepro.matching.clustering import merge_similar_units
 from fedrepro.matching.networks import tensors_of
-from fedrepro.methods._widths import Units, asked, within_reach
+from fedrepro.methods._widths import Units, has_enough_units, target_widths
 from fedrepro.methods.concatenation import ClassWeights, joined
 
 
@@ -24,7 +24,7 @@ def kmeans_units(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     units: Units = None,
     class_weights: ClassWeights = True,
     restarts: Annotated[int, Arg("starts of k-means, of which the best is kept", least=1)] = 10,
@@ -37,9 +37,9 @@ def kmeans_units(
     Nothing is given where all clients together have fewer units.
     """
     assert info.label_counts is not None
-    if not within_reach(clients, units):
+    if not has_enough_units(clients, units):
         return None
     whole = joined(clients, info.label_counts, class_weights)
     draws = rng.stream("kmeans-units")
-    network = merged(whole, asked(clients, units), restarts, draws)
+    network = merge_similar_units(whole, target_widths(clients, units), restarts, draws)
     return GlobalModel(clients.model, tensors_of(network))

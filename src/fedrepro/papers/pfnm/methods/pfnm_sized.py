@@ -7,8 +7,8 @@ from typing import Protocol
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
-from fedrepro.core.rng import Rng
-from fedrepro.methods._widths import Units, asked, within_reach
+from fedrepro.core.rng import RngKey
+from fedrepro.methods._widths import Units, has_enough_units, target_widths
 from fedrepro.methods.pfnm import Gamma0, Sigma02, pfnm
 from fedrepro.networks.network import widths
 
@@ -37,7 +37,7 @@ def pfnm_sized(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     units: Units = None,
     sigma02: Sigma02 = 10.0,
     gamma0: Gamma0 = 1.0,
@@ -50,7 +50,7 @@ def pfnm_sized(
     Nothing is given where none of these networks has the size, or all clients together have fewer
     units. All else is as in `pfnm`.
     """
-    if not within_reach(clients, units):
+    if not has_enough_units(clients, units):
         return None
 
     def at(sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
@@ -59,7 +59,7 @@ def pfnm_sized(
         named = replace(model, diagnostics={**model.diagnostics, "solved_sigma2": sigma2})
         return sum(widths(model.tensors)), named
 
-    return solved(at, sum(asked(clients, units)))
+    return solved(at, sum(target_widths(clients, units)))
 
 
 def solved(at: Matched, size: int) -> GlobalModel | None:

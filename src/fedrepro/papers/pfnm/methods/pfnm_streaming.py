@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.assign import Rule
 from fedrepro.matching.networks import Variances, class_shares, networks_of, tensors_of
-from fedrepro.matching.sums import Atoms, Past
+from fedrepro.matching.running_sums import Atoms, Past
+from fedrepro.matching.sequential_matching import Rule
 from fedrepro.methods.pfnm import (
     BiasPrior,
     Gamma0,
@@ -94,12 +94,12 @@ class PfnmStreaming:
         self.variances = Variances(self.sigma2, self.sigma02, self.bias_prior, self.sigma2_layers)
         self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the prior: no atoms."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """One step: clients train on its part of their data, and are matched to the atoms.
 
@@ -128,13 +128,13 @@ class PfnmStreaming:
         return GlobalModel(clients.model, tensors_of(_posterior(state).network))
 
     def _starts(
-        self, before: Posterior | None, clients: Clients, rng: Rng
+        self, before: Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
         """Weights (J, *shape) that the clients train from: at first their own."""
-        from fedrepro.federation.clients import own_starts
+        from fedrepro.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
-        initial = own_starts(clients.network, clients.settings, places)
+        initial = initial_weights(clients.network, clients.settings, places)
         if before is None or before.step == 0:
             return initial
         by_client = [

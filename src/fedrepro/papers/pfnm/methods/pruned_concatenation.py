@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.matching.block_diagonal import pruned
 from fedrepro.matching.networks import tensors_of
-from fedrepro.matching.stacking import pruned
-from fedrepro.methods._widths import within_reach
+from fedrepro.methods._widths import has_enough_units
 from fedrepro.methods.concatenation import ClassWeights, joined
 
 
@@ -25,7 +25,7 @@ def pruned_concatenation(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     units: Annotated[int, Arg("units kept in each hidden layer", "units", least=1)] = 50,
     class_weights: ClassWeights = True,
     exact: Annotated[
@@ -38,7 +38,7 @@ def pruned_concatenation(
     incoming weights and bias, and of outgoing weights, are kept, all where there are fewer.
     """
     assert info.label_counts is not None
-    if exact and not within_reach(clients, units):
+    if exact and not has_enough_units(clients, units):
         return None
     whole = joined(clients, info.label_counts, class_weights)
     return GlobalModel(clients.model, tensors_of(pruned(whole, units)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
 from fedrepro.papers.pfnm.streaming import arriving
@@ -30,16 +30,16 @@ class _StreamingEnsemble:
     def __post_init__(self) -> None:
         self.rounds = self.steps
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Every client's network as local training starts it."""
-        from fedrepro.federation.clients import own_starts
+        from fedrepro.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
-        networks = own_starts(clients.network, clients.settings, places)
+        networks = initial_weights(clients.network, clients.settings, places)
         return {"step": 0, "networks": networks, "seen": self.unseen(clients)}
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Train every client on the examples that arrived, with a new optimiser state.
 

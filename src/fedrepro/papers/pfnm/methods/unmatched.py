@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
+from fedrepro.matching.block_diagonal import alone, side_by_side
 from fedrepro.matching.networks import (
     Variances,
     class_shares,
@@ -14,7 +15,6 @@ from fedrepro.matching.networks import (
     output_bias,
     tensors_of,
 )
-from fedrepro.matching.stacking import alone, side_by_side
 from fedrepro.methods.pfnm import BiasPrior, Sigma02, Sigma2, Sigma2Layers
 
 
@@ -30,7 +30,7 @@ def unmatched(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     sigma2: Sigma2 = 0.01,
     sigma2_layers: Sigma2Layers = (1.0,),
     sigma02: Sigma02 = 10.0,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.matching.networks import tensors_of
-from fedrepro.methods._widths import Units, asked
+from fedrepro.methods._widths import Units, target_widths
 from fedrepro.methods.concatenation import ClassWeights, joined
 from fedrepro.networks.network import widths
 
@@ -23,7 +23,7 @@ def whole_clients(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
@@ -49,7 +49,7 @@ def best_clients(
     clients: LocalModels,
     info: ClientInfo,
     *,
-    rng: Rng,
+    rng: RngKey,
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
@@ -78,7 +78,7 @@ def _beside(
 ) -> GlobalModel | None:
     """Join the first clients of the order, or return None if whole clients cannot fill a size."""
     assert info.label_counts is not None
-    pairs = zip(asked(clients, units), widths(clients.tensors), strict=True)
+    pairs = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
     counts = {divmod(wanted, width) for wanted, width in pairs}
     count, rest = counts.pop()
     if counts or rest or count > clients.clients:

@@ -21,8 +21,8 @@ from fedrepro.drawings.canvas import (
     of_case,
     select,
 )
-from fedrepro.drawings.draw import Along
-from fedrepro.drawings.style import CASES, Look
+from fedrepro.drawings.figure_files import Along
+from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.planning.drawing import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
@@ -109,7 +109,7 @@ def _draw(
     followed: Followed,
     exhibit: Exhibit,
     numbers: Mapping[str, pd.DataFrame],
-    look: Mapping[str, Look],
+    look: Mapping[str, LineStyle],
 ) -> None:
     """One panel: dots below lines. numbers: case -> its single rounds."""
     from matplotlib.ticker import MaxNLocator, NullLocator

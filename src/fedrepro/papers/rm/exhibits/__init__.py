@@ -7,17 +7,17 @@ other number. C is the share of clients that take part in a round.
 from __future__ import annotations
 
 from fedrepro.papers.rm.exhibits import ablations, printed
-from fedrepro.planning.building import PaperData, entry, exhibit
+from fedrepro.planning.python_exhibits import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="rm",
     title="Representation matching and adaptive hyper-parameters",
     source="Mostafa; arXiv 1912.13075, 2019",
     defaults=exhibit(
-        dataset=entry("mnist"),
-        partition=entry("iid", validation=500),
-        model=entry("mlp", hidden=[100, 100]),
-        training=entry("sgd", lr=0.3, batch_size=64, init="fan_in"),
+        dataset=component("mnist"),
+        partition=component("iid", validation=500),
+        model=component("mlp", hidden=[100, 100]),
+        training=component("sgd", lr=0.3, batch_size=64, init="fan_in"),
         sweep={"partition.clients": [10]},
         trials=3,
         parameters={
@@ -39,14 +39,14 @@ EXHIBITS = PaperData(
         },
         at={
             "quick": exhibit(
-                dataset=entry("digits"),
+                dataset=component("digits"),
                 partition={"validation": 100},
                 model={"hidden": [30, 30]},
                 parameters={"rounds": 15, "steps": 10, "step_counts": [5, 10, 15, 20]},
                 trials=5,
             ),
             "tiny": exhibit(
-                dataset=entry("digits"),
+                dataset=component("digits"),
                 partition={"validation": 100},
                 model={"hidden": [10, 10]},
                 parameters={"rounds": 3, "steps": 2, "step_counts": [1, 2, 3, 4]},

@@ -16,9 +16,16 @@ from fedrepro.papers.rm.exhibits.printed import (
     small,
     stepping,
 )
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
-NO_ENTROPY = like(FA, "FA, no entropy term", entropy=0.0)
+NO_ENTROPY = with_changes(FA, "FA, no entropy term", entropy=0.0)
 ABLATION_NOTES = [
     LINE_14,
     text("""The paper names no setting for this comparison; it is made on MNIST with one class a
@@ -36,8 +43,8 @@ def matching_source() -> ExhibitData:
             equation (1) prints; one class a client."""),
         methods=[
             RM,
-            like(RM, "FA+RM, same layer", source="same"),
-            like(RM, "FA+RM, printed sum", reduction="sum"),
+            with_changes(RM, "FA+RM, same layer", source="same"),
+            with_changes(RM, "FA+RM, printed sum", reduction="sum"),
             FA,
         ],
         cases=BOTH_ONE_CLASS,
@@ -70,7 +77,7 @@ def entropy_term() -> ExhibitData:
 
 def schedules() -> ExhibitData:
     return exhibit(
-        drawing=entry(
+        drawing=component(
             "table",
             rows=["case", "method"],
             columns=["steps", "last_steps"],
@@ -84,7 +91,7 @@ def schedules() -> ExhibitData:
             of the first round: 20 in every round, or 30 falling to 10. table-1 races them and stops
             one early; here none is stopped."""),
         methods=[
-            like(method, settings=stepping(SCHEDULES), show=["steps", "last_steps"])
+            with_changes(method, settings=stepping(SCHEDULES), show=["steps", "last_steps"])
             for method in (FA, WD, RM)
         ],
         cases={
@@ -101,14 +108,16 @@ def schedules() -> ExhibitData:
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
     """Vary parameters of a method over these values, all of them shown."""
-    return like(method, label, **values, show=list(values))
+    return with_changes(method, label, **values, show=list(values))
 
 
 def learned_or_drawn() -> ExhibitData:
     entropies = [1.0, 2.0]
     higher = [0.04, 0.08, 0.16, 0.32, 0.64]
     return exhibit(
-        drawing=like(ACCURACIES, rows=["method", "least_entropy"], columns=["case"], best="none"),
+        drawing=with_changes(
+            ACCURACIES, rows=["method", "least_entropy"], columns=["case"], best="none"
+        ),
         title="Adaptive hyper-parameters, learned from rewards or drawn without learning",
         place="beyond the paper",
         caption=text("""Test accuracy in percent with one class a client, C = 1.0, after 200 and 600
@@ -119,13 +128,16 @@ def learned_or_drawn() -> ExhibitData:
         trials=5,
         methods=[
             over(FA, least_entropy=entropies),
-            over(like(AH, "learned"), least_entropy=entropies),
-            over(like(AH, "drawn", meta_lr=0.0), least_entropy=entropies),
-            over(like(AH, "learned, higher grid", lrs=higher), least_entropy=entropies),
-            over(like(AH, "drawn, higher grid", lrs=higher, meta_lr=0.0), least_entropy=entropies),
+            over(with_changes(AH, "learned"), least_entropy=entropies),
+            over(with_changes(AH, "drawn", meta_lr=0.0), least_entropy=entropies),
+            over(with_changes(AH, "learned, higher grid", lrs=higher), least_entropy=entropies),
+            over(
+                with_changes(AH, "drawn, higher grid", lrs=higher, meta_lr=0.0),
+                least_entropy=entropies,
+            ),
             NO_ENTROPY,
-            like(AH, "learned, no entropy term", entropy=0.0),
-            like(AH, "drawn, no entropy term", entropy=0.0, meta_lr=0.0),
+            with_changes(AH, "learned, no entropy term", entropy=0.0),
+            with_changes(AH, "drawn, no entropy term", entropy=0.0, meta_lr=0.0),
         ],
         cases={
             "200": {"label": "200 rounds", "parameters": {"rounds": 200}},
@@ -143,7 +155,7 @@ def learned_or_drawn() -> ExhibitData:
 
 def grid_layout() -> ExhibitData:
     return exhibit(
-        drawing=entry("table", sizes=False, best="none"),
+        drawing=component("table", sizes=False, best="none"),
         title="How the grid of hyper-parameters is laid out",
         place="beyond the paper",
         caption=text("""Test accuracy in percent of adaptive hyper-parameters, with the values of
@@ -161,7 +173,7 @@ def grid_layout() -> ExhibitData:
 
 def sensitivity() -> ExhibitData:
     return exhibit(
-        drawing=entry("table", sizes=False, best="none"),
+        drawing=component("table", sizes=False, best="none"),
         title="What the settings decide",
         place="beyond the paper",
         caption=text("""Test accuracy in percent over the coefficient of matching, the hyper

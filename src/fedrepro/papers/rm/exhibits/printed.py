@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+from fedrepro.planning.python_exhibits import (
+    Entry,
+    ExhibitData,
+    component,
+    exhibit,
+    text,
+    with_changes,
+)
 
 Cases = dict[str, Entry]  # by name
 
 # Federated averaging, with weight divergence, representation matching, adaptive hyper-parameters
-FA = entry("fedavg", "FA", measure_every="auto")
-WD = like(FA, "FA+WD", divergence=0.003)
-RM_AH = entry("adaptive_matching", "FA+RM+AH", measure_every="auto")
-RM = entry("representation_matching", "FA+RM", measure_every="auto")
-AH = entry("adaptive_fedavg", "FA+AH", measure_every="auto")
+FA = component("fedavg", "FA", measure_every="auto")
+WD = with_changes(FA, "FA+WD", divergence=0.003)
+RM_AH = component("adaptive_matching", "FA+RM+AH", measure_every="auto")
+RM = component("representation_matching", "FA+RM", measure_every="auto")
+AH = component("adaptive_fedavg", "FA+AH", measure_every="auto")
 
 CIFAR10 = exhibit(
-    dataset=entry("cifar10"),
-    model=entry("cnn", channels=[32, 64], kernel=5, hidden=[1024]),
+    dataset=component("cifar10"),
+    model=component("cnn", channels=[32, 64], kernel=5, hidden=[1024]),
     training={"augment": "crop_flip"},
 )
 KEYWORDS = exhibit(
-    dataset=entry("speech_commands"),
-    model=entry("cnn", channels=[64, 64, 64, 64], kernel=3, pool_every=2, hidden=[1024]),
+    dataset=component("speech_commands"),
+    model=component("cnn", channels=[64, 64, 64, 64], kernel=3, pool_every=2, hidden=[1024]),
 )
 SHORTER_ROUNDS = {"steps": 10, "step_counts": [5, 10, 15, 20]}  # of keywords
 
-ONE_CLASS = entry("one_class", validation=500)
+ONE_CLASS = component("one_class", validation=500)
 FULL_ONE_CLASS: Cases = {
     "full-one-class": {"label": "C = 1.0, one class each", "partition": ONE_CLASS}
 }
@@ -39,7 +46,7 @@ BOTH_ONE_CLASS: Cases = FULL_ONE_CLASS | HALF_ONE_CLASS
 
 SCHEDULES = {20: 20, 30: 10}  # SGD steps of iid clients on MNIST, in the first round and the last
 
-ACCURACIES = entry("table", rows=["case"], columns=["method"], sizes=False, best="row")
+ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, best="row")
 
 REDUCED = "40 of 600 rounds, one of four cells"
 LINE_14 = text("""A client weighs its share of all clients' examples, as line 14 of algorithm 1
@@ -74,7 +81,7 @@ def small(changes: ExhibitData) -> dict[str, ExhibitData]:
 
 def shapes(channels: list[int], hidden: int) -> ExhibitData:
     """Return generated pictures of coloured shapes, and a small convolutional network."""
-    return exhibit(dataset=entry("shapes"), model={"channels": channels, "hidden": [hidden]})
+    return exhibit(dataset=component("shapes"), model={"channels": channels, "hidden": [hidden]})
 
 
 def small_pictures(
@@ -102,7 +109,7 @@ def small_keywords(one_class: Cases) -> dict[str, ExhibitData]:
 
 def tuned(method: Entry) -> Entry:
     """Racing from two learning rates, since the paper tuned its schedules by hand for each task."""
-    return like(method, training={"lr": [0.3, 0.1]}, choose="race")
+    return with_changes(method, training={"lr": [0.3, 0.1]}, choose="race")
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
@@ -115,7 +122,7 @@ def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
 
     For iid clients the methods with a fixed schedule race over their SGD steps as well.
     """
-    raced = [like(method, settings=stepping(steps), choose="race") for method in fixed]
+    raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
         "full-iid": {"label": "C = 1.0, iid", "methods": raced},
         **FULL_ONE_CLASS,
@@ -244,7 +251,7 @@ def table_4() -> ExhibitData:
         )
 
     return exhibit(
-        drawing=like(ACCURACIES, metric="seconds", split="", best="none"),
+        drawing=with_changes(ACCURACIES, metric="seconds", split="", best="none"),
         title="Seconds of a client's 30 steps",
         place="section 4, table 4",
         caption=text("""Measured seconds of a round in which one client takes 30 steps and the

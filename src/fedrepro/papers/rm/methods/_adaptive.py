@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 
 Positions = Literal["positions", "values", "log"]
 
@@ -92,7 +92,7 @@ class DiscreteGaussian:
         logs: np.ndarray = exponent - np.log(np.exp(exponent).sum())
         return logs
 
-    def draw(self, rng: Rng) -> int:
+    def draw(self, rng: RngKey) -> int:
         """Which point, by its exact probability; the same at the same place of `rng`."""
         ends = np.exp(self.log_probabilities).cumsum()
         drawn = rng.stream("hyper-parameters").random() * ends[-1]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import (
     Affine,
     Convolution2d,
@@ -25,11 +25,11 @@ from fedrepro.networks.layers import (
     Pooled,
     Relu,
     Shape,
-    apart,
-    beside,
+    join_models,
+    split_models,
 )
 from fedrepro.networks.network import Network
-from fedrepro.training.terms import TermInputs
+from fedrepro.training.loss_terms import TermInputs
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ class RepresentationMatching:
                 shapes[f"match{j}_{name}"] = parameter.shape
         return shapes
 
-    def initial(self, network: Network, rng: Rng) -> dict[str, np.ndarray]:
+    def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
         """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
         generator = rng.stream("representation-matching")
         tensors = {}
@@ -175,8 +175,10 @@ def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:
         return value
     from torch.nn.functional import max_unpool2d
 
-    places, size = beside(pooled.argmax), list(pooled.size)
-    return apart(max_unpool2d(beside(value), places, [2, 2], output_size=size), len(value))
+    places, size = join_models(pooled.argmax), list(pooled.size)
+    return split_models(
+        max_unpool2d(join_models(value), places, [2, 2], output_size=size), len(value)
+    )
 
 
 def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:

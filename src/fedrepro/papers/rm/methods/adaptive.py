@@ -14,7 +14,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Traffic, method
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
 from fedrepro.papers.rm.methods import _adaptive as adaptive
@@ -22,7 +22,7 @@ from fedrepro.papers.rm.methods.representation_matching import MODELS, MatchingR
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
-    from fedrepro.training.terms import Term, WeightTerm
+    from fedrepro.training.loss_terms import Term, WeightTerm
 
 NEEDS = {*fedavg.NEEDS, "server_validation"}
 
@@ -93,14 +93,14 @@ class AdaptiveFedAvg(fedavg.Averaging):
         """List the entropy term."""
         return fedavg.entropy(self.entropy, self.least_entropy)
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the first state of averaging, a distribution around the grid's centre, and L_1."""
         start = super().init(clients, info, rng)
         loss = _server_loss(start["weights"], clients, info)
         return {**start, "search": self.search.start(), "loss": loss}
 
     def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw a setting, train the clients with it, and move the distribution by its reward.
 
@@ -154,7 +154,7 @@ def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientI
     """
     import torch
 
-    from fedrepro.federation.at_once import evaluated
+    from fedrepro.federation.batched_evaluation import evaluated
     from fedrepro.training.examples import Examples
 
     assert info.validation_inputs is not None

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, State, method
-from fedrepro.core.rng import Rng
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
     from fedrepro.papers.rm.methods._representation import RepresentationMatching
-    from fedrepro.training.terms import Term, WeightTerm
+    from fedrepro.training.loss_terms import Term, WeightTerm
 
 # what the term can give back the activations of
 MODELS = {"cnn", "logistic", "mlp"}
@@ -56,7 +56,7 @@ class MatchingRounds(fedavg.Averaging):
         """List the terms of the loss, the matching loss first."""
         return [self.term(), *super().terms()]
 
-    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the first state of averaging, without any theta_i."""
         from fedrepro.papers.rm.methods._representation import require_matchable
 
@@ -64,7 +64,7 @@ class MatchingRounds(fedavg.Averaging):
         return {**super().init(clients, info, rng), "private": {}}
 
     def private_tensors(
-        self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
+        self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
         """Return theta_i of the chosen clients, (chosen, *shape), drawn when first chosen."""
         term = self.term()

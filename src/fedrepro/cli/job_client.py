@@ -1,0 +1,72 @@
+"""Hand a stage over to a preloaded process, and wait for its end: the near end of `job_server.py`.
+
+Every job of a workflow starts this, so it imports little.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from fedrepro.core import cpu_kernels, source_digests
+
+SOCKET = "FEDREPRO_PRELOADED"  # the variable that names the socket of the far end
+STARTED = b"+"
+
+
+def run_preloaded(arguments: Sequence[str]) -> int | None:
+    """Return the exit status of the stage, or None if it has to run in this process."""
+    options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
+    # libraries read their number of threads once, and no GPU is shared with a process that forks
+    alone = options.get("--threads", "1") != "1" or options.get("--device", "cpu") != "cpu"
+    if sys.platform != "linux" or alone:
+        return None
+    mask = os.umask(0o77)
+    os.umask(mask)
+    same = identity(source_digests.digest(source_digests.on_disk()))  # which sets variables as well
+    job = (same, list(arguments), os.getcwdb(), mask, dict(os.environb))
+    with socket.socket(socket.AF_UNIX) as channel:
+
+        def forward(number: int, _: object) -> None:
+            try:  # noqa: SIM105  # contextlib is an import more, in every job
+                channel.send(bytes([number]))
+            except OSError:  # the job has just ended
+                pass
+
+        try:
+            # no file, so that nothing stays of it where both ends are killed
+            channel.connect(f"\0{os.environ[SOCKET]}")
+            if not is_of_this_user(channel):  # the name is free again when the far end is gone
+                return None
+            with open(os.memfd_create("job"), "wb", buffering=0) as file:
+                file.write(marshal.dumps(job))
+                socket.send_fds(channel, [b"\0"], [0, 1, 2, file.fileno()])
+            if channel.recv(1) != STARTED:
+                return None
+        except OSError:
+            return None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, forward)
+        try:
+            status = channel.recv(1)
+        except ConnectionResetError:
+            status = b""
+    if not status:
+        gone = "the preloaded process is gone, and the job with it; memory may have run out"
+        print(f"fedrepro: {gone}", file=sys.stderr)
+    return status[0] if status else 1
+
+
+def identity(digest: str) -> str:
+    """Name what both ends share: Python, how its libraries are pinned, the files of fedrepro."""
+    return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
+
+
+def is_of_this_user(channel: socket.socket) -> bool:
+    """Return whether this user is at the other end."""
+    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()

@@ -1,0 +1,203 @@
+"""A process that has everything loaded and forks for each job: the far end of `job_client.py`.
+
+Snakemake starts it with a workflow (`start`) and holds the only writing end of a pipe to it, so
+that it ends with the workflow, however that ends. It computes nothing itself and has no threads
+of its own, which makes a fork safe: locks, random states and devices are as after a start. A job
+dies with its near end, and with this process; a signal to the near end reaches the job.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import marshal
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fedrepro.cli.job_client import SOCKET, STARTED, identity, is_of_this_user
+from fedrepro.cli.main import run_here
+from fedrepro.core import plugins, provenance, source_digests
+from fedrepro.core.registry import KINDS, components
+from fedrepro.core.temporary_folders import remove_left
+
+# In the order in which a run needs them: a job that comes early finds the first ones.
+MODULES = (
+    *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
+    *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate", "peer")),
+    *("numba", "fedrepro.training.compiled_steps", "fedrepro.planning.config", "sklearn.datasets"),
+    *("sklearn.cluster", "ot.lp", "fedrepro.stages.exhibit", "fedrepro.stages.site"),
+    *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
+    *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
+)
+HARMLESS_THREADS = {"jemalloc_bg_thd"}  # sleeps, and jemalloc itself takes care of forks
+FEW = 3  # jobs: to load everything takes 3 s of processor time, to start fewer jobs takes less
+PATIENCE = 5.0  # seconds for a request
+PR_SET_PDEATHSIG = 1
+# libraries read their branches when they are loaded, and some are with this module
+FAR_END = """import sys
+from fedrepro.core import cpu_kernels
+cpu_kernels.pin()
+from fedrepro.cli.job_server import main
+main(*map(int, sys.argv[1:]))"""
+
+
+def start_server(jobs: int) -> int | None:
+    """Start the process for a workflow, and name its socket in the environment of jobs.
+
+    Returns the writing end of the pipe that keeps it alive; None for fewer jobs than FEW, where
+    FEDREPRO_PRELOAD=0 switches it off, and where this is not Linux.
+    """
+    os.environ.pop(SOCKET, None)
+    if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
+        return None
+    remove_left()
+    reading, writing = os.pipe()
+    name = f"fedrepro-{secrets.token_hex(16)}"
+    one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen(64)
+        given = listener.fileno(), reading
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", FAR_END, *map(str, given)],
+            pass_fds=given,
+            env={**os.environ, **one_thread},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C on the terminal is for the near ends to pass on
+        )
+    os.close(reading)
+    os.environ[SOCKET] = name
+    return writing
+
+
+def accept(listener: socket.socket, own: str) -> None:
+    """Fork for a new job, unless its near end has to run it: `own` is this process' identity."""
+    channel, _ = listener.accept()
+    channel.settimeout(PATIENCE)
+    given: list[int] = []
+    with channel, suppress(OSError, IndexError, ValueError, EOFError, TypeError):
+        if is_of_this_user(channel):
+            _, given, _, _ = socket.recv_fds(channel, 1, 4)
+            with open(given[3], "rb", closefd=False) as file:
+                file.seek(0)
+                whose, *job = marshal.load(file)
+            if whose == own and not strange_threads() and os.fork() == 0:
+                keep(channel, given, job)
+    for one in given:
+        os.close(one)
+    with suppress(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # what was forked before and has ended
+
+
+def strange_threads() -> set[str]:
+    """Name the threads, the first one aside, that are not known to survive a fork."""
+    others = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
+    names = {
+        Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in others
+    }
+    return names - HARMLESS_THREADS
+
+
+def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
+    """Start a job, pass signals on to it, report its end as a shell does, and leave."""
+    try:
+        die_with_parent()
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            run_forked_job(given, *job)
+        with suppress(OSError):  # the child has done it, or is gone
+            os.setpgid(pid, pid)
+        ended = os.pidfd_open(pid)
+        with suppress(OSError):
+            channel.sendall(STARTED)
+        while ended not in select.select([channel.fileno(), ended], [], [])[0]:
+            numbers = b""
+            with suppress(OSError):
+                numbers = channel.recv(16)
+            for number in numbers or [signal.SIGKILL]:  # the near end is gone
+                os.killpg(pid, number)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        channel.sendall(bytes([code if code >= 0 else 128 - code]))
+    finally:
+        os._exit(0)
+
+
+def run_forked_job(
+    given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
+) -> None:
+    """Become a job, run it, and leave; the arguments are those that `run_preloaded` sends."""
+    code = 1
+    try:
+        die_with_parent()
+        os.setpgid(0, 0)
+        for target, stream in zip((0, 1, 2), given, strict=False):
+            os.dup2(stream, target)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        os.chdir(folder)
+        os.umask(mask)
+        os.environb.clear()
+        os.environb.update(environment)
+        sys.argv = ["fedrepro", *words]
+        from fedrepro.stages.common import restart_clock
+
+        restart_clock()
+        code = run_here(words)
+    except SystemExit as leave:
+        code = leave.code if isinstance(leave.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)  # no exit handlers: they belong to the process that was forked
+
+
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def load(between: Callable[[], None] = lambda: None) -> None:
+    """Import the modules that jobs need, if installed; call `between` after each part."""
+    for name in MODULES:
+        with suppress(ImportError):  # a job that needs it says so
+            importlib.import_module(name)
+        if name == "numba" and name in sys.modules:
+            # with the first function Numba reads all that it knows of types: most of a second
+            sys.modules[name].njit("intp()")(lambda: 0)
+        between()
+    for kind in KINDS:
+        components(kind)
+        between()
+
+
+def main(listening: int, lifeline: int) -> None:
+    """Load everything, serving jobs in between; then serve until the workflow ends."""
+    plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
+    own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)
+
+    def serve(seconds: float | None = 0) -> None:
+        while ready := select.select([listener.fileno(), lifeline], [], [], seconds)[0]:
+            if lifeline in ready:  # the workflow has ended; jobs end with this process
+                os._exit(0)
+            accept(listener, own)
+
+    load(serve)
+    if identity(source_digests.digest(source_digests.on_disk())) != own:
+        own = "changed while it was loaded"
+    provenance.versions()  # jobs find the answer
+    gc.freeze()  # collecting in a child would copy every page it looks at
+    serve(None)

@@ -1,0 +1,188 @@
+"""`fedrepro run`, and `fedrepro list`: the names that it takes."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Annotated
+
+import typer
+
+from fedrepro.cli.printing import say, show, table_of
+from fedrepro.core.component_names import SHORT
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning.command_line_runs import RunWords
+
+list_app = typer.Typer(help="The names that `fedrepro run` takes.", no_args_is_help=True)
+COMMAND_LINE = "COMMANDLINE"  # where click has an option from that a person gave
+EVERY = 15.0  # seconds between two lines of progress where no terminal can replace one
+
+
+def run(
+    context: typer.Context,
+    methods: Annotated[
+        str, typer.Argument(help="such as fedavg, or fedavg,fedprox,scaffold; or a YAML file")
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(help="parameters, such as scaffold.lr=0.1 or partition.balance=true"),
+    ] = None,
+    data: Annotated[str, typer.Option(help="data set")] = RunWords.data,
+    clients: Annotated[int, typer.Option(help="holders of data")] = RunWords.clients,
+    partition: Annotated[
+        str, typer.Option(help="who holds what, such as iid, dirichlet:0.1 or two-labels")
+    ] = RunWords.partition,
+    model: Annotated[str, typer.Option(help="network, such as mlp, resnet20, or file.py:Class")] = (
+        RunWords.model
+    ),
+    rounds: Annotated[int, typer.Option(help="of methods in rounds")] = RunWords.rounds,
+    epochs: Annotated[
+        int, typer.Option(help="local epochs, in a round or at all")
+    ] = RunWords.epochs,
+    fraction: Annotated[
+        float, typer.Option(help="share of the clients that train in a round")
+    ] = RunWords.fraction,
+    lr: Annotated[float, typer.Option(help="step size of the clients")] = RunWords.lr,
+    batch_size: Annotated[int, typer.Option(help="of the clients' steps")] = RunWords.batch_size,
+    optimiser: Annotated[
+        str, typer.Option(help="of the clients: sgd or adam")
+    ] = RunWords.optimiser,
+    graph: Annotated[str, typer.Option(help="of methods without a server, such as ring")] = (
+        RunWords.graph
+    ),
+    trials: Annotated[int, typer.Option(help="seeded repetitions")] = RunWords.trials,
+    out: Annotated[
+        str, typer.Option(help="folder to compute in, made if it is not there; by itself runs")
+    ] = "",
+    cores: Annotated[int, typer.Option(help="0: all that this process may use")] = 0,
+    profile: Annotated[
+        str, typer.Option(help="of Snakemake, such as profiles/gpu or profiles/slurm")
+    ] = "",
+) -> None:
+    """Train clients and combine them by methods: a table, a picture and a csv.
+
+    The exhibit is kept as YAML. A second time the command goes on where it was.
+    """
+    from fedrepro.stages.user_runs import COLUMNS, CONFIDENCE, run_words
+
+    options = [item.name for item in fields(RunWords) if item.name not in ("methods", "changes")]
+    given: str | dict[str, object] = methods
+    if methods.endswith(".yaml"):
+        sources = {name: context.get_parameter_source(name) for name in options}
+        named = [name for name, how in sources.items() if getattr(how, "name", "") == COMMAND_LINE]
+        if changes or named:
+            word = changes[0] if changes else f"--{named[0].replace('_', '-')}"
+            raise FedreproError(f"{methods} says all that is run: change it there, without {word}")
+    else:
+        pairs = [word.partition("=") for word in changes or ()]
+        wrong = next((word for word, sign, value in pairs if not (sign and value)), None)
+        if wrong is not None:
+            raise FedreproError(f"'{wrong}' has no value: write it as in scaffold.lr=0.1")
+        given = {"methods": methods, "changes": {key: value for key, _, value in pairs}}
+        given |= {name: context.params[name] for name in options}
+    with warnings.catch_warnings(record=True) as failed:
+        table = run_words(given, out, cores or None, profile, _progress())
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    for warning in failed:
+        print(f"fedrepro: {warning.message}", file=sys.stderr)
+    shown = table_of(
+        *(column for column in table.columns if column not in COLUMNS),
+        *("method", "test accuracy (%)", "trials", "megabytes", "seconds of a trial"),
+    )
+    for row in table.to_dict("records"):
+        half = 100 * (row["high"] - row["accuracy"])
+        spread = f" ± {half:.2f}" if math.isfinite(half) else ""
+        numbers = [f"{100 * row['accuracy']:.2f}{spread}", str(row["trials"])]
+        numbers += [f"{row[name]:.4g}" for name in ("megabytes", "seconds")]
+        leading = [str(value) for name, value in row.items() if name not in COLUMNS]
+        shown.add_row(*leading, row["method"], *numbers)
+    show(shown)
+    say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials; seconds are those of one core")
+    for name, words in {"file": "picture", "csv": "numbers", "yaml": "exhibit"}.items():
+        say(f"{words}: {os.path.relpath(table.attrs[name])}")
+    say(f"again: {table.attrs['command']}")
+
+
+def _progress() -> Callable[[str], None]:
+    """Return a writer of one line on standard error: replaced on a terminal, else now and then."""
+    last = [-math.inf]
+
+    def write(line: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - last[0] >= EVERY:
+            last[0] = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
+
+    return write
+
+
+@list_app.command("models")
+def models() -> None:
+    """List every network, with its parameters."""
+    _list("model")
+
+
+@list_app.command("data")
+def data_sets() -> None:
+    """List every data set, with its parameters; `fedrepro data list` has its files."""
+    _list("dataset")
+
+
+@list_app.command("partitions")
+def partitions() -> None:
+    """List every way to divide data among clients, with its parameters."""
+    _list("partition")
+
+
+def _list(kind: str) -> None:
+    from fedrepro.core.params import render
+    from fedrepro.core.registry import components
+
+    table = table_of("name", "what it is", "parameters")
+    for name, item in sorted(components(kind).items()):
+        params = [
+            key if param.required else f"{key}={render(param.default)}"
+            for key, param in item.own_params.items()
+        ]
+        table.add_row(name.replace("_", "-"), item.doc, ", ".join(params) or "–")
+    for name, (of, values) in SHORT[kind].items():
+        table.add_row(name, of.replace("_", "-"), ", ".join(f"{k}={v}" for k, v in values.items()))
+    show(table)
+
+
+@list_app.command()
+def methods(
+    word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
+) -> None:
+    """List every method: its kind, what it needs to see beyond weights, its parameters."""
+    from fedrepro.core.field_names import method_called, names_of_field, unknown_method
+    from fedrepro.core.params import render
+    from fedrepro.core.registry import components
+
+    table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
+    known = components("method")
+    called = method_called(word, known) if word else None
+    for name, item in sorted(known.items()):
+        also = [other for other in names_of_field(known) if other.method == name]
+        if word.lower() not in f"{name} {item.meta['label']}".lower():
+            also = [o for o in also if o == called or word.lower() in o.name.lower()]
+            if not also and not (called and called.method == name):
+                continue
+        parameters = [f"{p.name}={render(p.default)}" for p in item.params.values()]
+        paper, last = item.meta["paper"] or "–", ", ".join(parameters) or "–"
+        rows = [(name, item.meta["label"], paper, last)]
+        rows += [(other.name, "", "–", f"{other.token}: {other.words}") for other in also]
+        kind = item.meta["kind"].replace("_", "-")
+        needs = ", ".join(sorted(item.meta["needs"])) or "–"
+        for first, label, where, says in rows:
+            table.add_row(first, label, kind, needs, where, says)
+    if not table.row_count:
+        raise unknown_method(word, known)
+    show(table)

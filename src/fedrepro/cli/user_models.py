@@ -1,0 +1,322 @@
+"""Commands for models of one's own: combining them, and measuring the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrepro.cli.printing import say, show, table_of, wide
+from fedrepro.core.errors import FedreproError
+
+if TYPE_CHECKING:
+    from fedrepro.user_models.compare_methods import AppliedMethod
+    from fedrepro.user_models.evaluate import Evaluation
+    from fedrepro.user_models.model_context import ModelFiles
+
+ALL = "all"
+MOST_CLASSES = 30  # of a confusion matrix that is printed
+
+Model = Annotated[
+    str | None, typer.Option(help="such as resnet20+norm~batch, lenet5, or file.py:Class")
+]
+ShapeText = Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")]
+Layers = Annotated[
+    str | None, typer.Option(help="names of the layers in order, where files have another")
+]
+LabelColumn = Annotated[str, typer.Option(help="column of a csv that holds the class")]
+Divide = Annotated[
+    float, typer.Option(help="what inputs are divided by, such as 255 for stored pixels")
+]
+Channels = Annotated[
+    str, typer.Option(help="which axis of images in an npz has their channels: first or last")
+]
+
+
+def combine(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="a method, such as pfnm or pfnm+sigma2~0.1, unless --method names it; then a "
+            "state dict of each client: .pt, .pth, .safetensors or .npz",
+            metavar="[METHOD] FILES...",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="file to write, in the form of its name; of all methods a new folder"),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="the method; all: every one that can be applied, in a table")
+    ] = None,
+    evaluate: Annotated[
+        Path | None, typer.Option(help="examples to measure on and for nothing else, npz or csv")
+    ] = None,
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(help="examples that methods may choose by; one file, or one of each client"),
+    ] = None,
+    clients_data: Annotated[
+        str | None,
+        typer.Option(
+            help="training examples of each client, in files named like the models: with commas "
+            "between, or a pattern in quotation marks"
+        ),
+    ] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="examples whose inputs the server has, without labels")
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="state dict that all clients started from, .pt")
+    ] = None,
+    same_start: Annotated[
+        bool, typer.Option("--same-start", help="the models trained from one start")
+    ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="examples of each client (row) and class (column), or in all, csv"),
+    ] = None,
+    in_order: Annotated[
+        bool,
+        typer.Option("--in-order", help="files and rows of other names are in the models' order"),
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="a parameter of the method, name=value")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
+    training: Annotated[
+        str, typer.Option(help="token of the procedure by which methods train that do")
+    ] = "adam",
+    model: Model = None,
+    shape: ShapeText = None,
+    layers: Layers = None,
+    label_column: LabelColumn = "label",
+    divide: Divide = 1.0,
+    channels: Channels = "",
+) -> None:
+    """Combine models that you trained with plain PyTorch into one, or compare all ways to do so."""
+    from fedrepro.user_models.model_context import ModelFiles
+    from fedrepro.user_models.state_files import SUFFIXES
+
+    if not method and (
+        words[0].endswith(SUFFIXES) or (Path(words[0]).suffix and Path(words[0]).is_file())
+    ):
+        raise FedreproError(
+            f"{words[0]} is a file: name the method before it, such as average, or --method all"
+        )
+    name, files = (method, words) if method else (words[0], words[1:])
+    inputs = ModelFiles(
+        models=_fitting("models", files),
+        model=model,
+        shape=shape,
+        layers=layers,
+        labels=labels,
+        data=_fitting("--clients-data", [clients_data] if clients_data else []),
+        validation=_fitting("--validation", validation or []),
+        public=public,
+        evaluate=evaluate,
+        start=start,
+        one_start=same_start,
+        label=label_column,
+        divide=divide,
+        channels=channels,
+        training=training,
+        in_order=in_order,
+    )
+    if name == ALL:
+        if settings:
+            raise FedreproError(
+                "--set changes one method, and --method all runs all of them: leave it out"
+            )
+        _all(inputs, out, seed)
+        return
+    if out is None:
+        raise FedreproError("say by --out which file to write, such as --out global.pt")
+    from fedrepro.user_models.combine import run
+
+    for note in run(name, inputs, out, settings or (), seed):
+        say(note)
+    if evaluate is not None:
+        _evaluated([out], inputs, False)
+
+
+def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
+    """Return the files that texts name: one, several with commas between, or all of a pattern.
+
+    A file or folder of that very name comes first, so that names may contain [ ].
+    """
+    paths: list[Path] = []
+    for text in texts:
+        for part in [text] if Path(text).exists() else text.split(","):
+            path = Path(part)
+            if path.exists() or not any(c in part for c in "*?["):
+                paths.append(path)
+                continue
+            folder = next(folder for folder in path.parents if folder.is_dir())
+            fits = sorted(glob(str(path.relative_to(folder)), root_dir=folder))
+            if not fits:
+                raise FedreproError(f"{what}: no file fits '{part}'")
+            paths += [folder / fit for fit in fits]
+    return paths
+
+
+def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
+    from rich.box import SIMPLE_HEAD
+
+    from fedrepro.numbers.cost_words import times
+    from fedrepro.user_models.compare_methods import run_all
+
+    results = run_all(files, out, seed)
+    for note in results.notes:
+        say(note)
+    beside = wide()
+    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "parameters")
+    table = table_of(*heads, *(["sees"] if beside else []))
+    for column in table.columns[1 : len(heads)]:
+        column.no_wrap = True  # words of methods go on in the next line, not numbers
+    if not beside:
+        table.box = SIMPLE_HEAD
+    for entry in results.applied:
+        sent = entry.numbers["bytes_up"]
+        # a control does not exchange models, so its traffic says nothing
+        costs = ["–"] * 3
+        if entry.kind != "control":
+            models = times(sent, sent / entry.sent).removesuffix(" ×") if sent else ""
+            costs = [f"{sent / 1e6:.3g}", models, f"{entry.numbers['rounds']:.0f}"]
+        table.add_row(
+            entry.called,
+            f"{100 * entry.numbers['accuracy']:.1f} %",
+            *costs,
+            f"{entry.numbers.get('passes', 0):.3g}",
+            f"{entry.seconds:.2f}",
+            _size(entry),
+            *([entry.sees] if beside else []),
+        )
+    show(table)
+    say(
+        "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
+        "server; passes: of clients over their examples, beside training; s: of server and "
+        "clients, over all settings tried"
+    )
+    if not beside:
+        _seen(results.applied)
+    for entry in results.left_out:
+        say(f"not applied: {entry.item.name} {entry.why}")
+    say(_others())
+    if out is not None:
+        say(f"{out}: the model of each method, and {out}/table.csv with every column")
+
+
+def _seen(entries: Sequence[AppliedMethod]) -> None:
+    """Print what methods see beyond weights, a line for all that see as much."""
+    groups: dict[str, list[str]] = {}
+    for entry in entries:
+        groups.setdefault(entry.sees, []).append(entry.called)
+    for sees, names in groups.items():
+        say(f"sees {sees}: {', '.join(names)}")
+
+
+def _size(entry: AppliedMethod) -> str:
+    networks = int(entry.numbers["forward_passes"])
+    parameters = f"{entry.numbers['parameters']:,.0f}"
+    return parameters if networks == 1 else f"{parameters} in {networks}"
+
+
+def _others() -> str:
+    """Name the methods that train from the beginning, in a sentence."""
+    from fedrepro.core.method_kinds import METHOD_KINDS
+    from fedrepro.core.registry import components
+
+    kinds = METHOD_KINDS.items()
+    others = {name for name, kind in kinds if kind.stage != "aggregate"}
+    names = [
+        name for name, item in sorted(components("method").items()) if item.meta["kind"] in others
+    ]
+    return (
+        f"{len(names)} further methods combine no trained models, but train in rounds or are "
+        f"simulations: {', '.join(names)}"
+    )
+
+
+def evaluate(
+    models: Annotated[
+        list[str], typer.Argument(help="state dicts of plain PyTorch, or what combine wrote")
+    ],
+    data: Annotated[Path, typer.Option(help="labelled examples, npz or csv")],
+    confusion: Annotated[
+        bool, typer.Option("--confusion", help="which class is taken for which")
+    ] = False,
+    model: Model = None,
+    shape: ShapeText = None,
+    layers: Layers = None,
+    label_column: LabelColumn = "label",
+    divide: Divide = 1.0,
+    channels: Channels = "",
+) -> None:
+    """Measure accuracy, loss and each class of models of your own, on data of your own."""
+    from fedrepro.user_models.model_context import ModelFiles
+
+    paths = _fitting("models", models)
+    inputs = ModelFiles(
+        paths,
+        model,
+        shape,
+        layers,
+        evaluate=data,
+        label=label_column,
+        divide=divide,
+        channels=channels,
+    )
+    _evaluated(paths, inputs, confusion)
+
+
+def _evaluated(models: list[Path], files: ModelFiles, confusion: bool) -> None:
+    from fedrepro.user_models.evaluate import evaluations
+
+    results, notes = evaluations(models, files)
+    for note in notes:
+        say(note)
+    table = table_of("model", "accuracy", "loss", "worst class", "parameters")
+    for evaluation in results:
+        label = evaluation.worst
+        worst = f"{100 * evaluation.right[label]:.1f} % of class {label}"
+        loss = "–" if evaluation.loss is None else f"{evaluation.loss:.4f}"
+        size = f"{evaluation.parameters:,}" + (
+            f" in {evaluation.networks}" if evaluation.networks > 1 else ""
+        )
+        table.add_row(evaluation.name, f"{100 * evaluation.accuracy:.2f} %", loss, worst, size)
+    show(table)
+    count = int(results[0].confusion.sum())
+    say(
+        f"on {count:,} examples, so that an accuracy is known to ± {100 / count**0.5:.1f} points "
+        "at most (95 %); loss in nats an example"
+    )
+    for evaluation in results:
+        (_confusion if confusion else _classes)(evaluation)
+
+
+def _classes(evaluation: Evaluation) -> None:
+    """Print the share of each class that a model gets right, in one line."""
+    parts = (
+        f"{k}: {100 * share:.1f} %"
+        for k, share in enumerate(evaluation.right)
+        if evaluation.confusion[k].sum()
+    )
+    say(f"{evaluation.name}, right of each class: {', '.join(parts)}")
+
+
+def _confusion(evaluation: Evaluation) -> None:
+    """Print the confusion matrix: rows are classes, columns the predictions."""
+    count = len(evaluation.confusion)
+    if count > MOST_CLASSES:
+        raise FedreproError(
+            f"a confusion matrix of {count} classes fits no terminal: leave out --confusion"
+        )
+    say(f"{evaluation.name}: examples of a class (row) taken for one (column)")
+    table = table_of("", *map(str, range(count)))
+    for k, row in enumerate(evaluation.confusion):
+        table.add_row(str(k), *(str(number) if number else "·" for number in row))
+    show(table)

@@ -1,0 +1,65 @@
+"""The CPU kernels of numerical libraries: those of AVX2, so that all such processors agree.
+
+A command selects them when it begins, before NumPy and PyTorch are loaded, which read their
+variables once; the processes that it starts inherit them. `import fedrepro` selects nothing.
+Compiled code needs none of this: its bytes do not depend on the width of vectors
+(`portable_ops/compiled_math.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+
+# as the provenance of results has it
+PORTABLE, NOT_PINNED = "portable", "not pinned"
+
+BRANCHES: Mapping[str, str] = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    # the kernels of NumPy beyond X86_V3
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+}
+NEEDED = frozenset({"avx2", "fma"})
+READERS = frozenset({"numpy", "torch"})  # which read the variables once
+
+_taken = NOT_PINNED
+
+
+def pin(cpu: str = "/proc/cpuinfo") -> str:
+    """Set the variables that select kernels; return what `taken` returns from then on.
+
+    A variable that is set already stays. Nothing is set on a processor without AVX2, or where a
+    library was loaded before.
+    """
+    global _taken  # libraries read their variables once for a process as well
+    unset = BRANCHES.keys() - os.environ.keys()
+    if flags(cpu) >= NEEDED and not (unset and READERS & sys.modules.keys()):
+        os.environ.update((name, BRANCHES[name]) for name in unset)
+        other = [f"{k}={os.environ[k]}" for k, due in BRANCHES.items() if os.environ[k] != due]
+        _taken = f"{PORTABLE} but for {' '.join(other)}" if other else PORTABLE
+    return _taken
+
+
+def active_mode() -> str:
+    """Return how this process selects kernels: portable or not pinned, and overridden variables.
+
+    Processes that are both portable give equal bytes.
+    """
+    return _taken
+
+
+@cache
+def flags(cpu: str = "/proc/cpuinfo") -> frozenset[str]:
+    """Return the features of an x86-64 processor as Linux lists them; nothing elsewhere."""
+    if os.uname().machine not in ("x86_64", "AMD64"):
+        return frozenset()
+    try:
+        with open(cpu, encoding="utf-8") as lines:
+            return frozenset(next((line.split() for line in lines if line.startswith("flags")), []))
+    except OSError:  # not Linux
+        return frozenset()

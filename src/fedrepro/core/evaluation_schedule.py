@@ -1,0 +1,67 @@
+"""When a method in rounds is measured, and when it may stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedrepro.core.errors import FedreproError, shown
+
+EACH = 50  # `auto` measures every round up to this one
+GROWTH = 1.02  # and then every 2 %
+
+
+@dataclass(frozen=True)
+class EvaluationSchedule:
+    """When a run is measured, and when it ends.
+
+    every: rounds between measurements, None for `auto`. until: test accuracy that ends a run. race:
+    the rounds that rungs of a race are fractions of (see `core.racing`), 0 without one.
+    """
+
+    every: int | None = 1
+    until: float | None = None
+    race: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        for least, rounds in ((1, 1 if self.every is None else self.every), (0, self.race)):
+            if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < least:
+                raise FedreproError(f"rounds are counted from {least}, not {shown(rounds)}")
+        if self.until is not None and not 0 < self.until < 1:
+            raise FedreproError(f"a run ends at an accuracy above 0 and below 1, not {self.until}")
+
+    def __str__(self) -> str:
+        every = "auto" if self.every is None else str(self.every)
+        until = "" if self.until is None else f"+until~{self.until:g}"
+        return f"{every}{until}{f'+race~{self.race}' if self.race else ''}"
+
+    def is_due(self, done: int, rounds: int) -> bool:
+        """Whether accuracy is measured after `done` of `rounds` rounds; always at both ends."""
+        if done in (1, rounds):
+            return True
+        if self.every is not None:
+            return done % self.every == 0
+        return done <= EACH or _stretch(done) > _stretch(done - 1)
+
+
+def _stretch(done: int) -> int:
+    return math.floor(math.log(max(done, EACH) / EACH) / math.log(GROWTH))
+
+
+def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
+    """Return the rounds until a curve reaches the target, as FedAvg counts them; inf if never.
+
+    The curve is made monotone by its running maximum, and interpolated linearly between
+    measurements, from accuracy 0 before the first round. Source: FedAvg, section 3 (tables 1 and
+    2).
+    """
+    before, best = 0, 0.0
+    for done, accuracy in zip(rounds, accuracies, strict=True):
+        if accuracy >= target:
+            if done == 1:  # without a measurement before it
+                return 1.0
+            return before + (done - before) * (target - best) / (accuracy - best)
+        before, best = done, max(best, accuracy)
+    return math.inf

@@ -1,0 +1,57 @@
+"""How models are tuned on a public sample: the key `tune` of an exhibit's method.
+
+Its token is `tune+examples~100@1000+repetitions~5`, and stands for every setting of its lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fedrepro.core.spec import Arg, Component, Spec
+
+KIND = "tune"
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """One way to tune a model; see `tune` for its numbers."""
+
+    examples: int
+    repetitions: int
+    epochs: int
+    lr: float
+    layers: Literal["all", "last"]
+    patience: int
+
+
+def tune(
+    *,
+    examples: Annotated[
+        int, Arg("size of the public sample, drawn from all validation examples", least=1)
+    ] = 1000,
+    repetitions: Annotated[int, Arg("samples of each size, each of a new tuning", least=1)] = 1,
+    epochs: Annotated[int, Arg("passes over the sample", "epochs", least=1)] = 5,
+    lr: Annotated[float, Arg("step size, in the place of the local training's", above=0)] = 0.01,
+    layers: Annotated[
+        Literal["all", "last"], Arg("what moves: all layers, or the output layer alone")
+    ] = "all",
+    patience: Annotated[
+        int,
+        Arg(
+            "epochs without a rise of running accuracy on the sample that end it, 0 for none",
+            "epochs",
+            least=0,
+        ),
+    ] = 0,
+) -> FineTuning:
+    """Train further on the public sample, by the local training procedure."""
+    return FineTuning(examples, repetitions, epochs, lr, layers, patience)
+
+
+TUNE = Component(KIND, "tune", 1, tune)
+
+
+def finetuning_of(spec: Spec) -> FineTuning:
+    """Return the numbers of one setting."""
+    return spec.component.make(FineTuning, **spec.single().values)

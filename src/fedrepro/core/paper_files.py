@@ -1,0 +1,145 @@
+"""Papers as folders: where the files of a paper lie, and modules that belong to one paper.
+
+Files of one paper lie in `fedrepro/papers/<paper>`. A file of the working folder wins over that of
+the paper's folder: a copy may be changed there, and one's own paper needs no folder of the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fedrepro import PAPERS
+
+IN_REPOSITORY = Path("src/fedrepro/papers")
+OWN_EXHIBITS = Path("config/exhibits")
+OWN_PUBLISHED = Path("config/published")
+OWN_FINDINGS = Path("docs/findings")
+PRINTED, CLAIMS, FINDINGS = "published.csv", "claims.yaml", "findings"
+EXHIBITS = ("exhibits.yaml", "exhibits/__init__.py", "exhibits.py")  # a paper has one of them
+
+
+def paper_names() -> dict[str, Path]:
+    """Return the folder of each paper, in the order of names."""
+    package = importlib.import_module(PAPERS)
+    return {
+        path.name: path
+        for base in sorted(package.__path__)
+        for path in sorted(Path(base).iterdir())
+        if (path / "__init__.py").is_file()
+    }
+
+
+def paper_attribute(paper: str, what: str) -> str:
+    """Return a text that a paper's folder has for pages; empty if it has none.
+
+    NAME: of the paper; LINK: its address; PICTURE: the figure that stands for it; SENTENCE: its
+    result, if the first sentence of its findings does not say so; PART: the part that was run.
+    """
+    if paper not in paper_names():
+        return ""
+    return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, ""))
+
+
+def exhibits_file(paper: str) -> Path:
+    """Return the file of a paper's exhibits, or its place in the working folder."""
+    return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
+
+
+def exhibits_files(paper: str) -> list[Path]:
+    """Return the files of a paper's exhibits: one, or all modules of its package `exhibits`."""
+    path = exhibits_file(paper)
+    return sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]
+
+
+def published_file(paper: str) -> Path:
+    """Return the file of values that a paper printed."""
+    return _file(paper, OWN_PUBLISHED / f"{paper}.csv", PRINTED)
+
+
+def claims_file(paper: str) -> Path:
+    """Return the file of a paper's claims."""
+    return _file(paper, OWN_PUBLISHED / f"{paper}.yaml", CLAIMS)
+
+
+def _file(paper: str, file: Path, *names: str) -> Path:
+    folder = paper_names().get(paper)
+    # an empty one is just being written, as by a shell that redirects our output into it
+    if folder is None or (file.exists() and file.stat().st_size):
+        return file
+    return next((_short(folder / name) for name in names if (folder / name).exists()), file)
+
+
+def _short(path: Path) -> Path:
+    """Return a path relative to the working folder, if it lies there, so that runs agree on it."""
+    folder = Path.cwd()
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
+
+
+def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
+    """List the papers that have one of these files in their folder, or one in `own`."""
+    packed = [
+        p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
+    ]
+    return sorted({*packed, *(path.stem for path in own.glob(f"*{suffix}"))})
+
+
+def exhibits_of(paper: str) -> Any:
+    """Import the `EXHIBITS` of a paper's folder."""
+    return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
+
+
+def with_check() -> list[str]:
+    """List the papers with a check.py, which replays recorded outputs of their authors' code."""
+    return [paper for paper, folder in paper_names().items() if (folder / "check.py").is_file()]
+
+
+def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
+    """Import `run_check` of a paper's check.py.
+
+    It takes a file and a function that prints a line, and returns 0 if all agrees, 1 if not, 2 if
+    it cannot be checked.
+    """
+    check: Callable[[Path, Callable[[str], object]], int]
+    check = importlib.import_module(f"{PAPERS}.{paper}.check").run_check
+    return check
+
+
+def forms_of_papers() -> dict[str, Any]:
+    """Return the forms of checks that papers add, by name: `FORMS` of their forms.py."""
+    modules = [
+        f"{PAPERS}.{paper}.forms"
+        for paper, folder in paper_names().items()
+        if (folder / "forms.py").is_file()
+    ]
+    return {k: v for name in modules for k, v in importlib.import_module(name).FORMS.items()}
+
+
+def findings(root: Path = Path()) -> dict[str, Path]:
+    """List the pages of findings below `root`: `<paper>` or `<paper>-<part>` -> file."""
+    pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
+    for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
+        pages[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
+    return {name: pages[name].relative_to(root) for name in sorted(pages)}
+
+
+def modules_in(package: str) -> list[str]:
+    """List the modules of a package by full names, without those that begin with an underscore."""
+    folder = getattr(importlib.import_module(package), "__path__", [])
+    names = sorted(module.name for module in pkgutil.iter_modules(folder))
+    return [f"{package}.{name}" for name in names if not name.startswith("_")]
+
+
+def modules_of_papers(room: str) -> list[str]:
+    """List the modules in this folder of every paper, such as its methods, by full names."""
+    folders = [paper for paper, folder in paper_names().items() if os.path.isdir(folder / room)]
+    return [name for paper in folders for name in modules_in(f"{PAPERS}.{paper}.{room}")]
+
+
+def by_own_name(modules: Iterable[str]) -> list[str]:
+    """Sort modules by their own names, wherever they lie."""
+    return sorted(modules, key=lambda name: (name.rpartition(".")[2], name))

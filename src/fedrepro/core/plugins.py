@@ -1,0 +1,144 @@
+"""Components outside the package: files that the configuration names, and installed packages.
+
+An environment variable hands the files on to jobs. Importing such a file runs it, and its
+decorators register its components (`core/registry.py`). Preloaded jobs import this module too, so
+modules that few calls need are imported by them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from fedrepro.core.errors import TOLD, FedreproError, printable, unknown
+from fedrepro.core.source_digests import digest_of, digest_of_file
+
+NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
+GROUP = "fedrepro.components"  # entry points of packages, which name modules
+MODULES = "fedrepro_outside"  # begins the names that such files have as modules
+OF_CLASS = re.compile(r"(?<=\.py):(?=[A-Za-z_]\w*$)")  # nets.py:Net, a class of a file
+IN_PATH = "#"  # stands for that colon where files are joined as in PATH
+
+# digests of files as they were loaded, whatever is on disk by then
+loaded_digests: dict[str, str] = {}
+_folders: set[str] = set()  # of these files, and of the modules that installed packages declare
+
+
+def configured_files() -> tuple[str, ...]:
+    """Return the files that this process should load, as they were written; some name one class."""
+    parts = os.environ.get(NAMED, "").split(os.pathsep)
+    return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
+
+
+def set_plugin_files(files: Iterable[str]) -> None:
+    """Let this process and its children load these files, and no others."""
+    os.environ[NAMED] = os.pathsep.join(OF_CLASS.sub(IN_PATH, file) for file in files)
+
+
+def add_plugin_files(files: Iterable[str]) -> None:
+    """Let this process load these files too, each once, however it is written."""
+    told = {os.path.abspath(file) for file in configured_files()}
+    set_plugin_files(
+        (*configured_files(), *(file for file in files if os.path.abspath(file) not in told))
+    )
+
+
+def load_file(file: str) -> Any:
+    """Run a file, and return the class of it that is asked for, if one is.
+
+    Raises:
+        FedreproError: the file is missing or wrong, or lacks the class.
+    """
+    file, *asked = OF_CLASS.split(file)
+    path = os.path.abspath(file)
+    if not os.path.isfile(path):
+        raise FedreproError(
+            f"{file} is missing: write it, or take it out of `components` in config/config.yaml, "
+            "if that names it"
+        )
+    loaded_digests[path] = digest_of_file(path)
+    _folders.add(os.path.dirname(path))
+    name = module_of(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise FedreproError(f"{file} is not a Python file: components are in files that end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # components ask there for their file
+    # files in its folder may be imported by their names, as where it is run as a script
+    folder = os.path.dirname(path)
+    sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except FedreproError as error:
+        raise FedreproError(f"{file}: {error}") from error
+    except Exception as error:
+        raise FedreproError(
+            f"{file} cannot be loaded: {_told(error)}; fix it, or take it out of "
+            "`components` in config/config.yaml"
+        ) from error
+    finally:
+        sys.path.remove(folder)
+    if not asked:
+        return None
+    if not callable(getattr(module, asked[0], None)):
+        known = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise unknown("class", asked[0], known, file)
+    return getattr(module, asked[0])
+
+
+def module_of(file: str) -> str:
+    """Return the name of a file's module once it is loaded."""
+    path = os.path.abspath(OF_CLASS.split(file)[0])
+    return f"{MODULES}_{digest_of(os.fsencode(path))}"
+
+
+def load_installed() -> None:
+    """Import the modules that installed packages declare.
+
+    Raises:
+        FedreproError: one cannot be loaded; it names the package.
+    """
+    from importlib import metadata
+
+    for point in metadata.entry_points(group=GROUP):
+        owner = point.dist.name if point.dist else "a package"
+        try:
+            point.load()
+            _folders.add(os.path.dirname(sys.modules[point.module].__file__ or ""))
+        except Exception as error:
+            raise FedreproError(
+                f"{owner} declares components in {point.value}, which cannot be loaded "
+                f"({type(error).__name__}: {error}): fix or uninstall it"
+            ) from error
+
+
+def _told(error: Exception) -> str:
+    """Say what went wrong, and in which line of the file."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno} is not Python ({error.msg})"
+    return own_fault(error) or f"{type(error).__name__}: {error}"
+
+
+def own_fault(error: BaseException) -> str:
+    """Name file, line and source line where an own file went wrong, and how; empty if none did.
+
+    A file in the folder of an own file counts as well, since that may import it.
+    """
+    import traceback
+
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.dirname(os.path.abspath(frame.filename)) in _folders
+    ]
+    if not frames:
+        return ""
+    name, line, code = frames[-1].filename, frames[-1].lineno, frames[-1].line
+    message = printable(" ".join(str(error).split()))[:TOLD]
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    near = os.path.relpath(name)
+    return f"{name if near.startswith('..') else near}, line {line}, `{code}`: {what}"

@@ -1,0 +1,139 @@
+"""Inputs and results of partition components, and how they deal examples out.
+
+A component is `fn(examples, rng, **parameters) -> Owners`; `membership` makes the stored table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.data.stratify import apportion
+
+Clients = Annotated[int, Arg("holders of data", unit="clients", least=1)]
+Alpha = Annotated[
+    float, Arg("concentration: the smaller, the more unlike the clients", above=0, most=1e6)
+]
+MinExamples = Annotated[
+    int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
+]
+MaxRedraws = Annotated[int, Arg("repeated draws before giving up", least=0)]
+
+UNASSIGNED = -1  # the owner of an example that no client holds
+
+
+@dataclass(frozen=True)
+class TrainingLabels:
+    """Training examples as a partition component sees them: never the inputs.
+
+    labels: int64 (N,), 0 .. classes-1; where data have targets instead, they are one class. groups:
+    int32 (N,), the natural group of each example (its role, speaker or node), -1 where it has none.
+    group_names: empty if the data set has none.
+    """
+
+    labels: np.ndarray
+    classes: int
+    groups: np.ndarray
+    group_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return int(self.labels.size)
+
+    def taken(self, rows: np.ndarray) -> TrainingLabels:
+        """Take some examples, rows int64 (n,); all of them are the object itself."""
+        if rows.size == len(self):
+            return self
+        return replace(self, labels=self.labels[rows], groups=self.groups[rows])
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Owners of examples, as a partition component returns them.
+
+    owner: int32 (N,), the client of each training example, NOBODY for one that is left out.
+    redraws: draws that were discarded. groups: int32 (clients,), the natural group that each client
+    is, if it is one. noise: float64 (clients,), variance of what is added to the inputs of each
+    client, if anything is.
+    """
+
+    owner: np.ndarray
+    clients: int
+    redraws: int = 0
+    groups: np.ndarray | None = None
+    noise: np.ndarray | None = None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Training examples of each client: int64 (clients,)."""
+        return np.bincount(self.owner[self.owner != UNASSIGNED], minlength=self.clients)
+
+
+def require_examples(examples: TrainingLabels, clients: int, each: int = 1) -> None:
+    """Refuse more clients than training examples, or than can have `each` of them."""
+    if clients > len(examples):
+        raise FedreproError(
+            f"{clients} clients are more than the {len(examples)} training examples: "
+            "lower `clients`, or choose a larger data set"
+        )
+    if clients * each > len(examples):
+        raise FedreproError(
+            f"{len(examples)} training examples cannot give each of {clients} clients {each}: "
+            "lower `clients` or `min_examples`, or choose a larger data set"
+        )
+
+
+def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Order example indices by class, at random within each class: int64 (N,)."""
+    order = generator.permutation(labels.size)
+    return order[np.argsort(labels[order], kind="stable")]
+
+
+def never_full(
+    name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
+) -> FedreproError:
+    """Say that a client had fewer than `least` examples in every draw of a partition."""
+    return FedreproError(
+        f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
+        f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
+        f"raise `alpha` ({alpha:g})"
+    )
+
+
+def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np.ndarray:
+    """Draw counts[k, j] examples of class k for client j, int64 (K, J): owners int32 (N,)."""
+    owner = np.empty(len(examples), np.int32)
+    holders = np.tile(np.arange(counts.shape[1], dtype=np.int32), len(counts))
+    order = shuffled_by_class(examples.labels, rng.stream("partition"))
+    owner[order] = np.repeat(holders, counts.reshape(-1))
+    return owner
+
+
+def deal_sizes(sizes: np.ndarray, rng: RngKey) -> np.ndarray:
+    """Draw sizes[j] examples for client j: owners int32 (N,), N = sum of sizes."""
+    owner = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+    return rng.stream("partition").permutation(owner)
+
+
+def deal_classes(
+    examples: TrainingLabels, held: Sequence[Sequence[int]], rng: RngKey
+) -> np.ndarray:
+    """Deal the classes held[j] to client j: owners int32 (N,).
+
+    A class that several clients hold is dealt out among them at random, in parts that differ by one
+    example at most; a class that nobody holds belongs to nobody.
+    """
+    generator = rng.stream("partition")
+    owner = np.full(len(examples), UNASSIGNED, np.int32)
+    for label in range(examples.classes):
+        holders = np.array([j for j, classes in enumerate(held) if label in classes], np.int32)
+        rows = generator.permutation(np.flatnonzero(examples.labels == label))
+        if holders.size:
+            parts = apportion(rows.size, np.ones(holders.size, np.int64), generator)
+            owner[rows] = np.repeat(holders, parts)
+    return owner

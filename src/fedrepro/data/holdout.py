@@ -1,0 +1,67 @@
+"""Training examples that a partition gives to no client to train with: one line for each kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Spec
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """split: its name in partition files and metrics. need: what a method declares to be handed it.
+
+    parameter: of every partition, how many. at: who has to hold them (`validation_at`), if that
+    is a question.
+    """
+
+    split: str
+    need: str
+    parameter: str
+    at: str | None = None
+
+
+HOLDOUTS = (
+    Holdout("public", "public_examples", "public"),
+    Holdout("server_validation", "server_validation", "validation", "server"),
+    Holdout("client_validation", "client_validation", "validation", "clients"),
+)
+
+
+def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
+    """Say that somebody reads such examples where none were set aside."""
+    holder = f", with validation_at: {part.at}" if part.at else ""
+    named = f" '{partition}'" if partition else ""
+    return FedreproError(
+        f"{who} reads the examples of '{part.split}', and the partition{named} sets none aside: "
+        f"give it {part.parameter}, a number{holder}"
+    )
+
+
+def validation_count(dataset: Spec, partition: Spec) -> int | None:
+    """Count the examples that clients have to validate with, at most; None if the data tell.
+
+    They have what the partition sets aside at clients, or else their part of the data set's own
+    validation split, which not every data set has as a parameter.
+    """
+    if partition.values.get("validation_at") == "clients" and partition["validation"]:
+        return int(partition["validation"])
+    count: int | None = dataset.values.get("validation")  # type: ignore[assignment]
+    return count
+
+
+def missing_validation_error(who: str, whose: str = "they have") -> FedreproError:
+    """Say that somebody works on validation examples of clients without any."""
+    return FedreproError(
+        f"{who} works on validation examples of clients, and {whose} none: give the data set "
+        "validation, a number, or the partition, with validation_at: clients"
+    )
+
+
+def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
+    """Say that a public sample is larger than what there is."""
+    return FedreproError(
+        f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
+        "validation examples together: lower its examples, or set more aside for validation"
+    )

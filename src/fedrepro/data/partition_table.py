@@ -1,0 +1,385 @@
+"""From a partition component to `partition.parquet` and back: who holds which examples.
+
+A component gives every training example an owner (`data.split`). Here every client is checked to
+hold something, validation examples follow the training ones, and all trials become one table with
+its skew in numbers. A trial's rows depend on the seed and the trial alone, not on which trials are
+made with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fedrepro.core.artifacts import (
+    corrupt_file_error,
+    opened,
+    read_provenance,
+    read_source,
+    write_table,
+)
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Spec
+from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels
+from fedrepro.data.client_rows import ClientRowsWriter, sizes_of
+from fedrepro.data.holdout import HOLDOUTS
+from fedrepro.data.population import Population, population_of
+from fedrepro.data.prepared import Prepared
+from fedrepro.data.skew import skew_of
+from fedrepro.data.stratify import apportion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KIND = "partition"
+# the second is the data set's own; what follows is drawn from the training examples
+SPLITS = ("train", "validation", *(part.split for part in HOLDOUTS))
+SERVER = -1  # in the column of clients
+ROWS_AT_ONCE = 2**17  # of a file that is read
+
+
+@dataclass(frozen=True)
+class PartitionIndices:
+    """The examples of each client of one trial: sorted int64 indices into the data set's splits.
+
+    validation: of the data set's own validation split; all others of its training split. public,
+    server_validation: held by no client. client_validation: held, and not trained with, or empty.
+    noise: float64 (clients,), variance of what `with_feature_noise` adds to each client's inputs,
+    if anything.
+    population: the clients, where their examples are made when they are drawn and all rows are
+    theirs.
+    """
+
+    train: Sequence[np.ndarray]
+    validation: Sequence[np.ndarray]
+    noise: np.ndarray | None = None
+    public: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    server_validation: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    client_validation: Sequence[np.ndarray] = ()
+    population: Population | None = None
+
+    @property
+    def clients(self) -> int:
+        return len(self.train)
+
+    @property
+    def example_counts(self) -> np.ndarray:
+        """Training examples of each client: int64 (J,)."""
+        return sizes_of(self.train)
+
+    def rows_of(self, client: int) -> np.ndarray:
+        """Return the training examples of a client.
+
+        Raises:
+            FedreproError: If the partition does not have it.
+        """
+        if client >= self.clients:
+            raise FedreproError(
+                f"client {client} does not exist: the partition has {self.clients}, counted from 0"
+            )
+        return self.train[client]
+
+    def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
+        """Count training examples of each client and class: int64 (J, K); labels int64 (N,)."""
+        counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
+        return np.array(counts, np.int64).reshape(self.clients, classes)
+
+    def with_feature_noise(
+        self, inputs: np.ndarray, rng: RngKey, split: str = "train"
+    ) -> np.ndarray:
+        """Return the inputs of a split as their clients hold them: float32 (N, D).
+
+        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client), so that they do not
+        depend on what else a job does; rng is at the seed and trial. A partition without noise
+        gives back `inputs` itself.
+        """
+        if self.noise is None:
+            return inputs
+        held = inputs.copy()
+        parts = {"train": ("train", "client_validation"), "validation": ("validation",)}
+        for part in parts[split]:
+            for client, rows in enumerate(getattr(self, part)):
+                generator = rng.at(client=client).stream(f"feature-noise-{part}")
+                drawn = generator.standard_normal((rows.size, inputs.shape[1]), np.float32)
+                held[rows] += np.float32(np.sqrt(self.noise[client])) * drawn
+        return held
+
+
+def partition_table_of(
+    dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
+) -> pa.Table:
+    """Return the same as `build_partition`; no row where clients are made when they are drawn.
+
+    The skew is then that of the first of them.
+    """
+    if (population := population_of(dataset, spec)) is None:
+        return build_partition(spec, prepared, trials, seed)
+    skew = asdict(skew_of(population.label_counts(len(prepared.classes))))
+    each = {"redraws": 0, "skew": skew, "noise": None}
+    said = {key: [value] * len(trials) for key, value in each.items()}
+    return _table(np.empty((4, 0), int), {"trials": list(trials), **said})
+
+
+def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
+    """Partition these trials: columns trial, client, split, index, sorted in that order.
+
+    Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
+    proportion to their training examples, class by class, or with their natural group where clients
+    are such groups. Examples that are set aside (`public`, `validation`) are drawn uniformly from
+    the training examples before the partition sees the rest, the same examples for every partition
+    of a trial; what the server holds has client -1. The table's provenance, which `write_partition`
+    keeps, has one entry per trial of `redraws`, `skew` and `noise` (a variance per client, if any).
+
+    Raises:
+        FedreproError: For more clients than examples, a client without training examples, or a
+            class without any.
+    """
+    if prepared.classes:
+        _require_classes(prepared)
+    examples = _labelled(prepared, "train")
+    parts, redraws, skews, noise = [], [], [], []
+    for trial in trials:
+        rng = RngKey(seed, trial=trial)
+        aside, rest = draw_holdout(len(examples), spec, rng)
+        left = examples.taken(rest)
+        split = spec.component.make(Assignment, left, rng, **spec.own)
+        again = split
+        if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
+            again = spec.component.make(Assignment, left, rng, **spec.own)
+        _require_sound(split, again, spec, trial, len(left))
+        others = _labelled(prepared, "validation")
+        followers = _followers(left, split, others, rng, "partition-validation")
+        held = {
+            "train": _owned(split.owner, rest),
+            "validation": _owned(followers, np.arange(len(others))),
+        }
+        for name, rows in aside.items():
+            held[name] = np.full(rows.size, SERVER), rows
+            if name == "client_validation":
+                withheld = examples.taken(rows)
+                owner = _followers(left, split, withheld, rng, "partition-client-validation")
+                held[name] = _owned(owner, rows)
+        parts.append(_rows(trial, held))
+        redraws.append(split.redraws)
+        skews.append(asdict(skew_of(_counts(left, split))))
+        noise.append(None if split.noise is None else split.noise.tolist())
+    provenance = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
+    return _table(np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int), provenance)
+
+
+def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
+    """rows: int64 (4, n) as `_rows` gives them."""
+    import pyarrow as pa
+
+    trial, client, code, index = rows
+    names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
+    table = pa.table(
+        {
+            "trial": pa.array(trial, pa.int32()),
+            "client": pa.array(client, pa.int32()),
+            "split": names.cast(pa.string()),
+            "index": pa.array(index, pa.int32()),
+        }
+    )
+    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(provenance)})
+
+
+def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
+    """Write a table of `build_partition`, its own provenance added to the one given."""
+    write_table(path, table, KIND, {**provenance, **read_provenance(table)})
+
+
+def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
+    """Tell who holds what in one trial of a partition, by its file or as they are made.
+
+    Raises:
+        FedreproError: As `read_partition`, and for a population that cannot be.
+    """
+    if (population := population_of(dataset, partition)) is None:
+        return read_partition(path, trial)
+    _noise(path, trial)
+    public, held = population.aside()
+    return PartitionIndices(
+        population.train, (), public=public, server_validation=held, population=population
+    )
+
+
+def read_partition(path: Path | str, trial: int) -> PartitionIndices:
+    """Tell who holds what in one trial; memory holds how many examples each client has.
+
+    Raises:
+        FedreproError: For a damaged file or an absent trial.
+    """
+    noise = _noise(path, trial)
+    writers = {name: ClientRowsWriter() for name in SPLITS}
+    with opened(path, KIND) as file:
+        for batch in file.iter_batches(ROWS_AT_ONCE):  # memory does not grow with the table
+            of_trial = batch["trial"].to_numpy() == trial
+            client, index = (batch[name].to_numpy()[of_trial] for name in ("client", "index"))
+            split = batch["split"].dictionary_encode()
+            code = split.indices.to_numpy()[of_trial]
+            for place, name in enumerate(split.dictionary.to_pylist()):
+                in_split = code == place
+                writers[name].add(client[in_split], index[in_split])
+    clients = max(writer.last for writer in writers.values()) + 1
+    train = writers["train"].held(clients)
+    if clients == 0 or train.sizes.min() == 0:
+        raise corrupt_file_error(path, f"a client of trial {trial} has no training examples")
+    client_validation = writers["client_validation"]
+    return PartitionIndices(
+        train,
+        writers["validation"].held(clients),
+        noise,
+        writers["public"].all,
+        writers["server_validation"].all,
+        client_validation.held(clients) if client_validation.last >= 0 else (),
+    )
+
+
+def _noise(path: Path | str, trial: int) -> np.ndarray | None:
+    """Variance of the noise of each client of a trial, if there is any."""
+    source = read_source(path, KIND)
+    if trial not in source.get("trials", ()):
+        raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
+    # files of before there was noise do not speak of it
+    noise = source.get("noise", [None] * len(source["trials"]))[source["trials"].index(trial)]
+    return None if noise is None else np.array(noise)
+
+
+def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Draw rows of the public sample and of validation, and the rest, all sorted int64.
+
+    Drawn for (seed, trial), the public sample first, so that neither the partition nor the other
+    size changes it.
+
+    Raises:
+        FedreproError: If nothing would be left.
+    """
+    public = cast(int, spec.values.get("public", 0))
+    validation = cast(int, spec.values.get("validation", 0))
+    if public + validation >= count:
+        raise FedreproError(
+            f"partition '{spec.token}' sets {public + validation} of {count} training examples "
+            "aside: lower `public` or `validation`"
+        )
+    if not public + validation:
+        return {}, np.arange(count)
+    order = rng.stream("set-aside").permutation(count)
+    cuts = np.split(order, [public, public + validation])
+    drawn, kept, rest = (np.sort(part) for part in cuts)
+    at = "client_validation" if spec["validation_at"] == "clients" else "server_validation"
+    return {"public": drawn, at: kept}, rest
+
+
+def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
+    groups = np.asarray(prepared.groups(split))
+    classes = max(1, len(prepared.classes))
+    return TrainingLabels(labels_of(prepared, split), classes, groups, prepared.group_names)
+
+
+def labels_of(prepared: Prepared, split: str) -> np.ndarray:
+    """Read the labels of a split: int64 (N,); 0 throughout for targets instead of classes."""
+    labels = np.asarray(prepared.labels(split))
+    return labels if prepared.classes else np.zeros(labels.size, np.int64)
+
+
+def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
+    """Training examples of each client and class: int64 (J, K)."""
+    held = split.owner != UNASSIGNED
+    cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
+    flat: np.ndarray = np.bincount(cells, minlength=split.clients * examples.classes)
+    return flat.reshape(split.clients, examples.classes)
+
+
+def _require_classes(prepared: Prepared) -> None:
+    present = np.bincount(labels_of(prepared, "train"), minlength=len(prepared.classes)) > 0
+    missing = [name for name, occurs in zip(prepared.classes, present, strict=True) if not occurs]
+    if missing:
+        raise FedreproError(
+            f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
+            "so no client could learn it: set fewer examples aside, or choose other data"
+        )
+
+
+def _require_sound(
+    split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
+) -> None:
+    """Refuse owners that do not fit, that another draw does not repeat, or without examples."""
+    owner, who = np.asarray(split.owner), f"partition '{spec.token}'"
+    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
+        raise FedreproError(
+            f"{who} gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
+            f"let owner be whole numbers ({examples},)"
+        )
+    if owner.size and not (owner.min() >= UNASSIGNED and owner.max() < split.clients):
+        raise FedreproError(
+            f"{who} gives owners from {owner.min()} to {owner.max()} for {split.clients} clients: "
+            f"let them be from 0 to {split.clients - 1}, or {UNASSIGNED} for nobody"
+        )
+    count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
+    planned = count(spec.values)
+    if planned not in (None, split.clients):
+        raise FedreproError(
+            f"{who} makes {split.clients} clients, and {planned} were planned: let it have the "
+            "parameter `clients`, or say by clients=… in @register how many there are"
+        )
+    if not np.array_equal(split.owner, again.owner):
+        raise FedreproError(
+            f"{who} deals other owners when it is drawn once more: draw from "
+            "rng.stream, not from a generator without a fixed seed"
+        )
+    empty = np.flatnonzero(split.sizes == 0)
+    if empty.size:
+        raise FedreproError(
+            f"{who}, trial {trial}: client {empty[0]} has no training examples "
+            f"({empty.size} of {split.clients} clients are empty): lower `clients`, "
+            "or choose a partition that spreads the examples more evenly"
+        )
+
+
+def _followers(
+    examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
+) -> np.ndarray:
+    """Who holds examples that follow the training examples: int32 (M,)."""
+    if split.groups is not None:  # each to the client that is its group, if there is one
+        last = max(split.groups.max(), others.groups.max(initial=-1))
+        client_of: np.ndarray = np.full(last + 2, UNASSIGNED, np.int32)
+        client_of[split.groups] = np.arange(split.groups.size)
+        # the last entry is never a group, so that group -1 finds nobody
+        followers: np.ndarray = client_of[others.groups]
+        return followers
+    # per class in proportion to training examples; of a class that nobody holds to nobody
+    owner, generator = np.full(others.labels.size, UNASSIGNED, np.int32), rng.stream(stream)
+    for label, held in enumerate(_counts(examples, split).T):
+        rows = generator.permutation(np.flatnonzero(others.labels == label))
+        if held.any():
+            shares = apportion(rows.size, held, generator)
+            owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)
+    return owner
+
+
+def _owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Client and row of what somebody holds."""
+    kept = owner != UNASSIGNED
+    return owner[kept], rows[kept]
+
+
+def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Rows of one trial, sorted: int64 (4, n) with trial, client, code of the split, index.
+
+    held: of each split who holds (m,) which rows (m,), ascending.
+    """
+    client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
+    code = np.repeat(
+        [SPLITS.index(name) for name in held], [len(owner) for owner, _ in held.values()]
+    )
+    index = np.concatenate([rows for _, rows in held.values()])
+    # indices ascend within each split already, and a stable sort keeps them so
+    order = np.argsort(client, kind="stable")
+    return np.stack([np.full(order.size, trial), client[order], code[order], index[order]])

@@ -1,0 +1,317 @@
+"""Data of one's own, from a csv or an npz: read, checked, and split by class.
+
+Whatever is wrong with a file is one sentence that says where in it. For components of data sets,
+which hand over a path in `raw`: see docs/data.md, "From a file of one's own".
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.rng import RngKey
+from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels
+from fedrepro.data.stratify import stratified_sample
+
+LARGEST = float(np.finfo(np.float32).max)
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+EXACT = 2**53  # whole numbers up to here are exact as floats
+SEPARATORS = ",;\t"  # of a csv
+NAMELESS = re.compile(r"(Unnamed: [0-9]+)?")  # what pandas calls a column without a name
+PIXEL = 255  # the largest value of a pixel as it is stored
+
+
+@dataclass(frozen=True)
+class OwnExamples:
+    """Checked examples. x: uint8 or float32 (N, *shape), finite; y: int64 (N,), numbers of classes.
+
+    classes: their names, sorted, whole numbers by value; every one of them has examples. notes:
+    sentences on what may be another thing than it was taken for.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
+    """Read examples of a csv with a header: the class in column `label`, else numbers.
+
+    Commas, semicolons or tabs separate fields. A class is a whole number or a text; where a file
+    need not be `labelled`, the column may be missing.
+
+    Raises:
+        FedreproError: For a file that cannot be read, has no such column, a column without a name,
+            no examples or fewer than `least` classes, a line of another length, or a field that is
+            not a finite number.
+    """
+    header, lines = _fields(path)
+    for number, name in enumerate(header, 1):
+        if NAMELESS.fullmatch(name):
+            raise _wrong(
+                path,
+                f"has no name for column {number}, as where pandas writes its index",
+                "write it with index=False, or name the column,",
+            )
+    if len(set(header)) < len(header):
+        raise _wrong(path, "names a column twice in its first line")
+    if all(math.isfinite(_number(name)) for name in header):
+        raise _wrong(path, "has numbers in its first line, which has to name the columns")
+    if label not in header and labelled:
+        raise unknown("column", label, header, f"the first line of {path}, which names them")
+    at = header.index(label) if label in header else None
+    names = [name for name in header if name != label]
+    if not names:
+        raise _wrong(path, f"has no column but '{label}', so nothing to learn from")
+    x = np.empty((len(lines), len(names)), np.float32)
+    labels = []
+    for row, (line, fields) in enumerate(lines):
+        if len(fields) != len(header):
+            raise _wrong(path, f"has {len(fields)} fields in line {line}, not {len(header)}")
+        labels.append("0" if at is None else fields.pop(at).strip())
+        x[row] = [_number(field) for field in fields]
+    for row, column in np.argwhere(~np.isfinite(x))[:1]:
+        line, fields = lines[row]
+        entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
+        point = " (decimals take a point)" if "," in fields[column] else ""
+        raise _wrong(path, f"has {entry}, not a finite number{point}")
+    counting = np.flatnonzero((np.diff(x, axis=0) == 1).all(axis=0)) if len(x) > 2 else ()
+    notes = [
+        f"column '{names[column]}' of {path} counts its lines and is taken as an input: leave it "
+        "out if nobody measured it"
+        for column in counting
+    ]
+    return _examples(path, x, np.array(labels), least, notes)
+
+
+def _number(text: str) -> float:
+    """Read a number, not finite where there is none or where it is too large for float32."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if abs(number) <= LARGEST else math.nan
+
+
+def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Read the header, and each further line that is not empty, with its number."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            first = next((line for line in file if line.strip()), "")
+            file.seek(0)
+            reader = csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
+            rows = [(reader.line_num, fields) for fields in reader if fields]
+    except OSError as error:
+        raise _unreadable(path, error.strerror) from error
+    except (ValueError, csv.Error) as error:
+        raise _unreadable(path, f"it is not a csv in UTF-8: {error}") from error
+    if not rows:
+        raise _wrong(path, "is empty")
+    (_, header), *lines = rows
+    return [name.strip() for name in header], lines
+
+
+def read_npz(
+    path: Path,
+    inputs: str = "x",
+    labels: str = "y",
+    least: int = 2,
+    labelled: bool = True,
+    channels: str = "",
+) -> OwnExamples:
+    """Read examples of an npz with arrays `inputs` (N, *shape) and `labels` (N,), numbers or text.
+
+    Inputs of uint8 stay, others become float32. Labels may be missing where a file need not be
+    `labelled`. Channels are "last" in images (N, height, width, channels), which become (N,
+    channels, height, width), or "first"; they are needed where the shape leaves it open.
+
+    Raises:
+        FedreproError: For a file that cannot be read, arrays that are not there, that hold Python
+            objects or do not fit each other, numbers that are not finite, no examples or fewer than
+            `least` classes.
+    """
+    if channels not in ("", "first", "last"):
+        raise FedreproError(f"channels must be first or last, not {shown(channels)}")
+    arrays = {}
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise _wrong(path, "is a single array, not an npz")
+        with loaded as file:
+            for name in (inputs, labels) if labelled or labels in file else (inputs,):
+                if name not in file:
+                    raise unknown("array", name, file.files, str(path))
+                arrays[name] = file[name]
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "it is cut off") from error
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, f"it is not a complete npz of plain arrays: {error}") from error
+    x = arrays[inputs]
+    y = arrays.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
+    whole = y.ndim == 1 and y.dtype.kind == "f" and (np.floor(y) == y).all()
+    if whole and (abs(y) <= EXACT).all():
+        y = y.astype(np.int64)
+    if y.ndim != 1 or y.dtype.kind not in "iubU":
+        rows = " (of one column for each class: y.argmax(axis=1))" if y.ndim == 2 else ""
+        raise _wrong(
+            path, f"has {labels} {y.dtype} {y.shape}: make it whole numbers or text, (N,){rows}"
+        )
+    if x.ndim < 2 or len(x) != len(y) or x.dtype.kind not in "iubf" or not all(x.shape[1:]):
+        raise _wrong(
+            path, f"has {inputs} {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)"
+        )
+    if x.ndim == 4 and last_axis_is_channels(x.shape[1:]) and not channels:
+        raise FedreproError(
+            f"{path} has {inputs} {x.shape}, whose last axis looks like channels: say "
+            "--channels last, or first if it is not (in Python channels='last')"
+        )
+    if x.ndim == 4 and channels == "last":
+        x = np.moveaxis(x, 3, 1)
+    with np.errstate(over="ignore"):
+        x = x if x.dtype == np.uint8 else x.astype(np.float32)
+    lost = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
+    if len(lost):
+        raise _wrong(
+            path,
+            f"has {inputs} that are not finite in {len(lost)} of {len(x)} examples, the first of "
+            f"them number {lost[0]}",
+        )
+    return _examples(path, x, y, least)
+
+
+def looks_like_pixels(x: np.ndarray) -> bool:
+    """Tell whether inputs look like stored pixels, from 0 to 255, whatever their type."""
+    if x.dtype == np.uint8:
+        return bool(x.max() > 1)
+    within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL
+    return bool(within and (x.ndim > 2 or (np.floor(x) == x).all()))
+
+
+def _examples(
+    path: Path, x: np.ndarray, labels: np.ndarray, least: int, notes: Sequence[str] = ()
+) -> OwnExamples:
+    if not len(labels):
+        raise _wrong(path, "has no examples")
+    found, y = np.unique(labels, return_inverse=True)
+    names = [_class_name(path, str(name).strip()) for name in found]
+    classes = sorted(set(names))
+    if "" in classes:
+        lacking = sum(not str(label).strip() for label in labels)
+        raise _wrong(path, f"has {lacking} examples without a class")
+    if len(classes) < least:
+        raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
+    if all(WHOLE.fullmatch(name) for name in classes):  # 10 after 9, and not after 1
+        classes.sort(key=int)
+    place = {name: number for number, name in enumerate(classes)}
+    y = np.array([place[name] for name in names], np.int64)[y]
+    return OwnExamples(x, y, tuple(classes), tuple(notes))
+
+
+def _class_name(path: Path, text: str) -> str:
+    """Name the class that a label says: 1 for 1.0 and 01; refuse a measured number."""
+    if WHOLE.fullmatch(text):
+        return str(int(text))
+    number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
+    if abs(number) > EXACT:
+        return text
+    if not number.is_integer():
+        raise _wrong(
+            path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
+        )
+    return str(int(number))
+
+
+def _numbering(classes: Sequence[str]) -> str:
+    """Say how classes are numbered if they are whole numbers that do not count from 0."""
+    if not all(WHOLE.fullmatch(name) for name in classes):
+        return ""
+    numbers = [int(name) for name in classes]
+    if numbers == list(range(len(numbers))):
+        return ""
+    listed = ", ".join(f"{name} → {place}" for place, name in enumerate(classes[:12]))
+    return (
+        f"the labels are not 0 to {len(classes) - 1}, so they were numbered in their order: "
+        f"{listed}{', …' if len(classes) > 12 else ''}"
+    )
+
+
+def split_by_class(
+    examples: OwnExamples,
+    test: int,
+    validation: int = 0,
+    *,
+    scale: float = 1.0,
+    kind: str = "features",
+    stream: str = "own-split",
+) -> Arrays:
+    """Draw test and validation examples by class, the same in all runs.
+
+    The result is that of a data set component, with `scale` and `kind` as of `Arrays`. `stream`
+    names the random numbers.
+
+    Raises:
+        FedreproError: If a class would have no training example.
+    """
+    x, y, count = examples.x, examples.y, len(examples.classes)
+    if not 0 < test < len(y) - validation:
+        raise FedreproError(
+            f"of {len(y)} examples {test} cannot be for testing and {validation} for validation, "
+            "with some left for training: choose other numbers"
+        )
+    pixels = (
+        f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are pixels, "
+        f"give split_by_class scale={PIXEL}"
+        if scale == 1 and looks_like_pixels(x)
+        else ""
+    )
+    generator = RngKey(0).stream(stream)
+    held, rest = stratified_sample(y, test, count, generator)
+    inner, outer = stratified_sample(y[rest], validation, count, generator)
+    rows = dict(zip(SPLITS, (rest[outer], rest[inner], held), strict=True))
+    lost = np.flatnonzero(np.bincount(y[rows["train"]], minlength=count) == 0)
+    if len(lost):
+        raise FedreproError(
+            f"with {test} test and {validation} validation examples none of class "
+            f"'{examples.classes[lost[0]]}' is left for training: choose smaller numbers, or leave "
+            "that class out"
+        )
+    return Arrays(
+        x={split: x[index] for split, index in rows.items()},
+        y={split: y[index] for split, index in rows.items()},
+        scale=scale,
+        shape=x.shape[1:],
+        classes=examples.classes,
+        kind=kind,
+        notes=tuple(filter(None, (*examples.notes, _numbering(examples.classes), pixels))),
+    )
+
+
+def input_checksum(path: Path) -> str:
+    """Compute the SHA-256 of a file, for `reads` of a data set.
+
+    Raises:
+        FedreproError: If it cannot be read.
+    """
+    try:
+        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    except OSError as error:
+        raise _unreadable(path, error.strerror) from error
+
+
+def _wrong(path: Path, what: str, fix: str = "fix the file") -> FedreproError:
+    return FedreproError(f"{path} {what}; {fix} and start again")
+
+
+def _unreadable(path: Path, why: str | None) -> FedreproError:
+    return FedreproError(f"{path} cannot be read ({why}); fix that and start again")

@@ -1,0 +1,435 @@
+"""Pictures of a leaderboard, from its two tables: gains, costs, single scenarios, groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
+from fedrepro.drawings.style import CASES, LineStyle
+from fedrepro.drawings.text_width import wrapped
+from fedrepro.numbers.leaderboard import ALL, CLASSES, STARTS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROW = 0.15  # inches of a method
+MARKS = dict(zip(CLASSES, CASES, strict=False))
+BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
+COLUMNS = 4  # of panels
+LEAST = -1.5  # scores below are out of sight
+COLOURS = "cividis"
+# behind a name; a halo outlines each letter, in four times the bytes
+CLEAR = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
+
+Frame = pd.DataFrame
+
+
+def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
+    """Draw all pictures of a leaderboard, by what follows its name, such as .groups.svg.
+
+    Args:
+        board: settings of the leaderboard: `title`, `baseline`, `ceiling`, `line`.
+        table: its csv, a row for each method, data set and start.
+        scenarios: its `.scenarios.csv`, with the accuracy of each trial.
+    """
+    images = {}
+    with rules():
+        for name, draw in DRAWN.items():
+            drawn = draw(board, table, scenarios)
+            for suffix in (".svg", ".png"):
+                images[f".{name}{suffix}"] = image_of(drawn, suffix, f"{board['title']}: {name}")
+    return images
+
+
+def _families(table: Frame) -> list[str]:
+    return [starts for starts in STARTS if (table["starts"] == starts).any()]
+
+
+def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
+    """Split the rows of a family by data set; all data together, or the only set, come last."""
+    rows = table[table["starts"] == starts]
+    return {str(data): own for data, own in rows.groupby("data", sort=False)}
+
+
+def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
+    """Return the methods of a family on all data sets, in the order of the table."""
+    rows = [*_by_data(table, starts).values()][-1]
+    return rows if bounds else rows[rows["class"] != "reference"]
+
+
+def _scored(table: Frame, starts: str) -> Frame:
+    rows = _ranked(table, starts)
+    return rows[rows["score"].notna()]
+
+
+# ----------------------------------------------------------------------------------------- groups
+
+
+def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """Draw scores and their intervals, a column for each data set, with bands, groups and ranks."""
+    families = [(starts, _scored(table, starts)) for starts in _families(table)]
+    heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
+    drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
+    top, left, beside = 0.9, 1.95, 0.5
+    ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
+    low, high = _limits(ends)
+    for (starts, order), height in zip(families, heights, strict=True):
+        columns = _by_data(table, starts)
+        wide = (WIDTH - left) / len(columns)
+        drawn.text(LEFT, 1 - (top - 0.28) / drawn.get_figheight(), f"clients of {starts}")
+        for at, (data, rows) in enumerate(columns.items()):
+            axes = _axes(
+                drawn, left + at * wide, WIDTH - left - (at + 1) * wide + beside, top, height
+            )
+            _groups_of(axes, order, rows.set_index("method"), named=at == 0)
+            _lines(axes, board, rows)
+            axes.set_xlim(low, high)
+            title = f"all {len(columns) - 1} data sets" if data == ALL else data
+            axes.set_title(title, loc="left", fontsize=7.5, pad=11)
+        top += height + 0.8
+    drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
+    below = (
+        "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
+        "At the right: group, ranks."
+    )
+    write_headings(drawn, f"{board['title']}: groups", below)
+    return drawn
+
+
+def _axis(board: Mapping[str, Any]) -> str:
+    return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
+
+
+def _limits(ends: np.ndarray) -> tuple[float, float]:
+    """Return the range of the axis: all intervals and both bounds, but nothing below −1.5."""
+    low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
+    return max(LEAST, low) - 0.06, high + 0.06
+
+
+def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
+    """Add axes at these distances from the left, the right and the top, in inches."""
+    whole, wide = drawn.get_figheight(), WIDTH - left - right
+    return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
+
+
+def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
+    """Draw the intervals of one data set in a given order; `named` writes the methods' names."""
+    at, ticks = 0.0, []
+    beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
+    for kind, rows in order.groupby("class", sort=False):
+        look = MARKS[str(kind)]
+        heading: dict[str, Any] = {"ha": "right", "fontsize": 7.5, "fontweight": "bold"}
+        heading |= {"color": look.colour, "transform": beside, "va": "center"}
+        if named:
+            axes.text(-room, at, str(kind), **heading)
+        at += 1
+        for method in rows["method"]:
+            ticks.append((at, str(method) if named else ""))
+            row: Any = standings.loc[method] if method in standings.index else {"score": math.nan}
+            if row["score"] == row["score"]:
+                if row["group"] == row["group"] and int(row["group"]) % 2 == 1:
+                    axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
+                ends = [row["score_low"], row["score_high"]]
+                axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
+                _dot(axes, row["score"], at, look, 4)
+                axes.text(1 + room, at, _place(row), transform=beside, va="center", fontsize=6)
+            at += 1
+    axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks])
+    axes.set_ylim(at - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def _dot(axes: Axes, x: float, y: float, look: LineStyle, size: float) -> None:
+    """Draw the mark of a class, with a white edge."""
+    edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
+    axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
+
+
+def _place(standing: pd.Series) -> str:
+    """Write a group and its ranks; empty where methods are not compared."""
+    if standing["group"] != standing["group"]:
+        return ""
+    low, high = int(standing["rank_low"]), int(standing["rank_high"])
+    ranks = f"{low}" if low == high else f"{low}–{high}"
+    return f"{int(standing['group'])}, {ranks}"
+
+
+def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
+    """Draw the baseline, the ceiling, and the method to beat where it has a score."""
+    axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
+    axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
+    line = rows[(rows["method"] == board["line"]) & rows["score"].notna()]
+    if len(line):
+        score = float(line["score"].iloc[0])
+        axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
+        where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT, "fontsize": 6.5}
+        axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
+
+
+# ------------------------------------------------------------------------------------------ costs
+
+
+def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """Draw scores against the bytes that clients send, and the frontier of both."""
+    families = _families(table)
+    drawn = new_figure(0.85 + 3.1 * len(families))
+    fewest = np.nanmin(table["parameters"].to_numpy(float))
+    for at, starts in enumerate(families):
+        axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
+        rows = _scored(table, starts)
+        rows = rows[rows["score"] > LEAST]
+        rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
+        _frontier(axes, rows)
+        for _, row in rows.iterrows():
+            look = MARKS[str(row["class"])]
+            _dot(axes, row["bytes_up"], row["score"], look, float(row["points"]))
+        _names(axes, rows)
+        low, high = axes.get_ylim()
+        room = (high - low) * float(rows["points"].max()) / (2.5 * 72)  # of a mark at an edge
+        scores = rows["score"].astype(float)
+        axes.set_ylim(min(low, scores.min() - room), max(high, scores.max() + room))
+        axes.set_xscale("log")
+        low, high = float(rows["bytes_up"].min()), float(rows["bytes_up"].max())
+        wide = max(high / low, 2.0)
+        axes.set_xlim(low / wide**0.44, high * wide**0.22)
+        axes.set_xticks(*_ticks(rows["bytes_up"]), minor=False)
+        axes.set_xticks([], minor=True)
+        axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
+        axes.set_ylabel(_axis(board))
+    axes.set_xlabel("bytes that clients send, as multiples of their models")
+    _class_legend(drawn, table)
+    below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
+    write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
+    return drawn
+
+
+def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
+    """Choose round multiples within the range of the values."""
+    low, high = float(values.min()), float(values.max())
+    every = [m * 10**e for e in range(-1, 4) for m in (1, 2, 5)]
+    ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
+    return ticks, [f"{value:g}" for value in ticks]
+
+
+def _frontier(axes: Axes, rows: Frame) -> None:
+    best = -math.inf
+    xs: list[float] = []
+    ys: list[float] = []
+    for _, row in rows.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
+        if row["score"] > best:
+            xs += [row["bytes_up"]] * (2 if xs else 1)
+            ys += [best, row["score"]] if ys else [row["score"]]
+            best = float(row["score"])
+    axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
+
+
+def _names(axes: Axes, own: Frame) -> None:
+    """Write the names of methods next to their marks, those of one place one below the other."""
+    from matplotlib.transforms import offset_copy
+
+    gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
+    rows = own.sort_values("score", ascending=False)
+    places = _columns_of(rows["bytes_up"].tolist())
+    for column in range(max(places, default=-1) + 1):
+        column_rows = rows[[place == column for place in places]].to_dict("records")
+        heights = spread([float(row["score"]) for row in column_rows], gap)
+        # names of the first column have the room to the left of it
+        ends = [float(row["bytes_up"]) for row in column_rows]
+        aside = 2.5 + 0.7 * max(float(row["points"]) for row in column_rows)
+        side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
+        beside = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
+        for row, height in zip(column_rows, heights, strict=True):
+            line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
+            line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
+            look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
+            look |= {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
+            at = (row["bytes_up"], row["score"])
+            axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
+
+
+def _columns_of(values: Sequence[float]) -> list[int]:
+    """Assign each value to a column of names: values within a fifth of each other share one."""
+    order = sorted(set(values))
+    starts = [v for at, v in enumerate(order) if at == 0 or v > 1.2 * order[at - 1]]
+    return [sum(value >= start for start in starts) - 1 for value in values]
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Falling heights moved apart until neighbours are `gap` apart, each as little as may be.
+
+    Neighbours that would touch become a block around the mean of where they want to be.
+    """
+    blocks: list[list[float]] = []
+    for height in heights:
+        blocks.append([height])
+        while len(blocks) > 1 and _ends(blocks[-2], gap)[1] - gap < _ends(blocks[-1], gap)[0]:
+            last = blocks.pop()
+            blocks[-1] = blocks[-1] + last
+    return [_ends(block, gap)[0] - gap * at for block in blocks for at in range(len(block))]
+
+
+def _ends(block: Sequence[float], gap: float) -> tuple[float, float]:
+    """Return the highest and the lowest place of a block."""
+    middle, half = sum(block) / len(block), gap * (len(block) - 1) / 2
+    return middle + half, middle - half
+
+
+def _class_legend(drawn: Figure, table: Frame) -> None:
+    from matplotlib.lines import Line2D
+
+    kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
+    handles = [
+        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
+        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
+    ]
+    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
+
+
+# ------------------------------------------------------------------------------- single scenarios
+
+
+def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """Draw each method's gain over the baseline by scenario, in points, paired by trial."""
+    scenes = dict(_scenes(scenarios))
+    order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
+    rows = [chunk for starts in order for chunk in _chunks([p for p in scenes if p[0] == starts])]
+    heights = [ROW * max(4, len(order[chunk[0][0]])) for chunk in rows]
+    drawn = new_figure(0.55 + sum(height + 0.75 for height in heights))
+    top, left, across = 0.9, 1.95, 0.14
+    wide = (WIDTH - left - 0.1 - across * (COLUMNS - 1)) / COLUMNS
+    for chunk, height in zip(rows, heights, strict=True):
+        for column, place in enumerate(chunk):
+            start = left + column * (wide + across)
+            axes = _axes(drawn, start, WIDTH - start - wide, top, height)
+            _gain(axes, board, table, scenes[place], order[place[0]])
+            axes.set_title(_title(place, wide), loc="left", fontsize=6.5)
+            if column:
+                axes.set_yticklabels([])
+        height_of = drawn.get_figheight()
+        drawn.text(LEFT, 1 - (top - 0.1) / height_of, f"clients of {chunk[0][0]}", fontsize=7.5)
+        top += height + 0.75
+    below = (
+        f"Points of test accuracy above {board['baseline']}, a mark a trial. Dashed: "
+        f"{board['line']} (violet), {board['ceiling']} (black)."
+    )
+    write_headings(drawn, f"{board['title']}: gain over {board['baseline']}", below)
+    return drawn
+
+
+def _chunks(places: Sequence[Any]) -> list[Sequence[Any]]:
+    return [places[at : at + COLUMNS] for at in range(0, len(places), COLUMNS)]
+
+
+def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
+    single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
+    keys = ["starts", "data", "case", "clients"]
+    scenes = []
+    for _, rows in single.groupby(keys, sort=False):
+        first = rows.iloc[0]
+        place = str(first["starts"]), str(first["data"]), str(first["case"]), int(first["clients"])
+        scenes.append((place, rows))
+    return scenes
+
+
+def _title(place: tuple[str, str, str, int], room: float) -> str:
+    lines = [*wrapped(f"{place[1]}, {place[3]} clients", 6.5, room), *wrapped(place[2], 6.5, room)]
+    return "\n".join(lines)
+
+
+def _trials(rows: Frame, method: str) -> np.ndarray | None:
+    trials = rows[rows["method"] == method]["by_trial"]
+    return np.array([float(text) for text in str(trials.iloc[0]).split()]) if len(trials) else None
+
+
+def _gain(
+    axes: Axes, board: Mapping[str, Any], table: Frame, rows: Frame, order: Sequence[str]
+) -> None:
+    base = _trials(rows, board["baseline"])
+    assert base is not None
+    kinds = dict(zip(table["method"], table["class"], strict=True))
+    for at, method in enumerate(order):
+        accuracies = _trials(rows, method)
+        if accuracies is None:
+            continue
+        look = MARKS[str(kinds[method])]
+        gain = 100 * (accuracies - base)
+        axes.plot(gain, [at] * len(gain), "|", color=look.colour, markersize=5, alpha=0.6, zorder=3)
+        _dot(axes, float(gain.mean()), at, look, 4)
+    for name, colour in ((board["line"], BEAT), (board["ceiling"], BOUND)):
+        line = _trials(rows, name)
+        if line is not None:
+            ahead = 100 * float((line - base).mean())
+            axes.axvline(ahead, color=colour, linewidth=0.9, linestyle=(0, (3, 1.5)), zorder=2)
+    axes.axvline(0, color=BOUND, linewidth=0.7, zorder=1)
+    axes.set_yticks(range(len(order)), order)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """Draw methods by scenarios: the colour is the score, the number the accuracy in percent."""
+    scenes = _scenes(scenarios)
+    families = _families(table)
+    parts = [(s, _ranked(table, s, bounds=True)["method"].tolist()) for s in families]
+    heights = [0.155 * len(methods) for _, methods in parts]
+    drawn = new_figure(0.6 + sum(height + 1.5 for height in heights))
+    top, most = 1.75, max(sum(place[0] == s for place, _ in scenes) for s in families)
+    for (starts, methods), height in zip(parts, heights, strict=True):
+        family_scenes = [(place, rows) for place, rows in scenes if place[0] == starts]
+        room = (WIDTH - 1.95 - 0.2) * (1 - len(family_scenes) / most)
+        axes = _axes(drawn, 1.95, 0.2 + room, top, height)
+        _map(axes, board, family_scenes, methods)
+        drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
+        top += height + 1.5
+    ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
+    below = f"Numbers: test accuracy in percent. Colour: the score, {ends}."
+    write_headings(drawn, f"{board['title']}: methods in single scenarios", below)
+    return drawn
+
+
+def _map(
+    axes: Axes,
+    board: Mapping[str, Any],
+    scenes: Sequence[tuple[tuple[str, str, str, int], Frame]],
+    methods: Sequence[str],
+) -> None:
+    shares = np.full((len(methods), len(scenes)), np.nan)
+    means = shares.copy()
+    for column, (_, rows) in enumerate(scenes):
+        ends = [_trials(rows, board[key]) for key in ("baseline", "ceiling")]
+        low, high = (float(np.mean(end)) if end is not None else math.nan for end in ends)
+        for row, method in enumerate(methods):
+            accuracies = _trials(rows, method)
+            if accuracies is not None:
+                means[row, column] = accuracies.mean()
+                shares[row, column] = (accuracies.mean() - low) / max(high - low, 1e-3)
+    axes.pcolormesh(np.clip(shares, -0.25, 1), cmap=COLOURS, vmin=-0.25, vmax=1)
+    for row, column in np.argwhere(np.isfinite(means)):
+        dark = shares[row, column] < 0.45
+        text = f"{100 * means[row, column]:.1f}"
+        colour = "white" if dark else "black"
+        axes.text(column + 0.5, row + 0.52, text, color=colour, **CENTRED)
+    for row, column in np.argwhere(~np.isfinite(means)):
+        axes.text(column + 0.5, row + 0.52, "–", color=SOFT, **CENTRED)
+    axes.grid(False)
+    axes.set_yticks([at + 0.5 for at in range(len(methods))], methods)
+    names = [f"{place[1]}, {place[3]} clients\n{place[2]}" for place, _ in scenes]
+    axes.set_xticks([at + 0.5 for at in range(len(scenes))], names, rotation=90, fontsize=6)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.invert_yaxis()
+
+
+Draw = Callable[[Mapping[str, Any], Frame, Frame], "Figure"]
+DRAWN: dict[str, Draw] = {"groups": groups, "bytes": bytes_up, "gains": gains, "scenarios": skew}

@@ -1,0 +1,350 @@
+"""Pictures of a partition (clients by classes) and of a graph (nodes, edges and weights)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.core.rng import RngKey
+from fedrepro.data.partition_table import PartitionIndices, labels_of
+from fedrepro.data.skew import Skew, distances, skew_of
+from fedrepro.drawings.canvas import image_of, rules
+from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
+from fedrepro.graphs.build import weights_of
+from fedrepro.graphs.layout import PLACES
+from fedrepro.graphs.spectrum import mixing_sum, second_modulus, stationary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fedrepro.core.spec import Spec
+    from fedrepro.data.prepared import Prepared
+
+WIDTH = 7.0  # inches, as of all figures
+ROW, MOST_HEIGHT, HEAD = 0.2, 4.6, 0.9  # inches: a client, the map, what is above and below it
+GRAPH_HEIGHT = 3.4  # inches
+READABLE = 0.14  # inches of a client from which numbers are written
+FEW = 40  # up to this many clients have their own row and number
+NAMED = 24  # up to this many classes, or nodes, have their names
+WRITTEN = 12  # up to this many columns have their numbers in the cells
+ARROWS = 24  # up to this many nodes, unlike weights are two arrows
+PIXELS = 700  # more cells, or edges, are drawn as pixels
+EDGE, LIGHT, DARK = "#9AA3AF", "white", "#1c1e21"
+
+
+@dataclass(frozen=True)
+class PartitionMap:
+    """One trial of a partition. counts: int64 (J, K). noise: float64 (J,) or None."""
+
+    title: str
+    subtitle: str
+    counts: np.ndarray
+    classes: Sequence[str]
+    noise: np.ndarray | None = None
+
+    @property
+    def skew(self) -> Skew:
+        return skew_of(self.counts)
+
+    @property
+    def words(self) -> str:
+        """Say the skew in two sentences."""
+        skew = self.skew
+        holders = "1 client holds" if skew.clients == 1 else f"{skew.clients} clients each hold"
+        classes = "class" if skew.classes_max == 1 else "classes"
+        return (
+            f"{holders} {_span(skew.size_min, skew.size_max)} examples (median "
+            f"{skew.size_median:g}) of {_span(skew.classes_min, skew.classes_max)} {classes}. "
+            f"Total variation from the whole: mean {skew.distance_mean:.3f}, "
+            f"at most {skew.distance_max:.3f}."
+        )
+
+    @property
+    def alt(self) -> str:
+        return f"{self.title}. Map of clients and classes. {self.words}"
+
+    def order(self) -> np.ndarray:
+        """Order clients from top to bottom, int64 (J,): many go by their main class, then size."""
+        counts = self.counts
+        if len(counts) <= FEW:
+            return np.arange(len(counts))
+        return np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1)))
+
+    def figure(self) -> Figure:
+        """Draw it; call this within `rules()`."""
+        counts = self.counts[self.order()]
+        clients, classes = counts.shape
+        few = clients <= FEW
+        noise = [] if self.noise is None else [("noise variance", self.noise, NOISE, "{:.2g}")]
+        columns = [
+            ("examples", self.counts.sum(axis=1), BAR, "{:.0f}"),
+            ("distance from all", distances(self.counts), FAR, "{:.2f}"),
+            *noise,
+        ]
+        body = min(max(ROW * clients, 0.5), MOST_HEIGHT)
+        room = body >= READABLE * clients
+        drawn = _titled(self.title, self.subtitle, HEAD + ROW + body + 0.4)
+        grid = drawn.add_gridspec(
+            2,
+            1 + len(columns),
+            width_ratios=[3.4, *[1.2] * len(columns)],
+            height_ratios=[ROW, body],
+        )
+        shares = drawn.add_subplot(grid[1, 0])
+        whole = drawn.add_subplot(grid[0, 0], sharex=shares)
+        _heat(whole, counts.sum(axis=0, keepdims=True) / counts.sum())
+        whole.set_yticks([0.5], ["all"])
+        whole.tick_params("x", labelbottom=False)
+        written = counts if room and classes <= WRITTEN else None
+        cells = _heat(shares, counts / counts.sum(axis=1, keepdims=True), written)
+        names = range(0, classes, -(-classes // NAMED))
+        texts = [n if n.strip() and n.isprintable() else repr(n) for n in self.classes]
+        turned = 0 if max(map(len, texts)) <= 3 else 90
+        shares.set_xticks(
+            [n + 0.5 for n in names], [texts[n] for n in names], rotation=turned, parse_math=False
+        )
+        shares.set_xlabel("class")
+        if few:
+            shares.set_yticks(np.arange(clients) + 0.5, [str(n) for n in range(clients)])
+        else:
+            shares.set_yticks([])
+        shares.set_ylabel("client" if few else f"{clients} clients, by main class")
+        for at, (name, values, colour, form) in enumerate(columns, start=1):
+            axes = drawn.add_subplot(grid[1, at], sharey=shares)
+            axes.set_title(name, loc="left", fontsize=7.5)
+            _bars(axes, values[self.order()], colour, form if room else "")
+        spare = drawn.add_subplot(grid[0, 1:])
+        spare.set_axis_off()
+        key = drawn.colorbar(
+            cells,
+            cax=spare.inset_axes((0.55, 0.1, 0.45, 0.5)),
+            orientation="horizontal",
+            ticks=[0, 0.05, 0.2, 0.5, 1],
+            format=lambda share, _: f"{100 * share:g}",
+        )
+        key.ax.xaxis.set_ticks_position("top")
+        key.ax.tick_params(length=0, pad=1)
+        spare.text(0.52, 0.35, "% of a client's examples", ha="right", va="center", fontsize=7)
+        return drawn
+
+
+@dataclass(frozen=True)
+class GraphNumbers:
+    """Numbers of a graph. least, most: of the share that a node counts in the long run."""
+
+    nodes: int
+    edges: int
+    second_modulus: float
+    mixing_sum: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class GraphMap:
+    """One graph. weights: float64 (N, N), W; places: float64 (N, 2), within the unit square."""
+
+    title: str
+    subtitle: str
+    weights: np.ndarray
+    places: np.ndarray
+
+    @cached_property
+    def numbers(self) -> GraphNumbers:
+        """Compute the numbers once: the sum takes seconds on a long ring."""
+        weights, limit = self.weights, stationary(self.weights)
+        edges = int((weights > 0).sum() - (np.diag(weights) > 0).sum())
+        found = second_modulus(weights), mixing_sum(weights)
+        return GraphNumbers(len(weights), edges, *found, float(limit.min()), float(limit.max()))
+
+    @property
+    def words(self) -> str:
+        """Say the numbers in two sentences."""
+        numbers = self.numbers
+        second, mixing = (
+            f"{value:.4g}" if value > 1e-9 else "0"  # below is rounding
+            for value in (numbers.second_modulus, numbers.mixing_sum)
+        )
+        return (
+            f"{numbers.edges} directed edges; in the long run each of {numbers.nodes} nodes counts "
+            f"{_span(float(f'{numbers.least:.3g}'), float(f'{numbers.most:.3g}'))}. "
+            f"Second modulus {second}, S_W {mixing}."
+        )
+
+    @property
+    def alt(self) -> str:
+        return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
+
+    def figure(self) -> Figure:
+        """Draw it; call this within `rules()`."""
+        weights, count = self.weights, len(self.weights)
+        drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
+        nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])
+        self._draw_nodes(nodes)
+        _heat(matrix, weights, weights if count <= WRITTEN // 2 else None)
+        shown = range(0, count, 1 if count <= NAMED else -(-count // WRITTEN))
+        for axis in (matrix.xaxis, matrix.yaxis):
+            axis.set_ticks([node + 0.5 for node in shown], [str(node) for node in shown])
+        matrix.set(aspect="equal", xlabel="weight of what it hears from node", ylabel="node")
+        return drawn
+
+    def _draw_nodes(self, axes: Axes) -> None:
+        """Draw edges, wide where a weight is large, and discs by what a node counts."""
+        import networkx as nx
+
+        count = len(self.weights)
+        places = dict(enumerate(self.places))
+        apart = self.weights - np.diag(np.diag(self.weights))
+        arrows = count <= ARROWS and not np.allclose(apart, apart.T)
+        if not arrows:
+            apart = np.triu(np.maximum(apart, apart.T))
+        # W_ij is what i makes of what j says, so messages go from j to i
+        edges = [(int(j), int(i)) for i, j in np.argwhere(apart > 0)]
+        net = nx.DiGraph(edges)
+        net.add_nodes_from(places)
+        bent = [arrows or self._passes_a_node(i, j) for j, i in edges]
+        for rad in (0.0, 0.2):
+            some = [edge for edge, is_bent in zip(edges, bent, strict=True) if is_bent == bool(rad)]
+            curved: dict[str, Any] = {"connectionstyle": f"arc3,rad={rad}", "node_size": 180}
+            lines: Any = nx.draw_networkx_edges(
+                net,
+                places,
+                edgelist=some,
+                ax=axes,
+                arrows=bool(rad),
+                edge_color=EDGE,
+                width=[
+                    0.15 + min(2.2, 60 / len(edges)) * apart[i, j] / apart.max() for j, i in some
+                ],
+                **(curved | {"arrowstyle": "-|>" if arrows else "-"} if rad else {}),
+            )
+            if not rad and some:
+                lines.set_rasterized(len(some) > PIXELS)
+        limit = stationary(self.weights) * count
+        sizes = min(260.0, 2600.0 / count) * (0.6 + 0.4 * limit / limit.max())
+        nx.draw_networkx_nodes(
+            net, places, list(places), sizes.tolist(), BAR, ax=axes, edgecolors=LIGHT
+        )
+        if count <= NAMED:
+            nx.draw_networkx_labels(net, places, ax=axes, font_size=7, font_color=LIGHT)
+        axes.set(xlim=(-0.16, 1.16), ylim=(-0.16, 1.16), aspect="equal")
+        axes.set_axis_off()
+
+    def _passes_a_node(self, i: int, j: int) -> bool:
+        """Say whether another node lies on the straight way from node i to node j."""
+        way, others = self.places[j] - self.places[i], self.places - self.places[i]
+        along = others @ way / (way @ way)
+        off = np.abs(others[:, 0] * way[1] - others[:, 1] * way[0])
+        return bool(((along > 1e-6) & (along < 1 - 1e-6) & (off < 1e-6)).any())
+
+
+def partition_map(
+    prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
+) -> PartitionMap:
+    """Collect what is drawn of one trial of a partition of a data set."""
+    classes, made = max(1, len(prepared.classes)), members.population
+    counts = (
+        made.label_counts(classes)
+        if made
+        else members.label_counts(labels_of(prepared, "train"), classes)
+    )
+    whose = f" of the first {len(counts)} clients" if made else ""
+    return PartitionMap(
+        f"{partition.component.meta['title']}: {prepared.info['title']}",
+        f"{partition.token} · training examples{whose} · seed {seed}, trial {trial}",
+        counts,
+        prepared.classes or ("any",),
+        members.noise,
+    )
+
+
+def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
+    """Collect what is drawn of a graph; a random one is that of one trial."""
+    meta = graph.component.meta
+    drawn = f" · seed {seed}, trial {trial}" if meta.get("random") else ""
+    return GraphMap(
+        f"{'1 node' if clients == 1 else f'{clients} nodes'}: {meta['title']}",
+        f"{graph.token[:90]}{drawn}",
+        weights_of(graph, clients, RngKey(seed, trial)),
+        PLACES[meta.get("layout", "circle")](clients),
+    )
+
+
+def render_map(
+    drawn: PartitionMap | GraphMap, suffixes: Sequence[str] = (".svg", ".png")
+) -> dict[str, bytes]:
+    """Draw as files by suffix; equal inputs give equal bytes."""
+    with rules():
+        figure = drawn.figure()
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for axes in figure.axes:  # the solver's last digits are chance, and name parts of an svg
+            left, bottom, width, height = axes.get_position(original=True).bounds
+            axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
+        return {suffix: image_of(figure, suffix, drawn.title) for suffix in suffixes}
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _titled(title: str, subtitle: str, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(WIDTH, height), layout="constrained")
+    engine: Any = drawn.get_layout_engine()
+    engine.set(rect=(0.01, 0.01, 0.98, 1 - 0.48 / height), h_pad=0.02, hspace=0)
+    for text, y, size, colour in ((title, 0.15, 9, DARK), (subtitle, 0.35, 7.5, "#444444")):
+        drawn.text(
+            0.012, 1 - y / height, text, va="center", fontsize=size, color=colour, parse_math=False
+        )
+    return drawn
+
+
+def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
+    """Draw shares in [0, 1], with numbers in the cells; a scale of roots shows small ones."""
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+
+    rows, columns = shares.shape
+    few = rows <= FEW and columns <= NAMED
+    cells = axes.pcolormesh(
+        shares,
+        cmap=LinearSegmentedColormap.from_list("shares", SHARES),
+        norm=PowerNorm(0.5, vmin=0, vmax=1),
+        edgecolors="#E3E3E3" if few else "none",
+        linewidth=0.4 if few else 0,
+        rasterized=shares.size > PIXELS,
+    )
+    axes.set_ylim(rows, 0)
+    axes.grid(False)
+    axes.tick_params(length=0)
+    for row, column in np.argwhere(written > 0) if written is not None else ():
+        ink = LIGHT if shares[row, column] > 0.3 else DARK
+        text = f"{written[row, column]:.3g}" if written.dtype.kind == "f" else written[row, column]  # type: ignore[index, union-attr]
+        at = column + 0.5, row + 0.52
+        axes.text(*at, str(text), color=ink, fontsize=7, ha="center", va="center")
+    return cells
+
+
+def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
+    """Draw a number per client on the rows of the map, written by `form` if it is not empty."""
+    axes.grid(False, axis="y")
+    axes.tick_params("y", left=False, labelleft=False)
+    axes.set_xlim(0, (1.45 if form else 1.05) * (float(values.max()) or 1.0))
+    if not form:  # one outline of all: a bar each would be a large file
+        step = 10.0 ** np.floor(np.log10(float(values.max()) or 1.0))
+        axes.set_xticks([0, step])
+        edges = np.arange(values.size + 1)
+        drawn = axes.stairs(values, edges, orientation="horizontal", fill=True, color=colour)
+        drawn.set_rasterized(True)
+        return
+    bars = axes.barh(np.arange(values.size) + 0.5, values, 0.7, color=colour, linewidth=0)
+    axes.bar_label(bars, [form.format(value) for value in values], padding=2, fontsize=7)
+    axes.tick_params("x", bottom=False, labelbottom=False)
+    axes.spines["bottom"].set_visible(False)
+    axes.grid(False)

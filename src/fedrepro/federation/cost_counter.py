@@ -1,0 +1,132 @@
+"""Accounts of a round at the clients: messages, training losses, updates that were dropped."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.traffic import Traffic
+from fedrepro.networks.network import Network
+from fedrepro.training.flat_layout import Layout
+
+
+def models_sent(network: Network, up: int, down: int) -> Traffic:
+    """Count the traffic of models that go up and down, each of the network's size."""
+    each = Layout(network.shapes).numbers * FLOAT_BYTES
+    return Traffic(up, down, up * each, down * each)
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """An account of clients: messages, exchanges in which they were asked, passes, and seconds.
+
+    Passes go over their examples outside of training.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    exchanges: int = 0
+    passes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: ClientCost) -> ClientCost:
+        return ClientCost(
+            self.traffic + other.traffic,
+            self.exchanges + other.exchanges,
+            self.passes + other.passes,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass
+class CostCounter:
+    """An account that `Clients` keep for the harness, which starts a new one for each round.
+
+    seconds: in which clients trained, evaluated or answered. exchanges, passes: of `ClientCost`,
+    for what clients were asked. held: tensors that the server sent to all of them for that.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    losses: dict[int, list[float]] = field(default_factory=dict)
+    rejected: int = 0
+    seconds: float = 0.0
+    exchanges: int = 0
+    passes: float = 0.0
+    held: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Forget what has happened."""
+        self.traffic, self.losses, self.rejected, self.seconds = Traffic(), {}, 0, 0.0
+        self.exchanges, self.passes, self.held = 0, 0.0, {}
+
+    @property
+    def spent(self) -> ClientCost:
+        """The account so far."""
+        return ClientCost(self.traffic, self.exchanges, self.passes, self.seconds)
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the time in which clients work."""
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
+
+    def sent(self, traffic: Traffic) -> None:
+        """Count messages up or down."""
+        self.traffic += traffic
+
+    def asked(
+        self,
+        clients: int,
+        up: int,
+        passes: float,
+        weights: Mapping[str, np.ndarray] | None,
+        all_of_them: bool = True,
+    ) -> None:
+        """Count answers of `up` bytes, after `passes` passes of the clients over their examples.
+
+        Tensors of `weights` belong to one model that was sent to each client, or to one for each.
+        With None clients answered for the models that they sent, with which the answers go. Tensors
+        that all clients have from before are not sent again.
+        """
+        self.passes += passes
+        if weights is None:
+            self.sent(Traffic(bytes_up=up))
+            return
+        new = {
+            name: value
+            for name, value in weights.items()
+            if name not in self.held or not np.array_equal(self.held[name], value)
+        }
+        if all_of_them:
+            self.held |= {k: v for k, v in new.items() if len(v) == 1}
+        down = sum(v[0].nbytes for v in new.values()) * clients
+        self.exchanges += 1
+        self.sent(Traffic(clients, clients, up, down))
+
+    def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
+        """Count the trainings of these clients; losses float64 (n,), finite bool (n,)."""
+        for client, loss, whole in zip(members, losses, finite, strict=True):
+            self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
+            self.rejected += not whole
+
+    @property
+    def selected(self) -> int:
+        """Clients that took part in training."""
+        return len(self.losses)
+
+    @property
+    def all_rejected(self) -> bool:
+        """Whether clients trained, and none of their trainings gave numbers."""
+        return bool(self.losses) and self.rejected == sum(map(len, self.losses.values()))
+
+    @property
+    def train_loss(self) -> float:
+        """Mean over trainings of their mean minibatch loss; NaN if none is finite."""
+        each = np.array([loss for client_losses in self.losses.values() for loss in client_losses])
+        each = each[np.isfinite(each)]
+        return float(each.mean()) if each.size else float("nan")

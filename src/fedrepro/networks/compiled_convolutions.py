@@ -1,0 +1,398 @@
+"""Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
+
+Images lie with zeros around them as (H, W, C), so that a convolution is a product by places
+(`portable_ops/gathered_products.py`). With the two exchanged, rows at the places of a window and
+runs along the rows of the map, it is the gradient of the kernel; with the kernel turned round and
+errors for an image it is that of the inputs. A kernel lies in a model as an affine map does: weight
+(k · k · C, channels), then its bias, rows filled up to whole vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrepro.networks.layer_parts import Parts
+from fedrepro.portable_ops import aligned_buffers
+from fedrepro.portable_ops.aligned_buffers import PAD, aligned
+from fedrepro.portable_ops.compiled_math import Array, inner, padded_to, row_of, scaled
+from fedrepro.portable_ops.gathered_products import given_back, largest, multiplier_at, product_at
+
+# What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of
+# what it is given; side of the kernel; whether it is pooled. Where begin its weight, its kernel
+# turned round, its inputs; numbers of one of these and of a row of it; what its pooling chose; its
+# errors, of these the first inside the zeros, and how wide they are with them. Where its lists
+# begin: starts of windows, numbers of a window, windows of errors and how many, and where its
+# values go. Whether errors for its inputs are computed for each window and then added up. Where
+# begin errors that are added to those of what it gives.
+(HEIGHT, WIDTH, CHANNELS, BELOW, KERNEL, POOLED, WEIGHT, FLIPPED, IMAGE, NEXT, ROW, CHOSEN, UPPER,
+ INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, ADDED, EXTRA,
+ FIELDS) = range(23)  # fmt: skip
+
+
+class Convolutions(NamedTuple):
+    """Layout of convolutions: layers (L, FIELDS) and lists, int64.
+
+    `image` is (channels, height, width, zeros around) of an input; `by` the address of the product
+    by places.
+    """
+
+    layers: Array
+    lists: Array
+    image: tuple[int, int, int, int]
+    biased: bool
+    by: int
+
+
+class Images(NamedTuple):
+    """Buffers: `images` are the inputs of all layers and examples, with zeros around.
+
+    `chosen` is what poolings chose. For one example: a map before its pooling (out), errors after
+    (lower) and before it (upper). `flipped` are kernels turned round; `extra` errors of layers'
+    outputs that do not come from above, or empty.
+    """
+
+    images: Array
+    chosen: Array
+    out: Array
+    upper: Array
+    lower: Array
+    flipped: Array
+    zeros: Array
+    one: Array
+    extra: Array
+
+
+class _Lists:
+    """Lists of places, one behind another."""
+
+    def __init__(self) -> None:
+        self.values: list[Array] = []
+        self.size = 0
+
+    def add(self, values: Array) -> int:
+        self.values.append(values.ravel())
+        self.size += values.size
+        return self.size - values.size
+
+
+def convolutions_of(
+    parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
+) -> tuple[Convolutions, Images]:
+    """Lay out the convolutions of a network for `rows` examples at a time, and their buffers.
+
+    `offsets` are where weights begin in a model; with `matched` errors are added to their own.
+    """
+    lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
+    # 0, 1, …: columns of a matrix as rows; a single row begins at the first
+    lists.add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
+    images = chosen = flipped = upper = out = lower = widest = extra = 0
+    for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
+        c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
+        row, stride = (width + 2 * edge) * below, aligned_buffers.row_of(channels)
+        c[HEIGHT], c[WIDTH] = height + 2 * edge - k + 1, width + 2 * edge - k + 1
+        c[CHANNELS], c[BELOW], c[KERNEL], c[POOLED] = channels, below, k, pooled
+        c[WEIGHT], c[FLIPPED], c[CHOSEN], c[UPPER] = offsets[place], flipped, chosen, upper
+        c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
+        images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
+        flipped += k * k * stride * aligned_buffers.row_of(below)
+        low = aligned_buffers.row_of(below)
+        c[ADDED] = not edge and low == PAD  # whose columns would fill a part of a vector
+        # zeros around errors that go further back
+        around = k - 1 - edge if place and not c[ADDED] else 0
+        c[ACROSS] = c[WIDTH] + 2 * around
+        c[INSIDE] = upper + around * (c[ACROSS] + 1) * stride
+        upper += int((c[HEIGHT] + 2 * around) * c[ACROSS]) * stride
+        c[WINDOWS] = lists.add(_grid(c[HEIGHT], c[WIDTH], row, below))
+        c[WINDOW] = lists.add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
+        tall, broad = (c[HEIGHT], c[WIDTH]) if c[ADDED] else (height, width)
+        c[BACK], c[SPOTS] = lists.add(_grid(tall, broad, c[ACROSS] * stride, stride)), tall * broad
+        after, (_, high, wide) = 0, parts.image
+        if place + 1 < len(convs):
+            above, (_, high, wide), _ = parts.convolutions[place + 1]
+            after = above.padding
+        chosen += rows * high * wide * stride * pooled
+        c[EXTRA], extra = extra, extra + rows * high * wide * stride * matched
+        row = (wide + 2 * after) * channels
+        c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
+        across = max(stride, k * k * low * int(c[ADDED]))  # numbers of a window of errors
+        out = max(out, int(c[HEIGHT] * c[WIDTH]) * across)
+        lower = max(lower, height * width * low, high * wide * stride)
+        widest = max(widest, across, low)
+    lowest, (channels, height, width), _ = parts.convolutions[0]
+    image, by = (channels, height, width, lowest.padding), multiplier_at(np.dtype(dtype).name)
+    laid_out = Convolutions(convs, np.concatenate(lists.values), image, parts.biased, by.address)
+    sizes = {
+        "images": images,
+        "out": out,
+        "upper": upper,
+        "lower": lower,
+        "flipped": flipped,
+        "zeros": widest,
+        "extra": extra,
+    }
+    buffers = {name: aligned(size, dtype) for name, size in sizes.items()}
+    return laid_out, Images(chosen=np.zeros(chosen, np.uint8), one=np.ones(1, dtype), **buffers)
+
+
+def _grid(height: int, width: int, row: int, each: int) -> Array:
+    places: Array = np.add.outer(np.arange(height) * row, np.arange(width) * each)
+    return places
+
+
+@inner
+def lay_image(
+    convs: Convolutions, source: Array, scale: Any, inverse: Any, move: Any, b: int, room: Images
+) -> None:
+    """Write an image (C, H, W) as (H, W, C) inside the zeros of the lowest layer, as example b.
+
+    `move` says if it is mirrored, and how far it moves down and to the right; zeros come in.
+    """
+    (channels, height, width, edge), c = convs.image, convs.layers[0]
+    (mirrored, down, right), images = move, room.images
+    at = c[IMAGE] + b * c[NEXT] + edge * (c[ROW] + channels)
+    for i in range(height):
+        for j in range(width):
+            y, x = i + down, (width - 1 - j if mirrored else j) + right
+            to, inside = at + i * c[ROW] + j * channels, 0 <= y < height and 0 <= x < width
+            for k in range(channels):
+                value = images.dtype.type(0)
+                if inside:
+                    value = scaled(source[(k * height + y) * width + x], scale, inverse)
+                images[to + k] = value
+
+
+@inner
+def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
+    """Write the outputs of the last layer for `rows` examples to x, (rows, H · W · C) flat.
+
+    They go image by image, so that maps stay in the cache. The inputs lie in room.images.
+    """
+    last = len(convs.layers) - 1
+    size = gives(convs.layers[last]) // row_of(convs.layers[last, CHANNELS])
+    size *= convs.layers[last, CHANNELS]
+    for b in range(rows):
+        for layer in range(last + 1):
+            c = convs.layers[layer]
+            convolve(convs, c, weights, c[IMAGE] + b * c[NEXT], room)
+            target, to = x, b * size
+            if layer < last:
+                above = convs.layers[layer + 1]
+                target, to = room.images, above[IMAGE] + b * above[NEXT]
+            if c[POOLED]:
+                pool(convs, c, target, to, c[CHOSEN] + b * gives(c), room)
+            else:
+                rectify(convs, c, target, to, room)
+
+
+@inner
+def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
+    """Write the convolution of the image that begins at `image` to room.out (H · W, channels)."""
+    stride, run = row_of(c[CHANNELS]), c[KERNEL] * c[BELOW]
+    begin = weights, c[WEIGHT] + c[KERNEL] * run * stride, 0
+    if not convs.biased:
+        begin = room.zeros, 0, 0
+    a = room.images, image, c[ROW], 1
+    b = weights, c[WEIGHT], run * stride, stride
+    size = c[HEIGHT] * c[WIDTH], c[KERNEL], run, padded_to(c[CHANNELS])
+    product_at(convs.by, (room.out, 0, stride), begin, a, b, (convs.lists, c[WINDOWS]), size)
+
+
+@inner
+def gives(c: Array) -> int:
+    """Count the numbers of a layer's output for one example, rows of channels filled up."""
+    side = 2 if c[POOLED] else 1
+    count: int = (c[HEIGHT] // side) * (c[WIDTH] // side) * row_of(c[CHANNELS])
+    return count
+
+
+@inner
+def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
+    """Write the largest of each 2×2 window, and ReLU, to the input of the next layer."""
+    stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
+    for i in range(c[HEIGHT] // 2):
+        for j in range(across):
+            source, place = (2 * i * c[WIDTH] + 2 * j) * stride, i * across + j
+            at = to + convs.lists[c[TARGETS] + place]  # in order: what fills up channels goes over
+            for k in range(0, padded_to(c[CHANNELS]), PAD):
+                largest(room.out, source + k, stride, c[WIDTH] * stride, x, at + k,
+                        room.chosen, noted + place * stride + k)  # fmt: skip
+
+
+@inner
+def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
+    """Write the ReLU of a map to the input of the next layer."""
+    stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
+    for place in range(c[HEIGHT] * c[WIDTH]):
+        at = to + convs.lists[c[TARGETS] + place]
+        for k in range(c[CHANNELS]):
+            value = room.out[place * stride + k]
+            x[at + k] = nothing if value < nothing else value
+
+
+@inner
+def learn_kernels(
+    convs: Convolutions, weights: Array, gradient: Array, rows: int, room: Images, x: Array,
+    errors: Array,
+) -> None:  # fmt: skip
+    """Add the gradients of all kernels and biases over `rows` examples.
+
+    `x` is the output of `features`, `errors` are those of x, (H · W · C, padded rows) flat.
+    """
+    turn_kernels(convs, weights, room)
+    for b in range(rows):
+        take_errors(convs, errors, b, padded_to(rows), room)
+        for layer in range(len(convs.layers) - 1, -1, -1):
+            c = convs.layers[layer]
+            if len(room.extra):
+                for k in range(gives(c)):
+                    room.lower[k] += room.extra[c[EXTRA] + b * gives(c) + k]
+            errors_before(convs, layer, b, room, x)
+            learn_kernel(convs, c, gradient, c[IMAGE] + b * c[NEXT], room)
+            if layer:
+                errors_below(convs, c, room)
+
+
+@inner
+def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
+    """Write all kernels but the lowest as `errors_below` reads them."""
+    for layer in range(1, len(convs.layers)):
+        c = convs.layers[layer]
+        if c[ADDED]:
+            transpose_kernel(c, weights, room.flipped)
+        else:
+            turn_kernel(c, weights, room.flipped)
+
+
+@inner
+def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
+    """Write errors of the last layer's output, each `step` apart, to room.lower."""
+    top = convs.layers[len(convs.layers) - 1]
+    channels, stride = top[CHANNELS], row_of(top[CHANNELS])
+    for place in range(gives(top) // stride):
+        for k in range(channels):
+            room.lower[place * stride + k] = errors[first + (place * channels + k) * step]
+        room.lower[place * stride + channels : (place + 1) * stride] = 0
+
+
+@inner
+def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
+    """Write an example's errors before pooling and ReLU to room.upper from those after it."""
+    c = convs.layers[layer]
+    if c[POOLED]:
+        unpool(c, c[CHOSEN] + b * gives(c), room)
+    elif layer + 1 < len(convs.layers):
+        above = convs.layers[layer + 1]
+        unrectify(convs, c, room.images, above[IMAGE] + b * above[NEXT], room)
+    else:
+        size = gives(c) // row_of(c[CHANNELS]) * c[CHANNELS]
+        unrectify(convs, c, x, b * size, room)
+
+
+@inner
+def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
+    """Write the kernel turned round, (k · k · channels, channels of its inputs)."""
+    stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
+    for s in range(spots):
+        source = c[WEIGHT] + s * c[BELOW] * stride
+        to = c[FLIPPED] + (spots - 1 - s) * stride * low
+        for o in range(c[CHANNELS]):
+            for i in range(c[BELOW]):
+                flipped[to + o * low + i] = weights[source + i * stride + o]
+
+
+@inner
+def unpool(c: Array, noted: int, room: Images) -> None:
+    """Write errors from room.lower to where the largest came from, in room.upper."""
+    stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
+    row = c[ACROSS] * stride
+    for i in range(c[HEIGHT] // 2):
+        for j in range(across):
+            place, to = (i * across + j) * stride, c[INSIDE] + 2 * (i * row + j * stride)
+            for k in range(0, padded_to(c[CHANNELS]), PAD):
+                given_back(room.lower, place + k, room.chosen, noted + place + k, room.upper,
+                           to + k, stride, row)  # fmt: skip
+
+
+@inner
+def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
+    """Write errors from room.lower to room.upper where a value is above zero."""
+    stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
+    for i in range(c[HEIGHT]):
+        for j in range(c[WIDTH]):
+            place = i * c[WIDTH] + j
+            at, to = first + convs.lists[c[TARGETS] + place], c[INSIDE]
+            to += (i * c[ACROSS] + j) * stride
+            for k in range(c[CHANNELS]):
+                error = room.lower[place * stride + k]
+                room.upper[to + k] = error if x[at + k] > nothing else nothing
+
+
+@inner
+def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
+    """Add the gradient of a kernel and its bias for one image."""
+    stride, at, length = row_of(c[CHANNELS]), c[WEIGHT], c[KERNEL] * c[KERNEL] * c[BELOW]
+    errors = room.upper, c[INSIDE], c[ACROSS] * stride, stride
+    kernel, columns = (gradient, at, stride), padded_to(c[CHANNELS])
+    a = room.images, image, c[ROW], c[BELOW]
+    size = length, c[HEIGHT], c[WIDTH], columns
+    product_at(convs.by, kernel, kernel, a, errors, (convs.lists, c[WINDOW]), size)
+    if convs.biased:
+        bias, one = (gradient, at + length * stride, stride), (room.one, 0, 0, 0)
+        size = 1, c[HEIGHT], c[WIDTH], columns
+        product_at(convs.by, bias, bias, one, errors, (convs.lists, 0), size)
+
+
+@inner
+def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
+    """Write errors of the convolution's input to room.lower (H · W, channels)."""
+    if c[ADDED]:
+        errors_added(convs, c, room)
+    else:
+        errors_turned(convs, c, room)
+
+
+@inner
+def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
+    """Convolve the errors with the kernel turned round."""
+    stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
+    run = c[KERNEL] * stride
+    a = room.upper, c[UPPER], c[ACROSS] * stride, 1
+    b = room.flipped, c[FLIPPED], run * low, low
+    size = c[SPOTS], c[KERNEL], run, padded_to(c[BELOW])
+    places = convs.lists, c[BACK]
+    product_at(convs.by, (room.lower, 0, low), (room.zeros, 0, 0), a, b, places, size)
+
+
+@inner
+def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
+    """Write the kernel as (channels, k · k · channels of its inputs)."""
+    stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
+    for o in range(c[CHANNELS]):
+        for s in range(spots):
+            to, source = c[FLIPPED] + (o * spots + s) * low, c[WEIGHT] + s * c[BELOW] * stride + o
+            for i in range(c[BELOW]):
+                flipped[to + i] = weights[source + i * stride]
+
+
+@inner
+def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
+    """Compute the errors of every window, and add each where it lies.
+
+    It is a product of whole vectors, for inputs whose channels would fill a part of one.
+    """
+    low, k = row_of(c[BELOW]), c[KERNEL]
+    width, across = k * k * low, c[WIDTH] + k - 1
+    a = room.upper, c[UPPER], 0, 1
+    size = c[SPOTS], 1, c[CHANNELS], width
+    product_at(convs.by, (room.out, 0, width), (room.zeros, 0, 0), a,
+               (room.flipped, c[FLIPPED], 0, width), (convs.lists, c[BACK]), size)  # fmt: skip
+    room.lower[: (c[HEIGHT] + k - 1) * across * low] = 0
+    for i in range(c[HEIGHT]):
+        for j in range(c[WIDTH]):
+            for d in range(k):
+                to, source = ((i + d) * across + j) * low, ((i * c[WIDTH] + j) * k + d) * k * low
+                for n in range(k * low):
+                    room.lower[to + n] += room.out[source + n]

@@ -1,0 +1,269 @@
+"""An embedding and layers of LSTM in compiled code: forward and back through all time steps.
+
+States lie (T, B, units), so that what all times share is one product of T · B rows. In a model lie
+the table (codes, size), and of each layer weight (inputs, 4 units), recurrent (units, 4 units) and
+bias; gates are in the order of PyTorch: input, forget, cell, output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrepro.networks.layer_parts import Parts
+from fedrepro.portable_ops import aligned_buffers
+from fedrepro.portable_ops.aligned_buffers import aligned
+from fedrepro.portable_ops.compiled_math import (
+    Array,
+    exp_of,
+    inner,
+    multiplier,
+    padded_to,
+    product,
+    row_of,
+)
+
+TURNED = 16  # side of the squares in which a matrix is transposed
+
+
+class Recurrent(NamedTuple):
+    """Layout of recurrent layers: `starts`, int64 (L, 3), of weight, recurrent and bias in a model.
+
+    `table` is the start of the embeddings, codes, and their size; `units` of a layer, `steps`
+    letters of a window; `every` says whether each of them has a prediction, and not the last alone;
+    `by` is the address of the product.
+    """
+
+    starts: Array
+    table: tuple[int, int, int]
+    units: int
+    steps: int
+    every: bool
+    by: int
+
+
+class Times(NamedTuple):
+    """Buffers, flat: codes int64 (T, B); their vectors (T, B, size); gates (L, T, B, 4 units).
+
+    States, cells and their tanh (L, T, B, units); a matrix turned; errors of states (T, B, units)
+    and of cells (B, units). `asked` are targets, int64 (T, B), `numbers` int64 (T · B,), 0, 1, …
+    """
+
+    codes: Array
+    vectors: Array
+    gates: Array
+    states: Array
+    cells: Array
+    squashed: Array
+    turned: Array
+    above: Array
+    cell: Array
+    zeros: Array
+    asked: Array
+    numbers: Array
+
+
+def recurrent_of(
+    parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
+) -> tuple[Recurrent, Times]:
+    """Lay out the recurrent layers of a network for `rows` examples at a time, and their buffers.
+
+    `offsets` are where the table begins, and weight, recurrent and bias of each layer.
+    """
+    layers, units = len(parts.recurrent), parts.recurrent[0].units
+    assert parts.embedding is not None
+    codes, size = parts.embedding.codes, parts.embedding.size
+    starts = np.array(offsets[1:], np.int64).reshape(-1, 3)
+    laid_out = Recurrent(
+        starts, (offsets[0], codes, size), units, steps, every,
+        multiplier(np.dtype(dtype).name).address,
+    )  # fmt: skip
+    cells, gate, state = (
+        rows * steps * layers,
+        aligned_buffers.row_of(4 * units),
+        aligned_buffers.row_of(units),
+    )
+    vector = aligned_buffers.row_of(size)
+    sizes = {
+        "vectors": cells * vector,
+        "gates": cells * gate,
+        "states": cells * state,
+        "cells": cells * units,
+        "squashed": cells * units,
+        "turned": 4 * units * max(state, vector),
+        "above": cells * state,
+        "cell": rows * units,
+        "zeros": max(4 * units, state, vector),
+    }
+    buffers = {name: aligned(count, dtype) for name, count in sizes.items()}
+    letters, asked = (np.zeros(rows * steps, np.int64) for _ in range(2))
+    return laid_out, Times(codes=letters, asked=asked, numbers=np.arange(rows * steps), **buffers)
+
+
+@inner
+def sigmoid(x: Any, one: Any) -> Any:
+    """Compute 1 / (1 + exp(-x)); `one` is 1 in the type of x."""
+    e = exp_of(-abs(x))
+    return (one if x >= 0 else e) / (one + e)
+
+
+@inner
+def tanh(x: Any, one: Any) -> Any:
+    """Compute the hyperbolic tangent; `one` is 1 in the type of x."""
+    e = exp_of(-(one + one) * abs(x))
+    t = (one - e) / (one + e)
+    return t if x >= 0 else -t
+
+
+@inner
+def lay_letters(source: Array, b: int, rows: int, room: Times) -> None:
+    """Write a window of letters (T,) to room.codes, (T, B), as example b."""
+    for t in range(len(source)):
+        room.codes[t * rows + b] = np.int64(source[t])
+
+
+@inner
+def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -> None:
+    """Write states of the top layer to x: after the last letter (B, units), or all, (T, B, units).
+
+    The letters of `rows` examples lie in room.codes, (T, B).
+    """
+    (table, _, size), h, cells = net.table, net.units, net.steps * rows
+    vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
+    for r in range(cells):
+        source = table + room.codes[r] * vector
+        for k in range(size):
+            room.vectors[r * vector + k] = weights[source + k]
+    for layer in range(len(net.starts)):
+        weight, recurrent, bias = net.starts[layer]
+        first, states = layer * cells * gate, layer * cells * state
+        below, n = (room.vectors, 0, vector, 1), size
+        if layer:
+            below, n = (room.states, states - cells * state, state, 1), h
+        product(net.by, (room.gates, first, gate), (weights, bias, 0), below,
+                (weights, weight, gate), (cells, n, padded_to(4 * h)))  # fmt: skip
+        for t in range(net.steps):
+            out = room.gates, first + t * rows * gate, gate
+            if t:
+                before = room.states, states + (t - 1) * rows * state, state, 1
+                product(net.by, out, out, before, (weights, recurrent, gate),
+                        (rows, h, padded_to(4 * h)))  # fmt: skip
+            squash(net, rows, layer * cells + t * rows, t == 0, room)
+    top = (len(net.starts) - 1) * cells
+    first = top if net.every else top + cells - rows
+    for r in range(top + cells - first):
+        for k in range(h):
+            x[r * h + k] = room.states[(first + r) * state + k]
+
+
+@inner
+def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> None:
+    """Apply a time step's non-linearities to its gates; compute cells and states."""
+    h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
+    one = room.cells.dtype.type(1)
+    for r in range(first, first + rows):
+        g = room.gates[r * gate : r * gate + 4 * h]
+        cell, squashed = room.cells[r * h : (r + 1) * h], room.squashed[r * h : (r + 1) * h]
+        for k in range(2 * h):
+            g[k] = sigmoid(g[k], one)
+        for k in range(2 * h, 3 * h):
+            g[k] = tanh(g[k], one)
+        for k in range(3 * h, 4 * h):
+            g[k] = sigmoid(g[k], one)
+        for k in range(h):
+            cell[k] = g[k] * g[2 * h + k]
+        if not begins:
+            before = room.cells[(r - rows) * h : (r - rows + 1) * h]
+            for k in range(h):
+                cell[k] = cell[k] + g[h + k] * before[k]
+        out = room.states[r * state : r * state + h]
+        for k in range(h):
+            squashed[k] = tanh(cell[k], one)
+            out[k] = g[3 * h + k] * squashed[k]
+
+
+@inner
+def learn_unrolled(
+    net: Recurrent, weights: Array, gradient: Array, rows: int, room: Times, errors: Array
+) -> None:
+    """Add the gradients of the table and all layers over `rows` examples.
+
+    `errors` are of the output of `unrolled`, (units, padded rows) flat, one of these rows a state.
+    """
+    (table, _, size), h, cells = net.table, net.units, net.steps * rows
+    vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
+    seen = cells if net.every else rows
+    across, first = padded_to(seen), cells - seen
+    room.above[: first * state] = 0
+    for r in range(seen):
+        for k in range(h):
+            room.above[(first + r) * state + k] = errors[k * across + r]
+    for layer in range(len(net.starts) - 1, -1, -1):
+        weight, recurrent, bias = net.starts[layer]
+        gates, states = layer * cells * gate, layer * cells * state
+        transpose(weights, recurrent, h, 4 * h, gate, room.turned, state)
+        room.cell[: rows * h] = 0
+        for t in range(net.steps - 1, -1, -1):
+            if t + 1 < net.steps:  # errors through the next time step
+                out = room.above, t * rows * state, state
+                later = room.gates, gates + (t + 1) * rows * gate, gate, 1
+                product(
+                    net.by, out, out, later, (room.turned, 0, state), (rows, 4 * h, padded_to(h))
+                )
+            unsquash(net, rows, layer * cells, t, room)
+        below, n, row = (room.vectors, 0, 1, vector), size, vector
+        if layer:
+            below, n, row = (room.states, states - cells * state, 1, state), h, state
+        to = gradient, weight, gate
+        product(net.by, to, to, below, (room.gates, gates, gate), (n, cells, padded_to(4 * h)))
+        to, before = (gradient, recurrent, gate), (room.states, states, 1, state)
+        shape = h, cells - rows, padded_to(4 * h)
+        product(net.by, to, to, before, (room.gates, gates + rows * gate, gate), shape)
+        summed = gradient[bias : bias + 4 * h]
+        for r in range(cells):
+            g = room.gates[gates + r * gate : gates + r * gate + 4 * h]
+            for k in range(4 * h):
+                summed[k] += g[k]
+        transpose(weights, weight, n, 4 * h, gate, room.turned, row)
+        out = (room.above, 0, state) if layer else (room.vectors, 0, vector)
+        product(net.by, out, (room.zeros, 0, 0), (room.gates, gates, gate, 1),
+                (room.turned, 0, row), (cells, 4 * h, padded_to(n)))  # fmt: skip
+    for r in range(cells):
+        to_row = table + room.codes[r] * vector
+        for k in range(size):
+            gradient[to_row + k] += room.vectors[r * vector + k]
+
+
+@inner
+def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None:
+    """Compute the gates' errors in place, the backward pass of `squash`."""
+    h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
+    one = room.cells.dtype.type(1)
+    for b in range(rows):
+        r = layer + t * rows + b
+        g = room.gates[r * gate : r * gate + 4 * h]
+        error = room.above[(t * rows + b) * state : (t * rows + b) * state + h]
+        squashed, cell = room.squashed[r * h : (r + 1) * h], room.cell[b * h : (b + 1) * h]
+        before = room.cells[max(r - rows, 0) * h : (max(r - rows, 0) + 1) * h]
+        earlier = one if t else one - one  # the first cell has none before it
+        for k in range(h):
+            entry, forget, new, out = g[k], g[h + k], g[2 * h + k], g[3 * h + k]
+            s, e = squashed[k], error[k]
+            c = cell[k] + e * out * (one - s * s)
+            g[k] = c * new * entry * (one - entry)
+            g[h + k] = c * (before[k] * earlier) * forget * (one - forget)
+            g[2 * h + k] = c * entry * (one - new * new)
+            g[3 * h + k] = e * s * out * (one - out)
+            cell[k] = c * forget
+
+
+@inner
+def transpose(weights: Array, at: int, n: int, m: int, row: int, to: Array, to_row: int) -> None:
+    """Write the matrix (n, m) at `at` as (m, n), in squares that stay in the cache."""
+    for i0 in range(0, n, TURNED):
+        for j0 in range(0, m, TURNED):
+            for j in range(j0, min(m, j0 + TURNED)):
+                for i in range(i0, min(n, i0 + TURNED)):
+                    to[j * to_row + i] = weights[at + i * row + j]

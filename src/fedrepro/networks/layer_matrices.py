@@ -1,0 +1,163 @@
+"""Fully connected layers and convolutions as matrices, their biases among the rows.
+
+A convolution is a fully connected layer on patches of its input, one for each of its groups. With a
+bias the matrix has a last row, whose input is always 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.networks.layers import Affine, Convolution2d
+from fedrepro.networks.network import Network
+from fedrepro.networks.torch_modules import ModuleNetwork
+
+if TYPE_CHECKING:
+    import torch
+
+TRIED = 3  # examples that a module is tried with
+
+
+@dataclass(frozen=True)
+class LayerMatrix:
+    """Names of a layer's tensors; `kernel` is (channels in, side, side) of a convolution.
+
+    Attributes:
+        turned: Whether a fully connected layer keeps its weight as (outputs, inputs), as PyTorch
+            does.
+        group, groups: Which part of a grouped convolution it is.
+        places: Positions of a kernel, or rows of an example that a fully connected layer takes.
+    """
+
+    weight: str
+    bias: str | None
+    kernel: tuple[int, ...] | None = None
+    turned: bool = False
+    group: int = 0
+    groups: int = 1
+    places: int = 1
+
+    @property
+    def key(self) -> str:
+        """The name of its weight, with the group."""
+        return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
+
+    def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Join tensors (…, *shape) into one matrix: (…, inputs [+ 1], outputs), in their type."""
+        weight = tensors[self.weight]
+        if self.groups > 1:
+            weight = np.split(weight, self.groups, axis=-4)[self.group]
+        if self.kernel:
+            # (…, out, in, k, k), in the order in which patches list their pixels
+            weight = np.moveaxis(weight, -4, -1)
+            weight = weight.reshape(*weight.shape[:-4], -1, weight.shape[-1])
+        elif self.turned:
+            weight = weight.swapaxes(-1, -2)
+        if self.bias is None:
+            return weight
+        bias = np.split(tensors[self.bias], self.groups, axis=-1)[self.group]
+        return np.concatenate([weight, bias[..., None, :]], axis=-2)
+
+    def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
+        """Invert `of`; for a group, the tensors have its outputs alone."""
+        biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
+        weight = matrix if self.bias is None else matrix[..., :-1, :]
+        if self.kernel:
+            weight = weight.reshape(*weight.shape[:-2], *self.kernel, weight.shape[-1])
+            weight = np.moveaxis(weight, -1, -4)
+        elif self.turned:
+            weight = weight.swapaxes(-1, -2)
+        return {self.weight: weight, **biases}
+
+
+def tensors_of_matrices(
+    layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return tensors (*shape) by name, from layers' matrices (inputs [+ 1], outputs) by key."""
+    parts: dict[str, list[np.ndarray]] = {}
+    for layer in layers:
+        if layer.key in matrices:
+            for name, value in layer.tensors(matrices[layer.key]).items():
+                parts.setdefault(name, []).append(value)
+    return {k: v[0] if len(v) == 1 else np.concatenate(v) for k, v in parts.items()}
+
+
+def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
+    """List the layers that have tensors, from inputs to outputs.
+
+    Of a `torch.nn.Module` these are its parts that are `Linear` or `Conv2d`, in the order of calls.
+
+    Raises:
+        FedreproError: For a network of other layers, such as recurrent ones.
+    """
+    if isinstance(network, ModuleNetwork):
+        return _of_module(network)
+    matrices = []
+    for layer, shape, names in network.places:
+        if isinstance(layer, Affine | Convolution2d):
+            kernel = None
+            if isinstance(layer, Convolution2d):
+                kernel = (shape[0], layer.kernel, layer.kernel)
+            places = math.prod(layer.output(shape)[1:])
+            matrices.append(LayerMatrix(names["weight"], names.get("bias"), kernel, places=places))
+        elif names:
+            raise FedreproError(
+                f"layers of this {network.kind} network are not all fully connected layers or "
+                "convolutions, and only these have matrices: choose mlp, logistic or cnn"
+            )
+    return tuple(matrices)
+
+
+def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, Any]]:
+    """List parts that are `Linear` or `Conv2d`, with their parameters' names."""
+    import torch
+
+    named: dict[int, str] = {id(value): name for name, value in network.module.named_parameters()}
+    return [
+        (named[id(part.weight)], named.get(id(part.bias)), part)
+        for part in network.module.modules()
+        if isinstance(part, torch.nn.Linear | torch.nn.Conv2d) and id(part.weight) in named
+    ]
+
+
+@lru_cache(32)
+def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
+    import torch
+
+    found: dict[str, list[LayerMatrix]] = {}
+
+    def note(weight: str, bias: str | None, part: Any, _: Any, out: torch.Tensor) -> None:
+        if isinstance(part, torch.nn.Linear):
+            if (out.dim() > 2 and len(out) != TRIED) or len(out) % TRIED:
+                raise FedreproError(
+                    f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples: let "
+                    "its first axis count examples, or take a method that averages or ensembles"
+                )
+            places = out.numel() // TRIED // out.shape[-1]
+            found[weight] = [LayerMatrix(weight, bias, None, True, places=places)]
+            return
+        kernel = (part.in_channels // part.groups, *part.kernel_size)
+        found[weight] = [
+            LayerMatrix(weight, bias, kernel, False, g, part.groups, math.prod(out.shape[2:]))
+            for g in range(part.groups)
+        ]
+
+    hooks = [
+        part.register_forward_hook(partial(note, weight, bias))
+        for weight, bias, part in parts_with_matrices(network)
+    ]
+    try:
+        with torch.no_grad():
+            network.module.eval()
+            network.module(torch.zeros(TRIED, *network.shape))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return tuple(layer for layers in found.values() for layer in layers)

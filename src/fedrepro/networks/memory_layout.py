@@ -1,0 +1,143 @@
+"""Layout of a network in memory for compiled code, and the outputs of its body.
+
+The body is what lies below the affine maps: convolutions or recurrent layers (`layer_parts.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.networks.layer_parts import Parts, parts_of
+from fedrepro.networks.layers import Shape
+from fedrepro.networks.network import Network
+from fedrepro.portable_ops.aligned_buffers import PAD, row_of
+
+if TYPE_CHECKING:
+    import torch
+
+Array = np.ndarray[Any, Any]
+PREDICTED = 64  # examples that are predicted at once
+
+
+class Rows:
+    """Layout of tensors (*shape) in a flat model: their rows filled up to whole vectors.
+
+    `turned` has, for tensors in another order, their axes, which may be cut, and the order of these
+    in memory.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, Shape],
+        turned: Mapping[str, tuple[Shape, tuple[int, ...]]] | None = None,
+    ) -> None:
+        self.shapes, self.offsets, self.size = shapes, {}, 0
+        self.turned = turned or {}
+        for name in shapes:
+            self.offsets[name] = self.size
+            *rows, last = self._in_memory(name)[0]
+            self.size += math.prod(rows) * row_of(last)
+
+    def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
+        """Return the shape of a tensor in memory, and which of its axes each is."""
+        shape = self.shapes[name]
+        axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
+        return tuple(axes[axis] for axis in order), order
+
+    def views(self, flat: Array) -> dict[str, Array]:
+        """Return a model's tensors as views of its memory (size,); a cut one has its parts."""
+        tensors = {}
+        for name, at in self.offsets.items():
+            (*rows, last), order = self._in_memory(name)
+            row = row_of(last)
+            part = flat[at : at + math.prod(rows) * row].reshape(*rows, row)[..., :last]
+            tensors[name] = part.transpose(np.argsort(order))
+        return tensors
+
+    def flat(self, tensors: Mapping[str, torch.Tensor], dtype: Any) -> Array:
+        """Lay down one model (size,), with zeros for tensors that are not given."""
+        weights = np.zeros(self.size, dtype)
+        for name, view in self.views(weights).items():
+            if name in tensors:
+                view[...] = tensors[name].detach().numpy().reshape(view.shape)
+        return weights
+
+
+def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
+    """Return the order in memory of tensors that do not lie as they are: see `Rows`."""
+    turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
+    below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
+    for name, shape in network.shapes.items():
+        if name.startswith("weight") and int(name.removeprefix("weight")) < below:
+            turned[name] = shape, (2, 3, 1, 0)
+        elif below and name == f"weight{below}":
+            turned[name] = (*parts.image, shape[1]), (1, 2, 0, 3)
+        elif re.sub(r"weight|recurrent", "", name) in recurrent:
+            turned[name] = shape, (1, 0)
+    return turned
+
+
+def body_of(
+    network: Network,
+    parts: Parts,
+    offsets: Mapping[str, int],
+    rows: int,
+    dtype: Any,
+    matched: bool = False,
+) -> tuple[Any, Any]:
+    """Lay out the body of a network that has one, and its buffers for this number of examples.
+
+    `offsets` are where tensors begin in a model; with `matched` errors are added to those of
+    convolutions' outputs.
+    """
+    # Numba takes half a second to import, so only what needs it does
+    from fedrepro.networks.compiled_convolutions import convolutions_of
+    from fedrepro.networks.compiled_lstm import recurrent_of
+
+    if parts.convolutions:
+        kernels = [offsets[f"weight{k}"] for k in range(parts.below)]
+        return convolutions_of(parts, kernels, rows, dtype, matched)
+    names = ("weight", "recurrent", "bias")
+    layers = [offsets[f"{name}{k}"] for k in range(1, parts.below) for name in names]
+    every, letters = network.predictions > 1, network.shape[0]
+    return recurrent_of(parts, [offsets["table0"], *layers], rows, letters, every, dtype)
+
+
+def body_outputs(
+    network: Network, tensors: Mapping[str, torch.Tensor], x: torch.Tensor
+) -> tuple[torch.Tensor, int] | None:
+    """Compute the input of the affine maps of one network, on the CPU: (N·predictions, units).
+
+    `tensors` are (*shape), x is (N, D), floating. Returns it and the number of layers below, or
+    None for a network without a known body.
+    """
+    import torch
+
+    parts = parts_of(network)
+    if parts is None or not parts.below:
+        return None
+    from fedrepro.networks.compiled_bodies import predict
+
+    inputs = np.ascontiguousarray(x.detach().numpy())
+    layout = Rows(network.shapes, turned_in(network, parts))
+    weights = layout.flat(tensors, inputs.dtype)
+    rows = min(PREDICTED, len(inputs))
+    body, buffers = body_of(network, parts, layout.offsets, rows, inputs.dtype)
+    size = network.predictions * parts.sizes[0]
+    out = np.zeros(len(inputs) * size + PAD, inputs.dtype)
+    predict(body, weights, inputs, rows, buffers, out)
+    found = torch.from_numpy(out[: len(inputs) * size])
+    if parts.convolutions:  # (H, W, C) to (C, H, W)
+        channels, height, width = parts.image
+        images = found.view(-1, height, width, channels).permute(0, 3, 1, 2)
+        return images.reshape(len(inputs), -1), sum(2 + pooled for *_, pooled in parts.convolutions)
+    if network.predictions > 1:  # (T, B, units) to (B, T, units), as many rows at a time
+        pieces = torch.split(found, rows * size)
+        shape = network.predictions, -1, parts.sizes[0]
+        found = torch.cat([piece.view(shape).transpose(0, 1).reshape(-1) for piece in pieces])
+    return found.view(-1, parts.sizes[0]), parts.below + (network.predictions > 1)

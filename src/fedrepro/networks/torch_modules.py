@@ -1,0 +1,423 @@
+"""Any `torch.nn.Module` as a network.
+
+On the CPU one model is computed after another, on a GPU a block of them by `torch.vmap` where the
+module allows it. A network of layers is faster, and only layers have matrices and units, which
+methods that match or merge layer by layer need. Products are PyTorch's own, so that bytes
+are those of one machine alone: origins say so (`core/provenance.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fedrepro.core.artifacts import one_line
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.method_kinds import MODULE, STATE
+from fedrepro.core.registry import register
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Spec
+from fedrepro.networks.layers import Parameter, Pass, Shape
+from fedrepro.networks.network import IMAGE, Init, Network
+
+if TYPE_CHECKING:
+    import torch
+
+F = TypeVar("F", bound=Callable[..., Any])
+Tensors = Mapping[str, "torch.Tensor"]
+
+TRIED = 3  # examples that a module is tried with
+NEAR = 1e-4  # up to which two ways of computing a score are the same
+
+
+def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
+    """Register a class or a function that returns a `torch.nn.Module` as a model (decorator).
+
+    It is called with `shape`, of one example as the module takes it, (channels, height, width)
+    for an image, and `classes`; its keyword-only arguments that have an `Arg` are parameters. The
+    module maps (B, *shape) to logits (B, classes). For `version` see `registry.register`.
+    """
+    return register("model", name, version, None, title=title or name, **{MODULE: True})
+
+
+def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
+    """Make the network of such a model for examples of this shape and these classes.
+
+    Raises:
+        FedreproError: For a model that returns no module, or one that cannot be trained, averaged
+            and measured as other models are (`_require_trainable`, `_tried`).
+    """
+    import torch
+
+    input_shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
+    make = partial(model.component.fn, input_shape, classes, **model.values)
+    # buffers that it draws are the same in every job
+    with _saying(model.name, input_shape), _seeded(0, torch.device("cpu")):
+        made = make()
+    if not isinstance(made, torch.nn.Module):
+        kind = type(made).__name__
+        raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
+    _require_trainable(model.name, made)
+    form = model.component.meta.get(STATE)
+    if form is not None:
+        made.load_state_dict(dict(form.fixed), strict=False)
+    layer = _tried(model.name, made, input_shape, classes)
+    if form is not None:
+        layer = replace(layer, varying=tuple(form.varying))
+    return ModuleNetwork(input_shape, (layer,), "module", make=make)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModule:
+    """A module as a layer, and findings from trying it.
+
+    Counts are for one example, and include those of parts that are modules themselves.
+
+    Attributes:
+        widest, held: Numbers in the largest output of one of its parts, and in all outputs.
+        products: Multiplications.
+        draws: Whether it trains otherwise than it predicts, as with dropout.
+        moving: Buffers that training changes, such as BatchNorm's running statistics.
+        varying: Other buffers that differ between models; both count among the tensors.
+    """
+
+    module: torch.nn.Module
+    shape: Shape
+    classes: int
+    widest: int
+    held: int
+    products: int
+    draws: bool
+    moving: tuple[str, ...] = ()
+    varying: tuple[str, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Buffers that count among the tensors."""
+        return tuple(dict.fromkeys((*self.varying, *self.moving)))
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters and the buffers that count among them, by its own names."""
+        return _tensors(self.module, self.buffers)
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """Return the shapes of these tensors."""
+        return {
+            name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
+            for name, value in self.tensors.items()
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        """Return (classes,)."""
+        return (self.classes,)
+
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """Map (A, B, *shape) to (A, B, classes); training writes its moving buffers in place.
+
+        Raises:
+            FedreproError: For a minibatch that is too small for a layer.
+        """
+        import torch
+
+        if self.module.training != (run.noise is not None):
+            self.module.train(run.noise is not None)
+        seeds = [None] * len(x) if run.noise is None else run.noise.seeds(len(x))
+        if len(x) > 1 and self.together:
+            with _seeded(seeds[0], x.device):
+                stacked: torch.Tensor = torch.vmap(self.logits, randomness="different")(
+                    {**tensors}, x
+                )
+            return stacked
+        logits = []
+        for model, seed in enumerate(seeds):
+            held = {name: value[model] for name, value in tensors.items()}
+            count = run.rows[model] if run.rows else len(x[model])
+            with _seeded(seed, x.device):
+                try:
+                    own = self.logits(held, x[model][:count])
+                except ValueError as error:
+                    raise FedreproError(
+                        f"a model that is a torch.nn.Module cannot train on {count} examples at "
+                        f"once ({one_line(error)}): choose another batch_size"
+                    ) from error
+            logits.append(torch.nn.functional.pad(own, (0, 0, 0, len(x[model]) - count)))
+        return torch.stack(logits)
+
+    def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
+        """Map x (B, *shape) to (B, classes) by one model's tensors (*shape)."""
+        import torch
+
+        # as data, so that writing there is not differentiated
+        kept = {name: tensors[name].data for name in self.buffers}
+        buffers = {
+            name: kept.get(name, value).to(
+                x.device, x.dtype if value.is_floating_point() else value.dtype
+            )
+            for name, value in self.module.named_buffers()
+        }
+        logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
+        for name in self.moving if self.module.training else ():
+            if buffers[name] is not kept[name]:  # whole numbers are copies
+                kept[name].copy_(buffers[name])
+        return logits
+
+    @cached_property
+    def together(self) -> bool:
+        """Return whether `torch.vmap` can compute several models at once."""
+        import torch
+
+        if self.moving:
+            return False
+        pair = {name: torch.stack([v.detach().float()] * 2) for name, v in self.tensors.items()}
+        try:
+            torch.vmap(self.logits, randomness="different")(pair, torch.zeros(2, 1, *self.shape))
+        except Exception:  # a module may do anything that it does not know
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class ModuleNetwork(Network):
+    """A network of one module; `make` returns a new one, with weights drawn by its own code."""
+
+    make: Callable[[], torch.nn.Module] = field(kw_only=True)
+
+    @property
+    def _module(self) -> OwnModule:
+        (layer,) = self.layers
+        assert isinstance(layer, OwnModule)
+        return layer
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module, with the buffers that all models have."""
+        return self._module.module
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Tensors (*shape) of the module itself, as it was made."""
+        return {name: value.detach() for name, value in self._module.tensors.items()}
+
+    def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
+        """Compute one model's logits (B, classes) of x (B, *shape), in the module's mode."""
+        return self._module.logits(tensors, x)
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Buffers that training changes or that differ between models: no gradient moves them."""
+        return self._module.buffers
+
+    @cached_property
+    def counts(self) -> tuple[str, ...]:
+        """List the buffers that hold whole numbers."""
+        held = dict(self.module.named_buffers())
+        return tuple(name for name in self.buffers if not held[name].is_floating_point())
+
+    @cached_property
+    def norms(self) -> tuple[str, ...]:
+        """List the tensors of layers whose buffers training changes."""
+        owners = {name.rpartition(".")[0] for name in self._module.moving}
+        return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
+
+    @cached_property
+    def places(self) -> tuple[tuple[OwnModule, Shape, dict[str, str]], ...]:
+        """Return the module, whose tensors have its own names."""
+        names = self._module.parameters(self.shape)
+        return ((self._module, self.shape, {name: name for name in names}),)
+
+    @property
+    def draws(self) -> bool:
+        """Whether training it draws random numbers."""
+        return self._module.draws
+
+    @property
+    def products(self) -> int:
+        """Multiplications that predict one example."""
+        return self._module.products
+
+    @cached_property
+    def widest(self) -> int:
+        """Count the floats of the largest activation of one example."""
+        return self._module.widest
+
+    def initial(
+        self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
+    ) -> dict[str, np.ndarray]:
+        """Draw tensors (*shape) to start from, float32, as the module itself draws them.
+
+        PyTorch's generator begins at the place `rng`; other arguments are for other networks.
+        """
+        import torch
+
+        seed = int(rng.stream("initial-weights").integers(2**63))
+        with _seeded(seed, torch.device("cpu")):
+            made = self.make()
+        begun = _tensors(made, self.buffers)
+        weights = {k: v.detach().cpu().float().numpy().copy() for k, v in begun.items()}
+        if {name: value.shape for name, value in weights.items()} != self.shapes:
+            raise FedreproError(
+                "a model that is a torch.nn.Module has other parameters each time that it is made: "
+                "let its shapes follow from what it is given"
+            )
+        return weights
+
+
+# ------------------------------------------------------------------------------------ trying it
+
+
+def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return parameters and these buffers, by the module's own names."""
+    held = dict(made.named_buffers())
+    return {**dict(made.named_parameters()), **{name: held[name] for name in buffers}}
+
+
+def _require_trainable(name: str, made: torch.nn.Module) -> None:
+    """Refuse parameters that cannot be trained as others are."""
+    import torch
+
+    parameters = dict(made.named_parameters())
+    if not parameters:
+        raise FedreproError(f"model '{name}' has no parameters, so that nothing can be trained")
+    for key, value in parameters.items():
+        if isinstance(value, torch.nn.UninitializedParameter):
+            raise FedreproError(f"model '{name}': {key} has no shape yet, give its size")
+        if not value.is_floating_point():
+            raise FedreproError(f"model '{name}': {key} holds no floating-point numbers")
+        if not value.requires_grad:
+            raise FedreproError(
+                f"model '{name}': {key} is frozen (requires_grad=False), and here all parameters "
+                "are trained; make it a buffer (register_buffer)"
+            )
+
+
+def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
+    """Run a module on examples of zeros and ones for its sizes, products and buffers.
+
+    Refuses anything but a score for each class, and scores that depend on other examples.
+    """
+    import torch
+
+    drawn = np.random.default_rng(0).integers(0, 2, (TRIED, *shape))
+    x = torch.from_numpy(drawn.astype(np.float32))
+    copied = copy.deepcopy(made).float()
+    with torch.no_grad(), _seeded(0, x.device), _saying(name, shape):
+        with _sizes(copied.eval()) as sizes:
+            scores = copied(x)
+        _require_scores(name, scores, classes)
+        alone = torch.cat([copied(x[[row]]) for row in range(TRIED)])
+        before = torch.get_rng_state()
+        trained = copied.train()(x)
+        drew = not torch.equal(before, torch.get_rng_state())
+    moving = _moving(made, copied)
+    if not torch.allclose(scores, alone, NEAR, NEAR):
+        raise FedreproError(
+            f"model '{name}' gives an example other scores among others than alone, as BatchNorm "
+            "without running statistics does; take GroupNorm or LayerNorm"
+        )
+    draws = drew or bool(moving) or not torch.allclose(scores, trained, NEAR, NEAR)
+    outputs, products = zip(*sizes, strict=True)
+    sums = max(outputs), sum(outputs), sum(products)
+    layer = OwnModule(made, shape, classes, *sums, draws, moving)
+    if moving:
+        _require_in_place(name, layer, x)
+    return layer
+
+
+@contextmanager
+def _sizes(made: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
+    """Record each call of a part, for one example: numbers in its output, and multiplications.
+
+    A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
+    """
+    import torch
+
+    counts: list[tuple[int, int]] = []
+
+    def note(part: torch.nn.Module, _: Any, out: Any) -> None:
+        if isinstance(out, torch.Tensor) and out.dim() > 1:
+            places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
+            weights = [weight for weight in part.parameters(recurse=False) if weight.dim() > 1]
+            products = sum(weight.numel() * places.get(weight.dim(), 1) for weight in weights)
+            counts.append((out[0].numel(), products))
+
+    hooks = [part.register_forward_hook(note) for part in made.modules()]
+    try:
+        yield counts
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _require_scores(name: str, scores: Any, classes: int) -> None:
+    import torch
+
+    if not isinstance(scores, torch.Tensor) or scores.shape != (TRIED, classes):
+        shape = getattr(scores, "shape", None)
+        form = f"a {type(scores).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise FedreproError(
+            f"model '{name}' gives {form} for {TRIED} examples of {classes} classes: let its "
+            "forward give logits, of shape (examples, classes)"
+        )
+    if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
+        raise FedreproError(
+            f"model '{name}' gives probabilities: leave out its last softmax, for the loss has one"
+        )
+
+
+def _moving(made: torch.nn.Module, trained: torch.nn.Module) -> tuple[str, ...]:
+    """List buffers that a step of training changed."""
+    import torch
+
+    after = dict(trained.named_buffers())
+    return tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
+
+
+def _require_in_place(name: str, layer: OwnModule, x: torch.Tensor) -> None:
+    """Refuse buffers that a step of training replaces by other tensors."""
+    import torch
+
+    before = {key: value.detach().clone().float() for key, value in layer.tensors.items()}
+    after = {key: value.clone() for key, value in before.items()}
+    with torch.no_grad(), _seeded(0, x.device):
+        layer.module.train()
+        layer.logits(after, x)
+    for key in layer.moving:
+        if torch.equal(before[key], after[key]):
+            raise FedreproError(
+                f"model '{name}' assigns {key} another tensor in training, which is lost: change "
+                f"the buffer in place, as in self.{key}.copy_(…)"
+            )
+
+
+@contextmanager
+def _saying(name: str, shape: Shape) -> Iterator[None]:
+    try:
+        yield
+    except FedreproError:
+        raise
+    except Exception as error:  # it is another's code
+        raise FedreproError(
+            f"model '{name}' fails on examples of shape {shape}: {type(error).__name__}, "
+            f"{one_line(error)}"
+        ) from error
+
+
+@contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Seed PyTorch's generator, and restore it afterwards; None draws nothing."""
+    import torch
+
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

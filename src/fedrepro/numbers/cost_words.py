@@ -1,0 +1,50 @@
+"""Words for what methods cost and see, short enough for a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+# of each need of `api.NEEDS` a few words
+SEEN = {
+    "example_counts": "example counts",
+    "label_counts": "label counts",
+    "pooled_inputs": "all inputs in one place",
+    "pooled_labels": "all labels in one place",
+    "rounds": "",  # what is sent says so
+    "client_training": "clients train again",
+    "client_evaluation": "clients evaluate models",
+    "client_validation": "clients validate models",
+    "client_inputs": "inputs of clients",
+    "client_labels": "labels of clients",
+    "client_answers": "",  # what is sent says more
+    "client_validation_examples": "validation at clients",
+    "public_examples": "labelled public sample",
+    "public_sample": "labelled public sample",
+    "server_validation": "validation at the server",
+    "public_inputs": "unlabelled public inputs",
+    "start": "the common start",
+}
+
+
+def needs_in_words(needs: Collection[str], sends: str = "") -> str:
+    """Name what a method sees besides weights; `sends` is what clients answer, see `api.method`."""
+    parts = dict.fromkeys(filter(None, (SEEN[need] for need in sorted(needs) if need in SEEN)))
+    return "; ".join([*parts, *([sends] if sends else [])]) or "weights only"
+
+
+def megabytes(size: float) -> str:
+    """Bytes as text, with three digits: 0.716 MB."""
+    if not math.isfinite(size):
+        return "–"
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+
+
+def times(value: float, base: float) -> str:
+    """Write a value as a multiple of `base`, as 2.0 ×; return an empty text without a base."""
+    if not (math.isfinite(value) and base > 0):
+        return ""
+    ratio = value / base
+    if 0 < ratio < 0.95:
+        return f"{ratio:.2g} ×"
+    return f"{ratio:.1f} ×" if ratio < 99.5 else f"{ratio:,.0f} ×"

@@ -1,0 +1,223 @@
+"""The files of an exhibit, read as those that were written together.
+
+`<name>.json` names the checksums of the others and has one of its own, so that csv files stay
+plain. A record keeps the numbers and one picture; its json also says under `run` where and how long
+the exhibit was computed, and under `blank` which tables have a heading and no row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    checksum_of,
+    checksum_of_file,
+    corrupt_file_error,
+    read_checked,
+    read_json,
+    read_json_of,
+    write_bytes,
+    write_json,
+)
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.exhibit_metadata import command
+from fedrepro.numbers.summary import read_csv
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
+KEPT = (".svg", ".csv", ".choice.csv", ".printed.csv", TIMES, ".metrics.parquet")  # of a record
+SUFFIXES = (".png", ".html", ".md", ".tex", *KEPT, ".json")
+KEY = re.compile("[a-z0-9]+/[a-z0-9-]+")
+KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
+
+
+@dataclass(frozen=True)
+class ExhibitFiles:
+    """An exhibit on disk. about: its json; run: what a record says of its run, else empty."""
+
+    base: str
+    about: Mapping[str, Any]
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """List all its files, those that were written together, in one order."""
+        names = {*self.about["files"], ".json"}
+        return tuple(suffix for suffix in SUFFIXES if suffix in names)
+
+    @property
+    def is_table(self) -> bool:
+        return ".svg" not in self.about["files"]
+
+    def read(self, suffix: str) -> bytes:
+        """Return the bytes of one of its files.
+
+        Raises:
+            FedreproError: for a file that is missing or has other bytes than its record.
+        """
+        path = f"{self.base}{suffix}"
+        if suffix in self.about.get("blank", {}):
+            return str(self.about["blank"][suffix]).encode()
+        if not Path(path).exists():
+            raise self._unlike(path) or _missing(path, self.about["scale"], self.about["key"])
+        if suffix == ".json":
+            return Path(path).read_bytes()
+        try:
+            return read_checked(path, self.about["files"].get(suffix, ""), f"{self.base}.json")
+        except FedreproError as error:
+            raise (self._unlike(path) or error) from error
+
+    def _unlike(self, path: str) -> FedreproError | None:
+        return _altered(path, self.base) if self.run else None
+
+    def table(self, suffix: str) -> pd.DataFrame:
+        """Its numbers (.csv) or its choices (.choice.csv)."""
+        try:
+            return read_csv(self.read(suffix).decode())
+        except ValueError as error:
+            raise corrupt_file_error(f"{self.base}{suffix}", error) from error
+
+    @property
+    def numbers(self) -> pd.DataFrame:
+        """All its numbers, with measured times where it is a table of such."""
+        import pandas as pd
+
+        numbers = self.table(".csv")
+        if TIMES not in self.suffixes:
+            return numbers
+        return pd.concat([numbers, self.table(TIMES)], ignore_index=True)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """All that was measured of it, of all settings."""
+        import pandas as pd
+
+        return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
+
+
+def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
+    """Write the files (suffix -> bytes) of an exhibit to its .metrics.parquet; json comes last."""
+    checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
+    checksums[".metrics.parquet"] = checksum_of_file(f"{base}.metrics.parquet")
+    for suffix, data in contents.items():
+        write_bytes(f"{base}{suffix}", data)
+    write_json(f"{base}.json", {**about, "files": checksums})
+
+
+def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
+    """Open the exhibit `key` of a folder of reports, drawn or recorded.
+
+    Raises:
+        FedreproError: for a json that is missing, damaged, of an older version or of another
+            exhibit.
+    """
+    path = f"{folder / _named(key)}.json"
+    if not Path(path).exists():
+        raise _missing(path, scale, key)
+    about = read_json_of(path, KEYS)
+    _require_own(path, about, key, scale)
+    run = about.get("run", {})
+    if run:
+        return ExhibitFiles(f"{folder / key}", about, run)
+    if about["schema"] != SCHEMA_VERSION or not isinstance(about.get("files"), dict):
+        raise FedreproError(
+            f"{path} is of another version of fedrepro, and names no checksums; delete it, and "
+            "make the figure again from the results that are there"
+        )
+    return ExhibitFiles(f"{folder / key}", about)
+
+
+def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
+    """Which of these exhibits a folder of reports has whole."""
+    whole = []
+    for key in keys:
+        with contextlib.suppress(FedreproError):
+            suffixes = open_exhibit(folder, key, scale).suffixes
+            if all(Path(f"{folder / key}{suffix}").exists() for suffix in suffixes):
+                whole.append(key)
+    return whole
+
+
+def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
+    """Open an exhibit of a record.
+
+    Raises:
+        FedreproError: for one that is not whole.
+    """
+    base = f"{folder / _named(key)}"
+    try:
+        files = open_exhibit(folder, key, scale)
+    except FedreproError as error:
+        raise _altered(f"{base}.json", base) from error
+    if not files.run:
+        raise _altered(f"{base}.json", base)
+    return files
+
+
+def _named(key: str) -> str:
+    """Return the key if it has the form of one, since it becomes part of a path."""
+    if not KEY.fullmatch(key):
+        raise FedreproError(f"'{key}' is not an exhibit; name one such as pfnm/figure-2a")
+    return key
+
+
+def _require_own(path: str, about: Mapping[str, Any], key: str, scale: str) -> None:
+    if (about.get("scale"), about.get("key")) != (scale, key):
+        raise FedreproError(
+            f"{path} describes {about.get('key')} at scale {about.get('scale')}, "
+            f"not {key} at scale {scale}; make it again with: {command(scale, key)}"
+        )
+
+
+def _missing(path: str, scale: str, key: str) -> FedreproError:
+    suffix = path.rpartition(key)[2]  # the file itself: another that is there needs no job
+    return FedreproError(f"{path} is missing; make it with: {command(scale, key, suffix)}")
+
+
+def _altered(path: Path | str, base: str) -> FedreproError:
+    return FedreproError(
+        f"the record of {Path(base).name} is incomplete or was altered: {path} is not as it was "
+        "written; restore its files from git, or record it again"
+    )
+
+
+# -------------------------------------------------------------------------------------- claims
+
+
+def write_claims(path: Path, text: str) -> list[Path]:
+    """Write <paper>/claims.csv and the json that names its checksum."""
+    json_path = path.with_suffix(".json")
+    about = {
+        "kind": "claims",
+        "schema": SCHEMA_VERSION,
+        "paper": path.parent.name,
+        "files": {".csv": checksum_of(text.encode())},
+    }
+    write_bytes(path, text.encode())
+    write_json(json_path, about)
+    return [path, json_path]
+
+
+def read_claims(path: Path) -> str:
+    """Return the text of <paper>/claims.csv.
+
+    Raises:
+        FedreproError: if its checksum is not the one in its json.
+    """
+    json_path = path.with_suffix(".json")
+    about = read_json(json_path)
+    files = about.get("files") if isinstance(about, dict) else None
+    if not isinstance(files, dict) or about.get("paper") != path.parent.name:
+        raise corrupt_file_error(
+            json_path, f"it does not describe the claims of {path.parent.name}"
+        )
+    return read_checked(path, str(files.get(".csv")), json_path).decode()

@@ -1,0 +1,257 @@
+"""Descriptions of exhibits and of where they come from, as plain data: the json of every figure.
+
+The page, the record and a comparison need nothing else, so they run without the config and the plan
+that the figure was made with. Nothing in it depends on the time of day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from fedrepro.api import DISCLOSED, NEEDS
+from fedrepro.core.artifacts import SCHEMA_VERSION
+from fedrepro.core.cpu_kernels import PORTABLE
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import render
+from fedrepro.core.provenance import loaded, origins, versions
+from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.spec import Spec
+from fedrepro.data.feature_extraction import feature_spec
+from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.plan import Exhibit, ExhibitMethod, Plan, Run
+from fedrepro.planning.runs import specs_of
+
+DRAWN_WITH = ("matplotlib", "pandas")
+
+Source = Mapping[str, Any]  # provenance of a run's metrics
+
+
+def command(scale: str, key: str, suffix: str = ".csv") -> str:
+    """Return the command that makes an exhibit: its path."""
+    return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
+
+
+def command_of(exhibit: Exhibit, scale: str) -> str:
+    """Return the command that makes the figure or the table of an exhibit."""
+    return command(scale, exhibit.key, exhibit.suffix)
+
+
+def exhibit_metadata(
+    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
+) -> dict[str, Any]:
+    """Describe an exhibit; `sources` has the provenance of the files of each run."""
+    all_sources = [source for run_sources in sources.values() for source in run_sources]
+    return {
+        **describe(exhibit, plan, file),
+        "data": _data(exhibit, file, sources),
+        "components": _components(exhibit, all_sources),
+        "computed": origins(all_sources),
+        "timings": plan.pieces(exhibit),
+    }
+
+
+def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
+    """Return what a description takes from the config, and what draws the exhibit now."""
+    settings, sources = exhibit.settings, loaded()
+    pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
+    return {
+        "kind": "exhibit",
+        "schema": SCHEMA_VERSION,
+        "key": exhibit.key,
+        "scale": plan.scale,
+        "command": command_of(exhibit, plan.scale),
+        "paper": {"name": file.paper, "title": file.title, "source": file.source},
+        "title": settings.title,
+        "place": settings.place,
+        "caption": exhibit.caption,
+        "notes": list(settings.notes),
+        "scenario": _scenario(exhibit),
+        "cases": list(dict.fromkeys(p.values[CASE] for p in exhibit.points if CASE in p.values)),
+        "columns": {"points": exhibit.swept, "settings": exhibit.shown},
+        "sweep": {name: list(values) for name, values in settings.sweep.items()},
+        "trials": settings.trials,
+        "seed": plan.config.seed,
+        "methods": [_method(exhibit, measure) for measure in exhibit.measures],
+        "settings": settings.model_dump(mode="json"),
+        # what drew the exhibit need not be what computed it
+        "drawn": {
+            "revision": sources.revision,
+            "digest": sources.digest,
+            "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
+        },
+        **({"pairs": pairs} if pairs else {}),
+    }
+
+
+def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Revision and versions of the drawing; earlier descriptions have them at the top."""
+    drawing: Mapping[str, Any] = about.get("drawn", about)
+    return drawing
+
+
+def _data(
+    exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
+) -> list[dict[str, Any]]:
+    """List the data sets, with the checksum that all their runs agree on and any stand-in note."""
+    entries: dict[Spec, dict[str, Any]] = {}
+    trained = [(run.scenario, run_sources) for run, run_sources in sources.items() if run.scenario]
+    for scenario, source in (
+        (scenario, source) for scenario, run_sources in trained for source in run_sources
+    ):
+        spec = scenario.dataset
+        meta = spec.component.meta
+        # all may hold: other data than the paper's, other features, a reduced form
+        notes = stand_in(exhibit, file, spec), of_features(spec), source.get("stand_in")
+        entry = entries.setdefault(
+            spec,
+            {
+                "name": spec.name,
+                "token": spec.token,
+                "title": meta["title"],
+                "about": spec.component.doc,
+                "licence": meta["licence"],
+                "citation": meta["citation"],
+                "sha256": source["data"],
+                "stand_in": " ".join(filter(None, notes)),
+            },
+        )
+        if entry["sha256"] != source["data"]:
+            raise FedreproError(
+                f"{exhibit.key}: its runs were computed on different data called {spec.token}; "
+                "delete their metrics and start again"
+            )
+    return list(entries.values())
+
+
+def of_features(dataset: Spec) -> str:
+    """Empty, or that features of this kind stand where papers used others."""
+    text = dataset.values.get("features")
+    return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
+
+
+def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
+    """Empty, or that this data set stands where the paper used another."""
+    exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
+    paper_names = {
+        paper_settings.component("dataset", case).name
+        for case in (exhibit_settings.cases or (None,))
+        if exhibit_settings.component("dataset", case).name == dataset.name
+        and (case is None or case in paper_settings.cases)
+    }
+    if not paper_names or dataset.name in paper_names:
+        return ""
+    titles = [components("dataset")[name].meta["title"] for name in sorted(paper_names)]
+    title = dataset.component.meta["title"]
+    return f"{title} stand in for {' and '.join(titles)}, the paper's data."
+
+
+def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
+    """Each component by kind, with its values as text; swept values one after another."""
+    by_kind: dict[str, dict[str, Any]] = {}
+    for kind in SCENARIO:
+        per_point = (getattr(point.scenario, kind, None) for point in exhibit.points)
+        specs = [spec for spec in per_point if spec is not None]
+        if not specs:
+            continue
+        keys = sorted({key for spec in specs for key in spec.recorded_values})
+        by_kind[kind] = {
+            "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
+            "values": {
+                key: ", ".join(
+                    dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
+                )
+                for key in keys
+            },
+        }
+    return by_kind
+
+
+def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
+    meta = measure.spec.component.meta
+    points = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
+    return {
+        "label": measure.label,
+        "name": measure.spec.name,
+        "about": measure.spec.component.doc,
+        "kind": meta["kind"],
+        "token": measure.spec.token,
+        "resolved": measure.spec.resolved,
+        "of_case": _of_cases(exhibit, measure),
+        "training": _training(measure),
+        "reference": measure.reference,
+        "trials": measure.trials or exhibit.settings.trials,
+        "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
+        "sends": meta["sends"],
+        "swept": ", ".join(measure.chosen) if measure.chosen else None,
+        "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
+        "choice": measure.choose.name if measure.chosen and measure.choose else None,
+        "criterion": measure.choose.words if measure.chosen and measure.choose else None,
+        "shown": list(measure.show),
+        "values": {
+            key: list(dict.fromkeys(setting[key] for setting in measure.settings))
+            for key in measure.show
+        },
+        "cases": list(dict.fromkeys(p.values[CASE] for p in points if CASE in p.values)),
+        **({"tune": measure.tune.resolved} if measure.tune else {}),
+    }
+
+
+def _of_cases(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, str]:
+    """Case -> the method in its parameters there, where a case has one of its own."""
+    by_case = {
+        point.values[CASE]: point_measure.spec.resolved
+        for point in exhibit.points
+        for point_measure in point.measures
+        if point_measure.label == measure.label and point_measure.spec != measure.spec
+    }
+    return {str(case): resolved for case, resolved in by_case.items()}
+
+
+def _training(measure: ExhibitMethod) -> dict[str, str]:
+    """Return what a method changes of the local training; values of a sweep stand in one text."""
+    values: dict[str, dict[str, None]] = {}
+    for setting in measure.settings:
+        for key, value in setting.training:
+            values.setdefault(key, {})[render(value)] = None
+    return {key: ", ".join(texts) for key, texts in values.items()}
+
+
+def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
+    """Kind -> name, version and all parameters of every component that a run used.
+
+    As the files say; for files that do not say it yet, as the plan does.
+    """
+    listings = [source["resolved"] for source in sources if "resolved" in source]
+    if len(listings) < len(sources):
+        listings += [
+            {spec.kind: [spec.resolved]}
+            for run in exhibit.runs
+            for spec in (*specs_of(run.scenario), run.method)
+        ]
+    by_kind: dict[str, set[str]] = {}
+    for listing in listings:
+        for kind, resolved in listing.items():
+            by_kind.setdefault(kind, set()).update(resolved)
+    return {kind: sorted(resolved) for kind, resolved in by_kind.items()}
+
+
+def same_bytes(about: Mapping[str, Any]) -> str:
+    """Say whether to compute an exhibit again gives its bytes: "yes", or the reason why not.
+
+    It does on a CPU with pinned libraries, as long as no component that computed it has changed.
+    """
+    for made in about["computed"]:
+        if made.get("device", "cpu") != "cpu":
+            return f"on {made['device']}"
+        if made.get("arithmetic") != PORTABLE:
+            return "libraries not pinned"
+    for kind, resolved in about["components"].items():
+        known = components(kind)
+        for text in resolved:
+            name, version, _ = text.split(";", 2)
+            if name not in known or f"v{known[name].version}" != version:
+                return f"{name} {version}"
+    return "yes"

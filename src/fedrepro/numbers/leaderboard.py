@@ -1,0 +1,469 @@
+"""A leaderboard from the numbers of its exhibits: what each method reached, and where it stands.
+
+Read from exhibits that are drawn or recorded, and from nothing else, so that a board of those parts
+that are there can be made anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.exhibit_files import ExhibitFiles
+from fedrepro.numbers.leaderboard_settings import (
+    Accuracies,
+    Ends,
+    chosen_of,
+    ends_of,
+    in_each_trial,
+    of_settings,
+)
+from fedrepro.numbers.series import FAILED
+from fedrepro.numbers.standings import (
+    FEWEST,
+    LEVEL,
+    Standing,
+    chances_of,
+    scores_of,
+    standings,
+    usual_tests,
+)
+from fedrepro.planning.config import Board
+
+STARTS = ("one start", "different starts")
+NOTHING_MORE = "the models alone"  # that a method sees
+SEVERAL = "several models"
+CLASSES = ("one model", "extra exchanges", "public data", SEVERAL, "reference")
+COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
+SECONDS = ("server_seconds", "client_seconds")
+# who computed a row: whoever made the leaderboard; somebody else, with the same bytes where it was
+# computed again; somebody else alone
+HERE, VERIFIED, REPORTED = "computed here", "verified", "reported"
+ALL = "all"  # in the columns of a scenario, where a number is of all of them
+EACH_TRIAL = "settings chosen in each trial"
+
+
+@dataclass(frozen=True)
+class BoardScenario:
+    """A scenario of the board: how clients start, the data's title, the case, how many clients."""
+
+    starts: str
+    data: str
+    case: str
+    clients: int
+    exhibit: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.data}, {self.case}, {self.clients} clients"
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """A method in one scenario.
+
+    Attributes:
+        accuracy: float64 (T,), on test examples, not a number where a run failed.
+        costs: COSTS and SECONDS, means over trials.
+        tried: number of settings.
+        in_each_trial: accuracy with the best setting of each trial, (T,).
+        ends: of each choice, see `ends_of`.
+    """
+
+    accuracy: np.ndarray
+    setting: str
+    tried: int
+    costs: Mapping[str, float]
+    in_each_trial: np.ndarray
+    ends: Sequence[Ends]
+
+
+@dataclass(frozen=True)
+class Method:
+    """Description of a method: what it sees in words, its class (`kind`), and who computed it."""
+
+    label: str
+    kind: str
+    sees: str
+    sends: str
+    chosen_by: str
+    computed: str = HERE
+
+
+@dataclass(frozen=True)
+class ExternalEntry:
+    """The exhibits of an entry of somebody else. computed: VERIFIED or REPORTED."""
+
+    computed: str
+    parts: Sequence[ExhibitFiles]
+
+
+@dataclass(frozen=True)
+class BoardData:
+    """All that is there: entries by scenario and label, methods by how clients start and label.
+
+    missing: parts of the board that are not there.
+    """
+
+    board: Board
+    entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
+    methods: Mapping[tuple[str, str], Method]
+    missing: Sequence[str] = ()
+
+    @cached_property
+    def gaps(self) -> dict[BoardScenario, float]:
+        """By how much the ceiling is above the baseline, mean over trials."""
+        return {
+            scene: float(np.mean(entries[self.board.ceiling].accuracy - self._base(entries)))
+            for scene, entries in self.entries.items()
+        }
+
+    @cached_property
+    def scenes(self) -> list[BoardScenario]:
+        """List the scenarios that have a score, in the order of the exhibits."""
+        return [scene for scene, gap in self.gaps.items() if gap >= self.board.least_gap]
+
+    def _base(self, reached: Mapping[str, MethodResult]) -> np.ndarray:
+        return reached[self.board.baseline].accuracy
+
+    def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
+        """Return the scores (T,) of a method; `each_trial` takes the best setting of each trial."""
+        entries = self.entries[scene]
+        entry, ceiling = entries[label], entries[self.board.ceiling].accuracy
+        accuracy = entry.in_each_trial if each_trial else entry.accuracy
+        return scores_of(accuracy, self._base(entries), ceiling)
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """A method of the board among clients that start alike, on one data set or on all.
+
+    Attributes:
+        drawn: what other experiments would change in its intervals.
+        each_trial: score with the best setting of each trial.
+        ahead: number of scenarios in which it is above the method to beat.
+        why: the reason if it has no rank.
+    """
+
+    method: Method
+    starts: str
+    data: str
+    drawn: str = ""
+    standing: Standing | None = None
+    each_trial: float | None = None
+    ahead: int | None = None
+    unranked_reason: str = ""
+    scenes: Sequence[BoardScenario] = field(default_factory=tuple)
+    failed: int = 0
+    runs: int = 0
+
+
+def label_taken(label: str) -> FedreproError:
+    return FedreproError(
+        f"an entry is called '{label}', as another method of the leaderboard: give it another label"
+    )
+
+
+def board_data(
+    board: Board,
+    parts: Sequence[ExhibitFiles],
+    missing: Sequence[str] = (),
+    entered: Sequence[ExternalEntry] = (),
+) -> BoardData:
+    """Collect the numbers of the exhibits of a board, and of entries that others sent.
+
+    Raises:
+        FedreproError: for a scenario without baseline or ceiling, data that are not the board's, or
+            an entry with the label of another method.
+    """
+    entries: dict[BoardScenario, dict[str, MethodResult]] = {}
+    methods: dict[tuple[str, str], Method] = {}
+    for part in parts:
+        _require_data(board, part)
+        scenes = dict(_scenes(part, board.each_trial))
+        entries |= scenes
+        for by_label in scenes.values():
+            for needed in (board.baseline, board.ceiling, board.line):
+                if needed not in by_label:
+                    raise FedreproError(
+                        f"{part.about['key']} has no '{needed}', which the leaderboard compares "
+                        "all methods with; add it to the exhibit"
+                    )
+        _tell(methods, scenes, part)
+    for entry in entered:
+        for part in entry.parts:
+            _require_data(board, part)
+            found = dict(_scenes(part, board.each_trial))
+            scenes = {scene: by_label for scene, by_label in found.items() if scene in entries}
+            for scene, by_label in scenes.items():
+                for label in set(by_label) & set(entries[scene]):
+                    raise label_taken(label)
+                entries[scene] |= by_label
+            _tell(methods, scenes, part, entry.computed)
+    return BoardData(board, entries, methods, missing)
+
+
+def _require_data(board: Board, part: ExhibitFiles) -> None:
+    for data in part.about["data"] if part.about["scale"] == "paper" else ():
+        known = board.data.get(data["token"], data["sha256"])
+        if known != data["sha256"]:
+            raise FedreproError(
+                f"{part.about['key']} is of other data called {data['token']} than the "
+                f"leaderboard: {data['sha256']}, not {known}"
+            )
+
+
+def _tell(
+    methods: dict[tuple[str, str], Method],
+    scenes: Mapping[BoardScenario, Mapping[str, MethodResult]],
+    part: ExhibitFiles,
+    computed: str = HERE,
+) -> None:
+    for scene, by_label in scenes.items():
+        for description in part.about["methods"]:
+            key = scene.starts, description["label"]
+            if description["label"] in by_label and key not in methods:
+                methods[key] = _method(description, by_label[description["label"]], computed)
+
+
+def _scenes(
+    part: ExhibitFiles, each_trial: bool
+) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
+    """Return the scenarios of an exhibit with their entries; for `each_trial` see `Board`."""
+    about, numbers, choice = part.about, part.numbers, part.table(".choice.csv")
+    accuracies = of_settings(part.metrics) if len(choice) else []
+    shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
+    title = ", ".join(data["title"] for data in about["data"])
+    name = about["key"].partition("/")[2]
+    for _, scene_rows in numbers.groupby(["case", "clients"], sort=False):
+        case, clients = (scene_rows[key].iloc[0] for key in ("case", "clients"))
+        scene = BoardScenario(STARTS[not shared], title, str(case), int(clients), name)
+        tried = (
+            choice[(choice["case"] == case) & (choice["clients"] == clients)]
+            if len(choice)
+            else pd.DataFrame({"method": []})
+        )
+        yield (
+            scene,
+            {
+                str(label): _entry(rows, tried[tried["method"] == label], accuracies, each_trial)
+                for label, rows in scene_rows.groupby("method", sort=False)
+                if ((rows["metric"] == "accuracy") & (rows["split"] == "test")).any()
+            },
+        )
+
+
+def _entry(
+    rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracies], each_trial: bool
+) -> MethodResult:
+    accuracy_row = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
+    costs = {
+        str(row["metric"]): float(row["mean"])
+        for row in rows.to_dict("records")
+        if row["metric"] in (*COSTS, *SECONDS)
+    }
+    if FAILED in set(rows["metric"]):  # in all trials, it has no costs
+        costs = {**dict.fromkeys(COSTS, math.nan), **costs}
+    accuracy = np.array([float(text) for text in str(accuracy_row["by_trial"]).split()])
+    best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
+    return MethodResult(
+        in_each if each_trial else accuracy,
+        str(accuracy_row["setting"]),
+        max(1, len(tried)),
+        {"passes": 0.0, "bytes_down": 0.0, **costs},
+        in_each,
+        ends_of(tried, best if each_trial else chosen_of(tried)),
+    )
+
+
+def _method(told: Mapping[str, Any], entry: MethodResult, computed: str) -> Method:
+    return Method(
+        told["label"],
+        _class(told, entry),
+        "; ".join(told["needs"].values()) or NOTHING_MORE,
+        told.get("sends") or "",
+        told.get("criterion") or "",
+        computed,
+    )
+
+
+def _class(told: Mapping[str, Any], entry: MethodResult) -> str:
+    """By what it needs, what comes of it and how often clients and server speak."""
+    if told["reference"] or told["kind"] == "control":
+        return "reference"
+    if any(need.startswith("public") for need in told["needs"]):
+        return "public data"
+    if entry.costs.get("forward_passes", 1) > 1:
+        return SEVERAL
+    return "extra exchanges" if entry.costs.get("rounds", 1) > 1 else "one model"
+
+
+# ------------------------------------------------------------------------------------- standings
+
+
+def board_rows(ground: BoardData) -> list[BoardRow]:
+    """List all methods by start, data set and class, the best first, unranked ones last.
+
+    Rows of all data sets together, which have equal weights, follow those of single data sets.
+    """
+    rows: list[BoardRow] = []
+    for starts in STARTS:
+        labels = [label for start, label in ground.methods if start == starts]
+        scenes = [scene for scene in ground.entries if scene.starts == starts]
+        titles = [*dict.fromkeys(scene.data for scene in scenes)]
+        for data in [*titles, ALL] if len(titles) > 1 else titles:
+            there = [scene for scene in scenes if data in (ALL, scene.data)]
+            for kind in CLASSES:
+                own = [label for label in labels if ground.methods[starts, label].kind == kind]
+                rows += _class_rows(
+                    ground, BoardRow(Method("", kind, "", "", ""), starts, data), there, own
+                )
+    return rows
+
+
+def _class_rows(
+    ground: BoardData, blank: BoardRow, there: Sequence[BoardScenario], labels: Sequence[str]
+) -> list[BoardRow]:
+    """Return the rows of a class in the scenarios `there`, made from the row `blank`."""
+    starts, ranked = blank.starts, blank.method.kind != "reference"
+    scenes = _scenes_of(ground, there, labels)
+    units = len({scene.data for scene in scenes}) if blank.data == ALL else len(scenes)
+    compared = ranked and units >= FEWEST
+    drawn = "data sets" if blank.data == ALL else "scenarios"
+    blank = _with(blank, drawn=f"{drawn} and trials" if units >= FEWEST else "trials")
+    whole: list[BoardRow] = []
+    rest: list[BoardRow] = []
+    for label in labels:
+        scored = [scene for scene in scenes if label in ground.entries[scene]]
+        runs = [ground.entries[s][label].accuracy for s in there if label in ground.entries[s]]
+        if not runs:
+            continue
+        failed, count = int(sum((~np.isfinite(run)).sum() for run in runs)), sum(map(len, runs))
+        reason = f"{failed} of {count} runs failed" if failed else ""
+        if not reason and len(scored) < len(scenes):
+            reason = f"run in {len(scored)} of {len(scenes)} scenarios"
+        if not scenes:
+            reason = reason or "no scenario has a score"
+        method = ground.methods[starts, label]
+        row = _with(
+            blank, method=method, scenes=scored, failed=failed, runs=count, unranked_reason=reason
+        )
+        (rest if reason else whole).append(row)
+    reported = [row for row in (*whole, *rest) if row.method.computed == REPORTED]
+    whole, rest = ([r for r in rows if r.method.computed != REPORTED] for rows in (whole, rest))
+    known = [row.method.label for row in whole]
+    for row in reported:
+        label, told = row.method.label, "reported by others, not verified"
+        if not row.unranked_reason:
+            found = _standings(ground, blank, scenes, [*known, label], compared)
+            (would,) = (one for one in found if one.method == label)
+            told += f"; it would have score {would.score.value:.2f}"
+            if compared:
+                told += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
+                told += f"beside {ground.board.line} {would.verdict}"
+        rest.append(
+            _with(
+                row,
+                unranked_reason=f"{told}; {row.unranked_reason}" if row.unranked_reason else told,
+            )
+        )
+    by_label = {row.method.label: row for row in whole}
+    whole = [
+        _with(
+            by_label[standing.method],
+            standing=standing,
+            each_trial=float(
+                score_table(ground, blank, scenes, standing.method, each_trial=True).mean()
+            ),
+            ahead=_ahead(ground, scenes, standing.method),
+        )
+        for standing in _standings(ground, blank, scenes, known, compared)
+    ]
+    if not ranked:
+        whole = [_with(row, unranked_reason="a bound, which has no rank") for row in whole]
+    return [*whole, *sorted(rest, key=lambda row: row.method.label)]
+
+
+def _scenes_of(
+    ground: BoardData, there: Sequence[BoardScenario], labels: Sequence[str]
+) -> list[BoardScenario]:
+    """List the scenarios of a class: those of what was computed here, or else of entries."""
+    for kinds in ((HERE,), (VERIFIED,), (REPORTED,)):
+        found = [
+            scene
+            for scene in there
+            if scene in ground.scenes
+            and any(
+                label in ground.entries[scene]
+                and ground.methods[scene.starts, label].computed in kinds
+                for label in labels
+            )
+        ]
+        if found:
+            return found
+    return []
+
+
+def _standings(
+    ground: BoardData,
+    blank: BoardRow,
+    scenes: Sequence[BoardScenario],
+    labels: Sequence[str],
+    compared: bool,
+) -> list[Standing]:
+    """Compare the methods of a class with the method to beat, and group them by other tests."""
+    if not labels:
+        return []
+    names, units = [*sorted(labels), ground.board.line], blank.drawn != "trials"
+    tables = {name: score_table(ground, blank, scenes, name) for name in names}
+    usual: dict[str, np.ndarray] = {}
+    if compared:
+        means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
+        usual = usual_tests(np.array(means))
+        other = [score_table(ground, blank, scenes, name, each_trial=True) for name in names]
+        usual[EACH_TRIAL] = chances_of(other) <= LEVEL
+    line = tables[ground.board.line]
+    scores = {label: tables[label] for label in labels}
+    return standings(scores, line, units=units, ranked=compared, usual=usual)
+
+
+def _ahead(ground: BoardData, scenes: Sequence[BoardScenario], label: str) -> int:
+    """In how many scenarios a method is above the one to beat."""
+    means = [[ground.scores(s, name).mean() for s in scenes] for name in (label, ground.board.line)]
+    return sum(own > line for own, line in zip(*means, strict=True))
+
+
+def _with(row: BoardRow, **changes: Any) -> BoardRow:
+    return BoardRow(**{**vars(row), **changes})
+
+
+def score_table(
+    ground: BoardData,
+    row: BoardRow,
+    scenes: Sequence[BoardScenario],
+    label: str,
+    *,
+    each_trial: bool = False,
+) -> np.ndarray:
+    """Return scores by scenario, or on all data sets together by data set, (U, T).
+
+    Raises:
+        FedreproError: for scenarios with different numbers of trials.
+    """
+    tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
+    if len({len(table) for table in tables}) > 1:
+        raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
+    if row.data != ALL:
+        return np.stack(tables)
+    titles = dict.fromkeys(scene.data for scene in scenes)
+    of_data = [
+        [t for s, t in zip(scenes, tables, strict=True) if s.data == name] for name in titles
+    ]
+    return np.stack([np.mean(own, axis=0) for own in of_data])

@@ -1,0 +1,214 @@
+"""The tables of a leaderboard: one of methods, one of single scenarios, one of measured seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.numbers.leaderboard import (
+    ALL,
+    EACH_TRIAL,
+    HERE,
+    SECONDS,
+    STARTS,
+    BoardData,
+    BoardRow,
+    BoardScenario,
+    score_table,
+)
+from fedrepro.numbers.leaderboard_settings import ends_in_words
+from fedrepro.numbers.standings import USUAL, Estimate
+
+# of a scenario: bytes as a multiple of what sending the models takes there
+COSTS_TOLD = ("bytes_up", "exchanges", "networks")
+
+
+def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return a row a method and data set, and of all data sets together.
+
+    It has class, score, difference from the method to beat, group and ranks, with intervals; costs,
+    settings, single accuracies. With entries of others, each row says who computed it.
+    """
+    others = _others(rows)
+    return pd.DataFrame([_row(ground, row, others) for row in rows])
+
+
+def _others(rows: Sequence[BoardRow]) -> bool:
+    return any(row.method.computed != HERE for row in rows)
+
+
+def _row(ground: BoardData, row: BoardRow, others: bool) -> dict[str, Any]:
+    label, standing, line = row.method.label, row.standing, _key(ground.board.line)
+    scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
+    entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
+    above = standing.above if standing and label != ground.board.line else None
+    return {
+        "starts": row.starts,
+        "data": row.data,
+        "class": row.method.kind,
+        "group": standing.group if standing else None,
+        "method": label,
+        **({"computed": row.method.computed} if others else {}),
+        **_ends("score", standing.score if standing else None),
+        "score_each_trial": row.each_trial,
+        "rank_low": standing.rank_low if standing else None,
+        "rank_high": standing.rank_high if standing else None,
+        "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
+        **_ends(f"above_{line}", above),
+        **_ends(f"above_{line}_trials", standing.above_trials if standing and above else None, 1),
+        "scenarios_above": row.ahead if above else None,
+        f"beside_{line}_chance": standing.chance if standing else None,
+        f"beside_{line}": standing.verdict if standing else "",
+        "drawn_again": row.drawn,
+        **{
+            f"group_{_key(test.lower())}": standing.usual.get(test) if standing else None
+            for test in (*USUAL, EACH_TRIAL)
+        },
+        "scenarios": len(row.scenes),
+        "runs": row.runs,
+        "failed": row.failed,
+        "without_rank": row.unranked_reason,
+        **_costs(ground, label, scenes),
+        "settings_tried": max(entry.tried for entry in entries),
+        "ends_of_grid": ends_in_words([ends for entry in entries for ends in entry.ends]),
+        "sees": row.method.sees,
+        "clients_also_send": row.method.sends,
+        "chosen_by": row.method.chosen_by,
+        **{
+            f"{s.data}, {s.case}, {s.clients} clients"
+            + ("" if s.starts == STARTS[0] else f", {s.starts}"): float(
+                np.mean(ground.entries[s][label].accuracy)
+            )
+            if s in scenes and label in ground.entries[s]
+            else None
+            for s in ground.entries
+        },
+    }
+
+
+def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
+    """Columns of a value and the ends of its interval; first=1: of the ends alone."""
+    values = (found.value, found.low, found.high) if found else (None, None, None)
+    pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
+    return dict([*pairs][first:])
+
+
+def _key(label: str) -> str:
+    return label.replace(" ", "_")
+
+
+def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
+    """Means over scenarios: bytes as multiples of what sending the models takes, the rest as is."""
+    found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
+    return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}
+
+
+def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
+    """Return the costs of a method in a scenario, by itself and with the choice of its setting.
+
+    To choose, every candidate goes to all clients, and accuracies come back in an exchange more; of
+    several networks each goes once. A method that asks clients repeatedly asks for each setting.
+    The best client is a choice among all models, once these were sent.
+    """
+    entries = ground.entries[scene]
+    costs, plain = entries[label].costs, entries[ground.board.baseline].costs
+    up, down = (costs[key] / plain["bytes_up"] for key in ("bytes_up", "bytes_down"))
+    exchanges, tried, networks = costs["rounds"], entries[label].tried, costs["forward_passes"]
+    with_choice = {"exchanges": exchanges, "bytes_up": up, "bytes_down": down}
+    if label == ground.board.line:
+        with_choice = {"exchanges": 2.0, "bytes_up": 1.0, "bytes_down": float(scene.clients)}
+    elif tried > 1:
+        asked = tried if exchanges > 1 else 1
+        candidates = costs["parameters"] / plain["parameters"] * (1 if networks > 1 else tried)
+        with_choice = {
+            "exchanges": asked * exchanges + 1,
+            "bytes_up": asked * up,
+            "bytes_down": asked * down + candidates,
+        }
+    return {
+        "bytes_up": up,
+        "megabytes_up_a_client": costs["bytes_up"] / scene.clients / 1e6,
+        "bytes_down": down,
+        "exchanges": exchanges,
+        **{f"{key}_with_choice": value for key, value in with_choice.items()},
+        "passes": costs["passes"],
+        "networks": networks,
+        "parameters": costs["parameters"],
+    }
+
+
+def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return a row per scenario, method and number, in the form of an exhibit's csv.
+
+    Numbers are accuracy on test examples, score and costs (COSTS_TOLD, which have no trials) of
+    each scenario; score, rank_low, rank_high and group of all scenarios of a data set, and of all.
+    Methods without a row are left out.
+    """
+    records = []
+    computed = {(row.starts, row.method.label): row.method.computed for row in rows}
+    for scene, entries in ground.entries.items():
+        place = {key: getattr(scene, key) for key in ("starts", "data", "case", "clients")}
+        for label, entry in entries.items():
+            if (scene.starts, label) not in computed:
+                continue
+            base = {**place, "method": label, "setting": entry.setting}
+            records.append(base | _series("accuracy", "test", entry.accuracy))
+            if scene in ground.scenes:
+                records.append(base | _series("score", "", ground.scores(scene, label)))
+            costs = _costs_there(ground, scene, label)
+            records += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
+    for row in rows:
+        place = {"starts": row.starts, "data": row.data, "case": ALL, "clients": None}
+        base = {**place, "method": row.method.label, "setting": ""}
+        if row.standing is None:
+            continue
+        table = score_table(ground, row, row.scenes, row.method.label)
+        records.append(base | _series("score", "", table.mean(axis=0)))
+        for metric in ("rank_low", "rank_high", "group") if row.standing.group else ():
+            value = np.array([float(getattr(row.standing, metric))])
+            records.append(base | _series(metric, "", value))
+    columns = (*("starts", "data", "case", "clients", "method", "metric", "split"),)
+    all_columns = [*columns, "mean", "sd", "trials", "by_trial", "setting"]
+    if _others(rows):
+        all_columns.append("computed")
+        records = [
+            record | {"computed": computed[record["starts"], record["method"]]}
+            for record in records
+        ]
+    return pd.DataFrame(records, columns=all_columns)
+
+
+def _series(metric: str, split: str, values: np.ndarray) -> dict[str, Any]:
+    return {
+        "metric": metric,
+        "split": split,
+        "mean": float(values.mean()),
+        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
+        "trials": len(values),
+        "by_trial": " ".join(f"{value:.10g}" for value in values),
+    }
+
+
+def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Measured seconds of each method in a trial, means over scenarios: they do not repeat."""
+    records = []
+    for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
+        scene_costs = [
+            e[label].costs for s, e in ground.entries.items() if s.starts == starts and label in e
+        ]
+        for metric in SECONDS:
+            known = [costs[metric] for costs in scene_costs if metric in costs]
+            if known:
+                records.append(
+                    {
+                        "starts": starts,
+                        "method": label,
+                        "metric": metric,
+                        "mean": float(np.mean(known)),
+                        "scenarios": len(known),
+                    }
+                )
+    return pd.DataFrame(records, columns=["starts", "method", "metric", "mean", "scenarios"])

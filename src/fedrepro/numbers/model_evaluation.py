@@ -1,0 +1,164 @@
+"""From a global model to numbers: accuracy on splits, sizes, cost of a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.api import GlobalModel, Traffic
+from fedrepro.core.metrics import Number
+from fedrepro.core.rng import RngKey
+from fedrepro.networks.network import Network
+from fedrepro.networks.predict import gated, network_of, predict_belief, probabilities, votes
+from fedrepro.training.examples import Examples, tensor_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at the end and before
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws over which a variational network's predictions are averaged; they belong to a place."""
+
+    place: RngKey
+    samples: int = SAMPLES
+
+
+@dataclass(frozen=True)
+class EvaluationSplit:
+    """Examples of one shape, their labels (N,) and, for training data, each client's rows."""
+
+    examples: Examples
+    labels: np.ndarray
+    shape: tuple[int, ...]
+    classes: int
+    rows: Sequence[np.ndarray] = ()
+
+
+def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
+    """Whether each prediction is right, bool (N, predictions of an example).
+
+    Not a number throughout for a model that is not finite. Without draws a variational network
+    predicts by its means.
+    """
+    if not model.finite:
+        return np.full((len(split.labels), 1), np.nan)
+    network = network_of(model.model, split.shape, split.classes)
+    scores = class_scores(network, model, split.examples, draws)
+    labels = tensor_of(split.labels).to(scores.device)
+    asked = network.asked(split.examples.inputs, labels).cpu().numpy()
+    right: np.ndarray = scores.argmax(1).cpu().numpy() == asked
+    return right.reshape(len(split.labels), -1)
+
+
+def class_scores(
+    network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
+) -> torch.Tensor:
+    """Return class scores (N·predictions, K) of a network or a mixture.
+
+    They are probabilities, shares of votes, or logits of a gate.
+    """
+    arguments = network, model.tensors, model.weights, examples
+    if model.gate:
+        return gated(network, model.tensors, model.gate, examples)
+    if model.ties:
+        return votes(*arguments, model.ties)
+    if network.kind != "variational" or draws is None:
+        return probabilities(*arguments)
+    parts = []
+    for i in range(model.networks):
+        tensors = {name: value[i] for name, value in model.tensors.items()}
+        place = draws.place if model.networks == 1 else draws.place.at(client=i)
+        scores = predict_belief(network, tensors, examples, draws.samples, place)
+        share = scores.new_ones(network.classes) / model.networks
+        if model.weights is not None:
+            share = scores.new_tensor(model.weights[i])
+        parts.append(share * scores)
+    return sum(parts[1:], parts[0])
+
+
+def measure(
+    model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
+) -> list[Number]:
+    """Measure accuracy on each split, sizes, and what the method reports of itself.
+
+    With draws, a variational network has two accuracies: of its draws and of its means. Among
+    validation examples at clients only those count that nothing was fitted to.
+    """
+    numbers: list[Number] = []
+    for name, split in splits.items():
+        right, by_rows = correct(model, split, draws), split.rows
+        counted = right
+        if name == "client_validation" and model.unseen is not None:
+            by_rows = [rows[left] for rows, left in zip(by_rows, model.unseen, strict=True)]
+            counted = right[np.concatenate(by_rows)]
+        numbers.append(Number("accuracy", float(counted.mean()), name))
+        numbers += _by_means(model, name, split, draws)
+        if by_rows:
+            # a client may have been given none to validate with
+            by_client = [float(right[rows].mean()) for rows in by_rows if len(rows)]
+            numbers.append(Number("accuracy_clients", float(np.mean(by_client)), name))
+    numbers += size(model, next(iter(splits.values())), draws.samples if draws else 1)
+    numbers += [Number(name, value) for name, value in sorted(model.diagnostics.items())]
+    return numbers
+
+
+def measure_alone(
+    models: Sequence[GlobalModel],
+    splits: Mapping[str, EvaluationSplit],
+    draws: Draws | None = None,
+) -> tuple[list[Number], list[float]]:
+    """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
+    test = splits["test"]
+    places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
+    accuracies = [
+        float(correct(model, test, client_draws).mean())
+        for model, client_draws in zip(models, places, strict=True)
+    ]
+    numbers: list[Number] = [
+        Number("accuracy", float(np.mean(accuracies)), "test"),
+        Number("accuracy_worst", min(accuracies), "test"),
+    ]
+    means = [number.value for model in models for number in _by_means(model, "test", test, draws)]
+    numbers += [Number("accuracy_of_means", float(np.mean(means)), "test")] if means else []
+    return numbers + size(models[0], test, draws.samples if draws else 1), accuracies
+
+
+def _by_means(
+    model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
+) -> list[Number]:
+    """Measure the accuracy with means as weights, where accuracy is that of draws."""
+    if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
+        return []
+    return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
+
+
+def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
+    """Count parameters, forward passes (`samples` draws each), and hidden units if any."""
+    network = network_of(model.model, split.shape, split.classes)
+    units = network.hidden_units(model.tensors)
+    if model.widths is not None:
+        units = sum(map(sum, model.widths))
+    passes = samples if network.kind == "variational" else 1
+    numbers: list[Number] = [] if units is None else [Number("hidden_units", float(units))]
+    return [
+        *numbers,
+        Number("parameters", float(model.trained(network.buffers))),
+        Number("forward_passes", float(model.networks * passes)),
+    ]
+
+
+def communication(rounds: int, sent: Traffic) -> list[Number]:
+    """Return the cost of a run: its exchanges with the server, and all messages of them."""
+    return [
+        Number("rounds", float(rounds)),
+        Number("messages", float(sent.messages_up + sent.messages_down)),
+        Number("bytes_up", float(sent.bytes_up)),
+        Number("bytes_down", float(sent.bytes_down)),
+    ]

@@ -1,0 +1,291 @@
+"""Choice of a method: all that are as good as the best where the leaderboard is nearest.
+
+Read from the tables of a leaderboard that is drawn or recorded (`leaderboard.py`). Nearness counts
+doublings: of the number of clients, and of Dirichlet's alpha. Other partitions have an alpha by
+convention: iid is 10, and a few labels a client lie as far from every Dirichlet share as UNLIKE.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Container, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.api import NEEDS
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.numbers.leaderboard import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
+from fedrepro.numbers.leaderboard_tables import COSTS_TOLD
+from fedrepro.numbers.standings import standings
+from fedrepro.planning.exhibit_entries import SCALES
+
+IID, LABELS = "iid", "labels"
+IID_ALPHA = 10.0
+UNLIKE = 3.0  # doublings between Dirichlet shares and a few labels a client
+ALPHA = re.compile(r"Dirichlet ([0-9.]+)")
+PLACE = ["data", "case", "clients"]
+LINES = ("best client", "FedAvg", "pooled training")  # what the others are read against
+# what a method may see where clients send nothing but models and how many examples they have
+SAYS = ("sees", "clients_also_send")
+WITH_MODELS = {"", *(NEEDS[need] for need in ("example_counts", "start", "public_inputs"))}
+WITH_MODELS |= {NOTHING_MORE}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A setting to find a method for.
+
+    Attributes:
+        skew: an alpha of Dirichlet's, "iid" or "labels".
+        exchanges: how often clients may answer.
+        public: whether the server has images of another data set.
+        one_start: whether all clients began from the same weights.
+        only_models: whether clients send nothing but models, and their numbers of examples.
+    """
+
+    clients: int
+    skew: str
+    exchanges: int = 1
+    public: bool = False
+    one_start: bool = True
+    only_models: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "skew", self.skew.lower())
+        if self.skew not in (IID, LABELS):
+            try:
+                alpha = float(self.skew)
+            except ValueError:
+                alpha = math.nan
+            if not 0 < alpha < math.inf:
+                raise FedreproError(
+                    f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0, "
+                    f"such as 0.1, or {IID}, or {LABELS} for a few labels a client"
+                )
+        if self.clients < 1 or self.exchanges < 1:
+            raise FedreproError("--clients and --exchanges are whole numbers from 1")
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes of methods that can be taken."""
+        left_out = {"reference", *(() if self.public else ("public data",))}
+        return [name for name in CLASSES if name not in left_out]
+
+
+@dataclass(frozen=True)
+class RecommendedMethod:
+    """A method in the nearest scenarios, with its score and its 95 % interval over trials.
+
+    `accuracy` is on test examples, in each of the scenarios; not a number where it was not run.
+    `costs` has columns of the leaderboard by name; bytes, exchanges and networks are of these
+    scenarios.
+    """
+
+    kind: str
+    method: str
+    score: float
+    low: float
+    high: float
+    accuracy: Sequence[float]
+    costs: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Methods for a setting, read from the nearest scenarios of a leaderboard.
+
+    Attributes:
+        scenarios: the nearest ones.
+        doublings: how far away these are.
+        choices: methods that no test over trials separates from the best of their class there.
+        lines: what these are read against.
+        more: methods with a higher score than every choice, which take too many exchanges.
+        partly: number of the scenarios in which the other methods that could be taken were run;
+            they have no score.
+    """
+
+    scenarios: Sequence[str]
+    doublings: float
+    choices: Sequence[RecommendedMethod]
+    lines: Sequence[RecommendedMethod]
+    more: Sequence[RecommendedMethod]
+    partly: Mapping[str, int]
+
+    @property
+    def best_client_leads(self) -> bool:
+        """Whether the best client alone has a higher score than every one model of the choices."""
+        line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
+        alone = [choice.score for choice in self.choices if choice.kind != SEVERAL]
+        return bool(alone) and line > max(alone)
+
+
+def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
+    """Recommend from a leaderboard of a folder of reports, such as reports/record/paper.
+
+    Raises:
+        FedreproError: if it is not there, or has no scenario of clients that start alike.
+    """
+    files = (folder / f"{board}{end}" for end in (".csv", ".scenarios.csv"))
+    table, scenarios = (_read(path, board) for path in files)
+    return recommend_from(wanted, table, scenarios, board)
+
+
+def recommend_from(
+    wanted: Situation, table: pd.DataFrame, scenarios: pd.DataFrame, board: str
+) -> Recommendation:
+    """Recommend from the two tables of a leaderboard.
+
+    Raises:
+        FedreproError: if it has no scenario of clients that start alike.
+    """
+    starts = STARTS[0] if wanted.one_start else STARTS[1]
+    table = table[table["starts"] == starts]
+    table = table[table["data"] == table["data"].tail(1).squeeze()]  # all data sets together
+    if "computed" in table:  # what others report, and nobody computed again, is not recommended
+        table = table[table["computed"] != REPORTED]
+    single = scenarios[(scenarios["starts"] == starts) & (scenarios["case"] != ALL)]
+    scored = single[single["metric"] == "score"]
+    if scored.empty:
+        raise FedreproError(f"{board} has no scenario with a score of clients of {starts}")
+    places = scored[PLACE].drop_duplicates()
+    pairs = zip(places["case"].tolist(), places["clients"].tolist(), strict=True)
+    distances = np.array([distance(wanted, case, int(clients)) for case, clients in pairs])
+    near = places[distances <= distances.min() + 1e-9]
+    there = single.merge(near, on=PLACE)
+    accuracy_rows = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
+    accuracy = accuracy_rows.pivot_table(values="mean", index="method", columns="index")
+    accuracy = accuracy.reindex(columns=near.index)
+    table = _as_there(table.set_index("method"), there)
+    open_to = table[table["class"].isin(wanted.classes)]
+    if wanted.only_models:
+        open_to = open_to[[models_suffice(row) for row in open_to.to_dict("records")]]
+    names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
+
+    def taken(rows: pd.DataFrame, groups: Container[int | None]) -> list[RecommendedMethod]:
+        scores = _scores(there[there["method"].isin(rows.index)], near)
+        chosen = [one for one in standings(scores, units=False) if one.group in groups]
+        costs = {str(name): row for name, row in rows.to_dict("index").items()}
+        return [
+            RecommendedMethod(
+                str(costs[standing.method]["class"]),
+                *(standing.method, standing.score.value, standing.score.low, standing.score.high),
+                accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
+                {str(key): value for key, value in costs[standing.method].items()},
+            )
+            for standing in chosen
+        ]
+
+    few = open_to[open_to["exchanges"] <= wanted.exchanges]
+    choices = [
+        choice for kind in wanted.classes for choice in taken(few[few["class"] == kind], [1])
+    ]
+    best = max((choice.score for choice in choices), default=0.0)
+    others = taken(open_to[open_to["exchanges"] > wanted.exchanges], range(1, len(open_to) + 1))
+    more = [other for other in others if other.score > best]
+    lines = taken(table[table.index.isin(LINES)], range(1, len(LINES) + 1))
+    totals = there[there["metric"] == "score"].groupby("method").size()
+    partly = {str(name): int(totals.get(name, 0)) for name in few.index}
+    partly = {name: count for name, count in partly.items() if count < len(names)}
+    return Recommendation(names, float(distances.min()), choices, lines, more, partly)
+
+
+def models_suffice(row: Mapping[Hashable, Any]) -> bool:
+    """Whether clients send nothing but models for a method, and how many examples they have."""
+    sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
+    return not sends and WITH_MODELS.issuperset(sees.split("; "))
+
+
+@dataclass(frozen=True)
+class AfterRounds:
+    """Mean test accuracies after several rounds.
+
+    `title` names the exhibit, with its data where these are others at its scale; `trials` is the
+    fewest of a number in it; `accuracy` maps each method to its mean after each number of rounds.
+    """
+
+    title: str
+    trials: int
+    accuracy: Mapping[str, Mapping[int, float]]
+
+
+def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
+    """Return what methods in rounds reach with equal local epochs; None without the exhibit."""
+    path = folder / f"{exhibit}.csv"
+    if not path.is_file():
+        return None
+    table = pd.read_csv(path)
+    rounds = table[table["metric"] == "rounds"].set_index(["case", "method"])["mean"]
+    rows = table[(table["metric"] == "accuracy") & (table["split"] == "test")]
+    rows = rows.join(rounds.rename("rounds"), on=["case", "method"])
+    # a case has the rounds that most of its methods take; others, of one exchange say, stand above
+    usual = rounds[rounds > 0].groupby("case").agg(lambda counts: counts.mode()[0])
+    rows = rows[rows["rounds"] == rows["case"].map(usual)].sort_values("rounds", kind="stable")
+    by_method: dict[str, dict[int, float]] = {}
+    for method, number, mean in zip(rows["method"], rows["rounds"], rows["mean"], strict=True):
+        by_method.setdefault(str(method), {})[int(number)] = float(mean)
+    about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    title, data = about["title"], ", ".join(entry["title"] for entry in about["data"])
+    title += "" if data in title else f"; here on {data}"
+    return AfterRounds(title, int(rows["trials"].min()), by_method)
+
+
+def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
+    """Methods with what they cost in these scenarios, in the place of means over all of them.
+
+    Exchanges are the most that one of them takes.
+    """
+    cost_rows = there[there["metric"].isin(COSTS_TOLD)]
+    costs = cost_rows.pivot_table(values="mean", index="method", columns="metric")
+    if "exchanges" in costs:
+        exchanges = cost_rows[cost_rows["metric"] == "exchanges"]
+        costs["exchanges"] = exchanges.groupby("method")["mean"].max()
+    return costs.reindex(table.index).combine_first(table)
+
+
+def case_skew(case: str) -> str:
+    """Return the skew of a scenario of the leaderboard in the form of `Wanted`."""
+    alpha = ALPHA.search(case)
+    return LABELS if "label" in case else alpha[1] if alpha else IID
+
+
+def distance(wanted: Situation, case: str, clients: int) -> float:
+    """Doublings from somebody's setting to a scenario of the leaderboard."""
+    doublings = abs(math.log2(wanted.clients / clients))
+    of_case = case_skew(case)
+    if LABELS in (wanted.skew, of_case):
+        return doublings + UNLIKE * (wanted.skew != of_case)
+    alphas = [IID_ALPHA if skew == IID else float(skew) for skew in (wanted.skew, of_case)]
+    return doublings + abs(math.log2(min(alphas[0], IID_ALPHA) / min(alphas[1], IID_ALPHA)))
+
+
+def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Scores (S, T) of the methods that have one in each of these scenarios and trials."""
+    rows = rows[rows["metric"] == "score"]
+    places = list(near.itertuples(index=False, name=None))
+    columns = zip(rows["method"], *(rows[name] for name in PLACE), rows["by_trial"], strict=True)
+    texts = {(str(method), tuple(place)): str(text) for method, *place, text in columns}
+    by_method: dict[str, np.ndarray] = {}
+    for method in sorted({method for method, _ in texts}):
+        told = [texts.get((method, place), "").split() for place in places]
+        if len({len(scores) for scores in told}) == 1 and told[0]:
+            scores = np.array(told, np.float64)
+            if np.isfinite(scores).all():
+                by_method[method] = scores
+    return by_method
+
+
+def _read(path: Path, board: str) -> pd.DataFrame:
+    if path.parents[1].name not in SCALES:
+        raise unknown("scale", path.parents[1].name, SCALES)
+    if not path.is_file():
+        raise FedreproError(
+            f"{board} is not in {path.parents[1]}: name a folder that has it by --reports and "
+            f"--scale, such as --reports reports --scale quick after a `make`"
+        )
+    return pd.read_csv(path)

@@ -1,0 +1,233 @@
+"""How one setting of a sweep is chosen: by the mean over trials of a declared number.
+
+The number is read from the metrics of each run as its rule says (`fedrepro.api.Choice`): the value
+at the end, the best of all measured rounds, the area under the curve over rounds or over the second
+half of those that all settings ran, or the value at the last rung of a race, among the settings
+that it did not stop. Test data measure and never choose.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import all_metrics
+from fedrepro.core.params import render
+from fedrepro.core.selection_rules import Over, SelectionRule
+from fedrepro.core.successive_halving import TIE_DIGITS, rungs
+from fedrepro.numbers.series import FAILED, Series, end_series, is_final, mean, sd
+from fedrepro.planning.exhibit_entries import TOGETHER
+from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHOICE = (
+    "method",
+    "setting",
+    "parameter",
+    "value",
+    "criterion",
+    "criterion_mean",
+    "criterion_sd",
+    "test_mean",
+    "test_sd",
+    "hidden_units",
+    "parameters",
+    "chosen",
+)
+TEST = ("accuracy", "test")
+STOPPED = ("stopped_at", "")
+
+Curve = Sequence[tuple[float, float]]  # rounds done, value
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A setting with what it ended with, and what it is chosen by, a value per trial."""
+
+    series: Series
+    criterion: Sequence[float] = ()
+
+    @property
+    def stopped(self) -> float | None:
+        """The round after which a race stopped it, if one did."""
+        rounds = self.series.get(STOPPED)
+        return rounds[0] if rounds else None
+
+
+def candidates(
+    rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
+) -> dict[Setting, Candidate]:
+    """Return the settings of a group in order, each with its results (`rows`) in these trials."""
+    race = measure.measured(list(rows)).race
+    shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0
+    by_setting = {}
+    for setting, frame in rows.items():
+        series = end_series(frame, setting.token, trials, where)
+        criterion: Sequence[float] = ()
+        if measure.choose and measure.chosen:
+            judged = _at_last_rung(frame, race) if race else frame
+            if measure.choose.over == "half" and math.isfinite(shared):
+                judged = frame[frame["round"].between(shared / 2, shared) | is_final(frame)]
+            criterion = criterion_of(judged, series, measure.choose, setting, trials, where)
+        by_setting[setting] = Candidate(series, criterion)
+    return by_setting
+
+
+def criterion_of(
+    rows: pd.DataFrame,
+    series: Series,
+    choice: SelectionRule,
+    setting: Setting,
+    trials: int,
+    where: str,
+) -> Sequence[float]:
+    """Return the number that a setting is chosen by, a value per trial.
+
+    Raises:
+        FedreproError: if the metrics lack it.
+    """
+    key = choice.metric, choice.split
+    if (FAILED, "") in series:  # in some trial
+        return [math.nan] * trials
+    at_end = choice.over == "end"
+    values = series.get(key, ()) if at_end else _over_rounds(rows, choice, trials)
+    ends = series.get(key, ())
+    # it diverged, perhaps before any round was measured
+    if any(map(_lost, ends)) and (choice.over in TOGETHER or not values):
+        values = [math.nan] * len(ends)
+    if not values:
+        when = "" if at_end else " in single rounds"
+        raise FedreproError(
+            f"{where}: {setting.token} is chosen by {key[0]} on the {key[1]} split{when}, which "
+            f"its metrics lack; delete them and start again, so that '{setting.name}' is "
+            f"measured on {key[1]}"
+        )
+    return values
+
+
+def _at_last_rung(rows: pd.DataFrame, race: int) -> pd.DataFrame:
+    """Keep the rows of the last rung that a setting came to in all trials."""
+    due = rows[rows["round"].isin(rungs(race))]
+    trials = due.groupby("round")["trial"].nunique()
+    last_rung: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
+    return last_rung
+
+
+def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
+    """Return the last round that all settings ran in all trials, except for those that diverged."""
+    last = []
+    for frame in rows:
+        asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
+        done = asked[~is_final(asked)]
+        if len(done) and bool(asked["value"].notna().all()):
+            last.append(float(done.groupby("trial")["round"].max().min()))
+    return min(last, default=math.inf)
+
+
+def _over_rounds(rows: pd.DataFrame, choice: SelectionRule, trials: int) -> Sequence[float]:
+    """One value per trial from its curve; none if a trial has no curve."""
+    wanted = (rows["metric"] == choice.metric) & (rows["split"] == choice.split)
+    done = rows[wanted & ~is_final(rows)].sort_values(["trial", "round"], kind="stable")
+    curves = [
+        list(zip(group["round"].astype(float), group["value"].astype(float), strict=True))
+        for group in (done[done["trial"] == trial] for trial in range(trials))
+    ]
+    if not all(curves):
+        return ()
+    better = all_metrics()[choice.metric].better
+    return [CURVES[choice.over](curve, better) for curve in curves]
+
+
+def best_of_curve(curve: Curve, better: int) -> float:
+    """Return the best value of all measured rounds; NaN if one of them is."""
+    values = [value for _, value in curve]
+    if any(map(math.isnan, values)):
+        return math.nan
+    return max(values) if better > 0 else min(values)
+
+
+def area_of(curve: Curve, better: int = 1) -> float:
+    """Compute the mean height of a curve by trapezoids; a lone value is its own mean."""
+    length = curve[-1][0] - curve[0][0]
+    if length == 0:
+        return curve[0][1]
+    under = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(curve))
+    return under / length
+
+
+def end_of(curve: Curve, better: int = 1) -> float:
+    return curve[-1][1]
+
+
+CURVES: dict[Over, Callable[[Curve, int], float]] = {
+    "end": end_of,
+    "best": best_of_curve,
+    "area": area_of,
+    "half": area_of,  # of the rounds that are left of it
+    "race": end_of,
+}
+
+
+def select_setting(
+    settings: Mapping[Setting, Candidate],
+    measure: ExhibitMethod,
+    where: str,
+    *,
+    allow_all_failed: bool = False,
+) -> Setting:
+    """Choose the setting with the best mean of its criterion over trials; ties go to the first.
+
+    A setting whose criterion is not a number in some trial has failed and is never chosen, and
+    neither is one that a race stopped. If all failed and `lost_stay` is true, the first stands for
+    them, in a row that says so.
+    """
+    assert measure.choose is not None
+    choice = measure.choose
+    sign = all_metrics()[choice.metric].better
+    left = {s: candidate for s, candidate in settings.items() if candidate.stopped is None}
+    means = {s: mean(candidate.criterion) for s, candidate in left.items()}
+    able = {s: sign * round(value, TIE_DIGITS) for s, value in means.items() if not _lost(value)}
+    if not able and allow_all_failed and left:
+        return next(iter(left))
+    if not able:
+        raise FedreproError(
+            f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "
+            f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
+            "diverged: try other settings"
+        )
+    return max(able, key=able.__getitem__)
+
+
+def _lost(value: float) -> bool:
+    return not math.isfinite(value)
+
+
+def selection_rows(
+    settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
+) -> Iterator[dict[str, Any]]:
+    """Return a row per setting: its criterion, and its results."""
+    assert measure.choose is not None
+    for setting, candidate in settings.items():
+        series = candidate.series
+        test = series.get(TEST, ())
+        sizes = {metric: series.get((metric, "")) for metric in ("hidden_units", "parameters")}
+        yield {
+            "method": measure.label,
+            "setting": setting.token,
+            "parameter": ", ".join(measure.chosen),
+            "value": ", ".join(render(setting[key]) for key in measure.chosen),
+            "criterion": measure.choose.name,
+            "criterion_mean": mean(candidate.criterion),
+            "criterion_sd": sd(candidate.criterion),
+            "test_mean": mean(test) if test else None,
+            "test_sd": sd(test),
+            **{metric: mean(v) if v else None for metric, v in sizes.items()},
+            "chosen": "true" if setting == chosen else "false",
+            STOPPED[0]: candidate.stopped,
+        }

@@ -1,0 +1,142 @@
+"""The leaderboard arena/2: what its exhibits have otherwise than those of arena/1.
+
+`CHANGES` names all of it. A part is made from the one of the same name of arena/1, so that runs
+which no change touches are those of arena/1 and are not computed again.
+
+By the seconds that arena/1 took for a setting it takes about 34 core-hours at the paper's size: 24
+for methods, 12 of them for RegMean++ and FedDF's longer runs, 3 more for the larger network, 7 for
+local training. Where the results of arena/1 are there it takes 28. `rounds-2` takes 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedrepro.planning.python_exhibits import Entry, ExhibitData, exhibit, text
+
+CHANGES = [
+    text("""
+        Settings are chosen in each trial, as the best client is. A table shows the one that is
+        best over all trials; the leaderboard takes that of each."""),
+    text("""
+        Every method that has settings tries eight of them, in every scenario; the class-weighted
+        ensemble and weight matching have two, and try these. Grids go on where arena/1 chose their
+        ends: those of TIES, diagonal FedFisher, FedLPA, RegMean, FedDF and FENS. RegMean++ cannot
+        go beyond an alpha of one, so its ridge varies."""),
+    text("""
+        All clients train for ten epochs, in FedFisher's grid too, and FedLPA takes 200 steps
+        everywhere: the larger network has the settings of the others."""),
+    text("""
+        FENS trains its gate on every second validation example of a client, and its setting is
+        chosen on the others."""),
+    text("""
+        Bytes and exchanges of choosing, with those of finding the best client, are counted beside
+        those of the method itself, as well as how often an end of a grid was chosen."""),
+]
+
+LOCAL_TRAINING = text("""
+    Local training, chosen once for all scenarios: SGD, step size 0.01, momentum 0.9, batches of
+    64, ten epochs. Starts are uniform within one over the root of the inputs.""")
+
+STRENGTHS = {"alpha": [0.9, 1.0], "ridge": [1e-8, 1e-4, 0.01, 1.0]}
+STEPS = [2, 5, 10, 20, 50, 100, 200, 500]
+Grids = Mapping[str, Mapping[str, Sequence[Any]]]  # label -> what is tried, each value with each
+GRIDS: Grids = {
+    "TIES": {"keep": [0.2, 0.5], "scale": [0.125, 0.25, 0.5, 1.0]},
+    "FedFisher (diagonal)": {"steps": [50, 100, 200, 500, 1000, 2000, 5000, 10000]},
+    "FedFisher (K-FAC)": {"steps": STEPS},
+    "RegMean": STRENGTHS,
+    "FedLPA": {"damping": [1e-8, 1e-6, 1e-4, 0.001, 0.01, 0.1, 1.0, 10.0]},
+    "RegMean++": STRENGTHS,
+    "FedDF": {"lr": [0.0003, 0.001, 0.003, 0.01], "epochs": [20, 50]},
+    "FENS": {"gate": ["network", "class_weights"], "rate": [0.001, 0.01, 0.03, 0.1]},
+    "OT fusion": {"class_weights": [False, True], "sweeps": [1, 3, 10, 30]},
+    "matching, then RegMean": STRENGTHS,
+    "matching, then FedFisher (K-FAC)": {"steps": STEPS},
+    "PFNM": {"sigma2": [0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]},
+}
+FIXED: Mapping[str, Entry] = {"FedLPA": {"steps": 200}, "FENS": {"leave": True}}
+# on digits, where nothing is concluded
+SMALL: Grids = {
+    "FedFisher (diagonal)": {"steps": [20, 200]},
+    "FedDF": {"lr": [0.001, 0.01], "epochs": [2]},
+}
+# of exchanges in several rounds each method tries four
+IN_ROUNDS: Grids = {
+    "FedProx": {"proximal": [0.0001, 0.001, 0.01, 0.1]},
+    "FedAvgM": {"server_momentum": [0.1, 0.3, 0.5, 0.9]},
+    "FedAdam": {"server_lr": [0.03, 0.1, 0.3, 1.0]},
+    "SCAFFOLD": {"server_lr": [0.5, 1.0, 1.5, 2.0]},
+    "FedDyn": {"alpha": [0.001, 0.01, 0.1, 1.0]},
+}
+EPOCHS = 10
+
+
+def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
+    """Methods with these grids in the place of theirs, and what is `FIXED` for them."""
+    made = []
+    for method in methods:
+        label = method.get("label", "")
+        if label in grids:
+            kept = {key: method[key] for key in ("name", "label", "choose")}
+            method = {**kept, "settings": _product(grids[label]), **FIXED.get(label, {})}
+        made.append(method)
+    return made
+
+
+def _product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every value with each, the last key the quickest."""
+    settings: list[dict[str, Any]] = [{}]
+    for key, values in grid.items():
+        settings = [{**setting, key: value} for setting in settings for value in values]
+    return settings
+
+
+def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
+    """Make a part of arena/2 from that of arena/1.
+
+    `defaults` are those of all exhibits; `of_both` has the notes of arena/1 that hold for arena/2.
+    """
+    methods = first.get("methods", defaults["methods"])
+    notes = [note for note in first.get("notes", defaults["notes"]) if note in of_both]
+    cases = {
+        name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
+        for name, case in first["cases"].items()
+    }
+    small = exhibit(
+        first.get("at", {}).get("tiny", {}),
+        methods=regrid(defaults["methods"], {**GRIDS, **SMALL}),
+    )
+    made = exhibit(
+        first,
+        place="arena/2",
+        scales=[scale for scale in first.get("scales", ["paper"]) if scale != "quick"],
+        methods=regrid(methods, GRIDS),
+        cases=cases,
+        notes=[LOCAL_TRAINING, *CHANGES, *notes],
+    )
+    training = first.get("training", {})
+    if training.get("epochs", EPOCHS) != EPOCHS:
+        made["training"] = {**training, "epochs": EPOCHS}
+    if "tiny" in made["scales"]:
+        made["at"] = {"tiny": small}
+    else:
+        made.pop("at", None)
+    return made
+
+
+def more_rounds(first: ExhibitData) -> ExhibitData:
+    """Compare several exchanges with one: ten epochs as in arena/2, four settings a method."""
+    return exhibit(
+        first,
+        scales=["paper"],
+        training={"epochs": EPOCHS},
+        methods=regrid(first["methods"], IN_ROUNDS),
+        cases={
+            "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 10}},
+            "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 2}},
+            "ten": {"label": "10 rounds", "parameters": {"rounds": 10, "epochs": 1}},
+        },
+        at={},
+    )

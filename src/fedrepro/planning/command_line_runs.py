@@ -1,0 +1,184 @@
+"""A run given by options, as an exhibit: methods, data and networks by names of the field."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fedrepro.core.component_names import entry_of, value_of
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.field_names import FIELD_NAMES, FieldName, method_called, simple, unknown_method
+from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.params import Param, Value, render
+from fedrepro.core.registry import components
+from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.exhibit import Exhibit, exhibit_of
+
+SCALE, NAME = "paper", "rounds"  # of the exhibit
+PLACES = {"data": "dataset"} | {kind: kind for kind in ("partition", "model", "training", "graph")}
+LONGEST = 40  # letters of the name of a file
+ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have as parameters
+
+
+@dataclass(frozen=True)
+class RunWords:
+    """The options of `fedrepro run`.
+
+    changes: parameters of a method, or of data, partition, model, training and graph, by keys such
+    as scaffold.lr; values as text or typed.
+    """
+
+    methods: Sequence[str]
+    data: str = "mnist"
+    clients: int = 10
+    partition: str = "iid"
+    model: str = "mlp"
+    rounds: int = 100
+    epochs: int = 1
+    fraction: float = 1.0
+    lr: float = 0.05
+    batch_size: int = 32
+    optimiser: str = "sgd"
+    graph: str = ""
+    trials: int = 3
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        """Return the command that repeats the run."""
+        options = [
+            word
+            for item in fields(self)
+            if item.name not in ("methods", "changes")
+            and (value := getattr(self, item.name)) != item.default
+            for word in (f"--{item.name.replace('_', '-')}", str(value))
+        ]
+        changes = [f"{key}={_text(value)}" for key, value in self.changes.items()]
+        return shlex.join(["fedrepro", "run", ",".join(self.methods), *options, *changes])
+
+    @property
+    def name(self) -> str:
+        """Return a name for its file: methods and data, in letters and digits."""
+        text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
+        return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
+
+
+def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
+    """Return the run as a file with one exhibit.
+
+    Raises:
+        FedreproError: a name is unknown, or a value does not fit.
+    """
+    kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
+    kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
+    entries = {kind: entry_of(kind, word) for kind, word in kinds.items()}
+    usual = {"lr": words.lr, "batch_size": words.batch_size, "epochs": words.epochs}
+    entries["training"] |= usual | {"init": "fan_in", "shared_init": True}
+    methods = _methods(words)
+    for change, value in words.changes.items():
+        who, _, key = change.rpartition(".")
+        if who in PLACES:
+            kind = PLACES[who]
+            if kind not in entries:
+                raise FedreproError(f"'{change}' is given without --{kind}: name one")
+            entries[kind][key] = value_of(_params(kind, entries[kind]["name"]), key, value, who)
+        else:
+            _change(methods, entries["training"]["name"], change, value)
+    sweep = {}
+    if "clients" in components("partition")[entries["partition"]["name"]].params:
+        sweep = {"partition.clients": [words.clients]}
+    labels = [entry["label"] for entry in methods.values()]
+    data = components("dataset")[entries["dataset"]["name"]].meta["title"]
+    title = f"{', '.join(labels)} on {data}"
+    exhibit = {
+        "title": title,
+        "place": "a run",
+        "caption": f"Means over {words.trials} trials, bands one standard deviation.",
+        "scales": [SCALE],
+        "drawing": "accuracy-and-bytes",
+        **entries,
+        "sweep": sweep,
+        "methods": list(methods.values()),
+        "trials": words.trials,
+        "measure_every": "auto",
+    }
+    return ExhibitFile.model_validate(
+        {"paper": paper, "title": title, "source": words.command, "exhibits": {NAME: exhibit}}
+    )
+
+
+def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
+    """Plan an exhibit of a file that is not saved yet.
+
+    Args:
+        file: the exhibits.
+        name: of the exhibit.
+        place: the path of the file; empty for a run given by options.
+
+    Raises:
+        FedreproError: it cannot be computed.
+    """
+    try:
+        return exhibit_of(file, name, SCALE)
+    except FedreproError as error:
+        where, told = f"{file.place}, {name} at scale {SCALE}", str(error)
+        if not place:
+            told = told.replace(f"{where}: ", "").replace(f" in {where}", "")
+        raise FedreproError(told.replace(where, f"{place}, {name}")) from None
+
+
+def _methods(words: RunWords) -> dict[str, dict[str, Any]]:
+    """Return the entry of each method, by the name that was given."""
+    known = components("method")
+    entries: dict[str, dict[str, Any]] = {}
+    for word in words.methods:
+        found = method_called(word, known)
+        if found is None:
+            raise unknown_method(word, known)
+        item = known[found.method]
+        entry = {"name": found.method, "label": _label(found), **found.values}
+        if found.training:
+            entry["training"] = dict(found.training)
+        if METHOD_KINDS[item.meta["kind"]].in_rounds:
+            options = {key: getattr(words, key) for key in ROUNDS if key in item.params}
+            entry |= {key: value for key, value in options.items() if key not in entry}
+        if word in entries or any(entry["label"] == other["label"] for other in entries.values()):
+            raise FedreproError(f"method '{word}' is named twice: name it once")
+        entries[word] = entry
+    return entries
+
+
+def _label(found: FieldName) -> str:
+    """Return the name of a method in tables: that of the field, or its own label."""
+    own = str(components("method")[found.method].meta["label"])
+    return found.name if found in FIELD_NAMES else own
+
+
+def _change(methods: Mapping[str, dict[str, Any]], training: str, change: str, value: Any) -> None:
+    """Set a parameter of a method, or of its local training."""
+    who, _, key = change.rpartition(".")
+    called = {simple(word): entry for word, entry in methods.items()}
+    if not key or simple(who) not in called:
+        raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
+    entry = called[simple(who)]
+    own, trained = components("method")[entry["name"]].params, _params("training", training)
+    read = value_of({**trained, **own}, key, value, who)
+    if key in own:
+        entry[key] = read
+    else:
+        entry.setdefault("training", {})[key] = read
+
+
+def _params(kind: str, name: str) -> Mapping[str, Param]:
+    return components(kind)[name].params
+
+
+def _text(value: Any) -> str:
+    """Write a value of a change for a command."""
+    if isinstance(value, str):
+        return value
+    plain: Value = tuple(value) if isinstance(value, list | tuple) else value
+    return render(plain)

@@ -1,0 +1,482 @@
+"""A method of an exhibit: its settings, how it is shown, and how one setting is chosen."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from fedrepro.api import BELIEFS
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.field_names import method_called, unknown_method
+from fedrepro.core.finetuning import TUNE
+from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.params import Value
+from fedrepro.core.registry import components
+from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule
+from fedrepro.core.spec import Spec
+from fedrepro.core.successive_halving import require_fits
+from fedrepro.core.tokens import setting_token
+from fedrepro.data.holdout import HOLDOUTS
+from fedrepro.planning.exhibit_entries import (
+    GRID,
+    RACE,
+    TOGETHER,
+    ChoiceEntry,
+    ComponentEntry,
+    ExhibitSettings,
+    MethodEntry,
+)
+
+PUBLIC_SAMPLE = "public_sample"  # the need of a tuned method
+TUNED = f"{TUNE.name}."  # prefix of keys of a sweep
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with one value for each parameter.
+
+    training: its changes of the local training. tune: how its model is tuned, None for not at all.
+    """
+
+    method: Spec
+    training: tuple[tuple[str, Value], ...] = ()
+    tune: Spec | None = None
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def token(self) -> str:
+        """Return the method's token and its changes: fedavg;training+lr~0.1;tune+lr~0.1."""
+        return setting_token(self.method, self.training, self.tune)
+
+    def __getitem__(self, key: str) -> Any:
+        tune = self.tune.values if self.tune else {}
+        matching = (values for values in (dict(self.training), self.method.values) if key in values)
+        return next(matching, tune).get(key)
+
+
+@dataclass(frozen=True)
+class ExhibitMethod:
+    """One method of an exhibit: its spec (perhaps a sweep), how it is shown and chosen.
+
+    trials: of this method alone, None for those of the exhibit or the case. show: swept parameters
+    with a row per value; of the others one setting is chosen. training: its changes of the local
+    training, as in YAML; settings: every combination. race: the declared rounds of a race, 0 for
+    all. tune: how its model is tuned, perhaps a sweep. over_clients: whether its spread is shown
+    over clients. node: whose numbers are shown, counted from 1; None for those of all nodes.
+    belief: which belief of a node. shown_on: a split of examples set aside that a table shows;
+    last_rounds: how many of the last measured rounds are averaged.
+    """
+
+    spec: Spec
+    label: str
+    trials: int | None
+    choose: SelectionRule | None
+    reference: bool
+    paired_with: str = ""
+    show: tuple[str, ...] = ()
+    measuring: EvaluationSchedule = field(default_factory=EvaluationSchedule)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = ()
+    race: int = 0
+    tune: Spec | None = None
+    over_clients: bool = False
+    node: int | None = None
+    belief: str | None = None
+    shown_on: tuple[str, ...] = ()
+    last_rounds: int = 1
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Return the needs of the method, and of the sample that its model is tuned on."""
+        declared: frozenset[str] = self.spec.component.meta["needs"]
+        return declared | {PUBLIC_SAMPLE} if self.tune else declared
+
+    @property
+    def discloses(self) -> frozenset[str]:
+        """Return what the choice of its setting reads."""
+        return frozenset({self.choose.need} if self.choose and self.chosen else ())
+
+    @property
+    def evaluate(self) -> tuple[str, ...]:
+        """Return the splits to measure it on: its own, and the one it is chosen by."""
+        method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
+        by = (self.choose.split,) if self.choose and self.chosen else ()
+        return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
+
+    @property
+    def follow(self) -> tuple[str, ...]:
+        """Return those of `evaluate` that are measured after single rounds."""
+        curve = self.choose and self.chosen and self.choose.over != "end"
+        chosen = (self.choose.split,) if self.choose and curve else ()
+        averaged = self.last_rounds > 1 and in_rounds(self.spec)
+        return tuple(dict.fromkeys((*chosen, *(self.shown_on if averaged else ()))))
+
+    @cached_property
+    def swept(self) -> tuple[str, ...]:
+        """Return the parameters of method, training and tuning that take several values."""
+        changed = [key for key, _ in self.settings[0].training] if self.settings else []
+        several = [k for k in changed if len({dict(s.training)[k] for s in self.settings}) > 1]
+        tunings = [setting.tune.values for setting in self.settings if setting.tune]
+        tuned = [
+            k for k in (self.tune.swept if self.tune else ()) if len({t[k] for t in tunings}) > 1
+        ]
+        return (*self.spec.swept, *several, *tuned)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """Return the swept parameters that are selected by `choose`: those that are not shown."""
+        return tuple(key for key in self.swept if key not in self.show)
+
+    @cached_property
+    def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
+        """Return the settings that one is chosen from, by the values of the shown parameters."""
+        by_shown: dict[tuple[Value, ...], list[Setting]] = {}
+        for setting in self.settings:
+            by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
+        return by_shown
+
+    @property
+    def races(self) -> bool:
+        """Whether the settings of a group run side by side until one is left."""
+        return bool(self.chosen and self.choose and self.choose.over == RACE)
+
+    def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
+        """Return when settings that one is chosen from are measured, with the rounds of a race."""
+        if not self.races:
+            return self.measuring
+        return replace(self.measuring, race=self.race or group[0]["rounds"])
+
+
+def in_rounds(method: Spec) -> bool:
+    return METHOD_KINDS[method.component.meta["kind"]].in_rounds
+
+
+def simulated(method: Spec) -> bool:
+    """Whether a method has neither data nor a model."""
+    return not METHOD_KINDS[method.component.meta["kind"]].with_data
+
+
+def _require_race(measure: ExhibitMethod, where: str) -> None:
+    """Require one number of rounds of settings that race each other."""
+    where = f"{where}: method '{measure.spec.name}'"
+    for group in measure.groups.values():
+        rounds = group[0]["rounds"]
+        if rounds is None or any(setting["rounds"] != rounds for setting in group):
+            raise FedreproError(
+                f"{where}: settings that race each other run for one number of rounds, given as "
+                "`rounds`; choose by another rule, such as choose: server"
+            )
+        require_fits(measure.race, rounds, where)
+
+
+def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
+    """Combine settings that race each other in one spec of the method, and their training in one.
+
+    The values of the shown parameters are equal in `group`.
+    """
+    methods = list(dict.fromkeys(setting.method for setting in group))
+    differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
+    spec = methods[0]
+    if len(differ) == 1 and not spec.component.params[differ[0]].many:
+        values = tuple(method.values[differ[0]] for method in methods)
+        spec = spec.component.spec({**spec.values, differ[0]: list(values)}, where)
+    elif differ:
+        spec = spec.component.paired({}, [dict(method.values) for method in methods], where)
+    trainings = [dict(setting.training) for setting in group]
+    changes = {
+        key: list(dict.fromkeys(training[key] for training in trainings)) for key in trainings[0]
+    }
+    return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
+
+
+def exhibit_methods(
+    settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
+) -> dict[str, ExhibitMethod]:
+    """Return the methods of an exhibit, or of one of its cases, by label and in order.
+
+    Args:
+        settings: of the exhibit.
+        case: the key of the case; None for the exhibit itself.
+        where: the exhibit, for error messages.
+        at: the values of tuning at a point, where the exhibit sweeps them.
+
+    Raises:
+        FedreproError: an entry is wrong.
+    """
+    case_entry = settings.cases[case] if case is not None else None
+    shared = settings.parameters | (case_entry.parameters if case_entry else {})
+    known = {key: None for item in components("method").values() for key in item.params}
+    for key in shared:  # those of a file need not be in each exhibit
+        if key not in known:
+            raise unknown("parameter", key, known, f"parameters of {where}")
+    usual = (case_entry and case_entry.measure_every) or settings.measure_every
+
+    def made(entries: Sequence[MethodEntry]) -> dict[str, ExhibitMethod]:
+        by_label: dict[str, ExhibitMethod] = {}  # tables and figures identify methods by labels
+        for entry in entries:
+            measure = exhibit_method(_completed(entry, shared, usual, where), settings, where, at)
+            if measure.label in by_label:
+                raise FedreproError(
+                    f"{where}: two of its methods are called '{measure.label}'; tell them apart"
+                )
+            by_label[measure.label] = measure
+        return by_label
+
+    measures = made(settings.methods)
+    if case_entry is None:
+        return measures
+    added = made(case_entry.methods)
+    for label in case_entry.without:
+        if label not in measures:
+            raise unknown("method", label, measures, f"without of case '{case}', {where}")
+    for label in measures.keys() & added.keys():
+        for key in ("show", "reference"):  # all methods of one label are drawn alike
+            if getattr(measures[label], key) != getattr(added[label], key):
+                raise FedreproError(
+                    f"{where}: method '{label}' of case '{case}' has another `{key}` than in the "
+                    "other cases; give it a label of its own"
+                )
+    return {label: m for label, m in (measures | added).items() if label not in case_entry.without}
+
+
+def _completed(
+    entry: MethodEntry, shared: Mapping[str, Any], every: int | str, where: str
+) -> MethodEntry:
+    """Fill in an entry from the method itself, and from its exhibit and case.
+
+    A name of the field becomes its component, labelled by that name; `settings: grid` the settings
+    that the method declares. Parameters that the entry sets win over shared ones.
+    """
+    known = components("method")
+    found = method_called(entry.name, known)
+    if found is None:
+        raise unknown_method(entry.name, known, where)
+    update: dict[str, Any] = {"measure_every": entry.measure_every or every}
+    if found.method != entry.name:
+        update |= {k: v for k, v in found.values.items() if k not in entry.parameters}
+        update |= {"name": found.method, "label": entry.label or found.name}
+        update["training"] = {**found.training, **entry.training}
+    item, settings = known[found.method], entry.settings
+    if settings == GRID:
+        grid = item.meta["grid"]
+        if not grid:
+            raise FedreproError(
+                f"{where}: method '{item.name}' declares no settings for comparisons; leave out "
+                "settings: grid"
+            )
+        settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
+        update["settings"] = settings
+    own = {*update, *entry.parameters, *(key for one in settings for key in one)}
+    update |= {k: v for k, v in shared.items() if k in item.params and k not in own}
+    return entry.model_copy(update=update)
+
+
+def exhibit_method(
+    entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
+) -> ExhibitMethod:
+    """Read the entry of a method.
+
+    Args:
+        entry: the entry, complete with what its case and exhibit add.
+        settings: of the exhibit.
+        where: the exhibit, for error messages.
+        at: the values of tuning at a point, where the exhibit sweeps them.
+
+    Raises:
+        FedreproError: the method is unknown, or its settings cannot be chosen.
+    """
+    listed = _listed(entry)
+    item = components("method")[entry.name]
+    spec = item.paired(entry.parameters, listed, where) if listed else None
+    spec = spec or item.spec(entry.parameters, where)
+    label, rule = entry.label or item.meta["label"], entry.choose
+    tune = finetuning_spec(spec, entry, settings, where)
+    tunings = tune.expand() if tune else ()
+    ways = [way for way in tunings if all(way[key] == value for key, value in at.items())]
+    _, shown = settings.drawing.number
+    every = entry.measure_every
+    measure = ExhibitMethod(
+        spec=spec,
+        label=label,
+        trials=settings.trials_of.get(label, entry.trials),
+        choose=rule.choice
+        if isinstance(rule, ChoiceEntry)
+        else SELECTION_RULES[rule]
+        if rule
+        else None,
+        reference=entry.reference,
+        paired_with=entry.paired_with,
+        show=tuple(entry.show),
+        training=entry.training,
+        measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
+        settings=tuple(
+            replace(setting, tune=way)
+            for setting in _trained(spec, entry, settings, where)
+            for way in (ways if tune else [None])
+        ),
+        race=(rule.race or 0) if isinstance(rule, ChoiceEntry) else 0,
+        tune=tune,
+        over_clients=entry.spread == "clients",
+        node=entry.node,
+        shown_on=tuple(part.split for part in HOLDOUTS if part.split == shown),
+        last_rounds=settings.last_rounds,
+        belief=entry.belief,
+    )
+    _require_shown(measure, entry, where)
+    if measure.chosen:
+        _require_choice(measure, entry.until, where)
+    if measure.races:
+        _require_race(measure, where)
+    return measure
+
+
+def _listed(entry: MethodEntry) -> list[dict[str, Any]]:
+    return [] if isinstance(entry.settings, str) else entry.settings
+
+
+def _trained(
+    spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
+) -> Iterator[Setting]:
+    """Yield every setting of the method with every one of its training."""
+    if not entry.training:
+        yield from (Setting(method) for method in spec.expand())
+        return
+    if settings.training is None:
+        raise FedreproError(
+            f"{where}: '{entry.label or entry.name}' changes the training, which is not there"
+        )
+    named = [key for key in entry.training if key != "name"]
+    for key in named:
+        if f"training.{key}" in settings.sweep:
+            raise FedreproError(
+                f"{where}: method '{spec.name}' sets the training's {key}, which the exhibit sweeps"
+            )
+    shared = next((key for key in named if key in spec.values), None)
+    if shared is not None:
+        raise FedreproError(
+            f"{where}: method '{spec.name}' has a parameter '{shared}' of its own, so that it "
+            "would be hard to tell from the training's; set it in the exhibit's training"
+        )
+    sweep = spec_of("training", settings.training.changed(entry.training), where, sweep=True)
+    for method in spec.expand():
+        for training in sweep.expand():
+            yield Setting(method, tuple((key, training[key]) for key in named))
+
+
+def finetuning_spec(
+    spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
+) -> Spec | None:
+    """Return how a method's models are tuned, with the values that the exhibit sweeps.
+
+    Raises:
+        FedreproError: the method runs in rounds, needs a public sample and has none, or has a
+            parameter of the same name.
+    """
+    where = f"{where}: method '{spec.name}'"
+    if entry.tune is None:
+        if PUBLIC_SAMPLE in spec.component.meta["needs"]:
+            raise FedreproError(
+                f"{where} works on the public sample alone: give it one by tune, such as "
+                "tune: {examples: 1000}"
+            )
+        return None
+    if METHOD_KINDS[spec.component.meta["kind"]].in_rounds:
+        raise FedreproError(f"{where} runs in rounds, and only one-shot models are tuned")
+    swept = {
+        key.removeprefix(TUNED): values
+        for key, values in settings.sweep.items()
+        if key.startswith(TUNED)
+    }
+    twice = next((key for key in swept if key in entry.tune), None)
+    if twice is not None:
+        raise FedreproError(f"{where} sets the tuning's {twice}, which the exhibit sweeps")
+    tune = TUNE.spec({**entry.tune, **swept}, where)
+    method_values = {**spec.values, **entry.training}
+    taken = next((key for key in tune.swept if key in method_values and key not in swept), None)
+    if taken is not None:
+        raise FedreproError(
+            f"{where} has a parameter '{taken}' of its own, so that it would be hard to tell from "
+            "that of its tuning; list one value for tune, in an entry for each"
+        )
+    return tune
+
+
+def _require_shown(measure: ExhibitMethod, entry: MethodEntry, where: str) -> None:
+    # a case may have one setting of a method that has several in other cases
+    tuned = measure.tune.swept if measure.tune else ()
+    known = {*measure.swept, *tuned, *(key for setting in _listed(entry) for key in setting)}
+    idle = [key for key in measure.show if key not in known]
+    if idle:
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
+            "but lists no values of it"
+        )
+    if measure.shown_on and measure.belief not in (None, BELIEFS[0]):
+        raise FedreproError(
+            f"{where}: the table shows split {measure.shown_on[0]}, on which nodes are measured "
+            f"with what they believe {BELIEFS[0]} they hear their neighbours, and method "
+            f"'{measure.label}' shows belief {measure.belief}: leave it out, or take split test"
+        )
+
+
+def _require_choice(measure: ExhibitMethod, until: float | None, where: str) -> None:
+    """Require a rule of choice that fits the method."""
+    swept = [key for key in measure.chosen if key in measure.spec.swept]
+    if len(swept) > 1 and not measure.spec.paired:
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' sweeps {' and '.join(swept)}; sweep one, name "
+            "those to be shown by a row per value (show: [...]), or list settings one by one "
+            "(settings: [...])"
+        )
+    if measure.choose is None:
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' lists several values of "
+            f"{measure.chosen[0]}; say how one is chosen (choose: {' or '.join(SELECTION_RULES)})"
+        )
+    if measure.choose.over != "end" and not in_rounds(measure.spec):
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
+            f"is chosen by '{measure.choose.name}'; choose over: end"
+        )
+    if until is not None and measure.choose.over not in TOGETHER:
+        raise FedreproError(
+            f"{where}: the runs of method '{measure.spec.name}' end where test accuracy reaches "
+            f"{until:g}, so that choosing by '{measure.choose.name}' would compare them at rounds "
+            "that test data decide; choose: race, or over: half, compares them at the same rounds"
+        )
+
+
+def spec_of(
+    kind: str,
+    entry: ComponentEntry,
+    where: str,
+    extra: Mapping[str, object] | None = None,
+    *,
+    sweep: bool = False,
+) -> Spec:
+    """Read the component of an entry.
+
+    Args:
+        kind: of the component.
+        entry: its name and parameters.
+        where: the exhibit, for error messages.
+        extra: further parameters.
+        sweep: whether a parameter may list several values; of methods it always may.
+
+    Raises:
+        FedreproError: the component is unknown, or a value does not fit.
+    """
+    known = components(kind)
+    if entry.name not in known:
+        if kind == "method":
+            raise unknown_method(entry.name, known, where)
+        raise unknown(kind, entry.name, known, where)
+    spec = known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
+    return spec if sweep or kind == "method" else spec.single(where)

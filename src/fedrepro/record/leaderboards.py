@@ -1,0 +1,132 @@
+"""Leaderboards written from those of their exhibits that are drawn or recorded."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    checksum_of,
+    corrupt_file_error,
+    read_json_of,
+    write_bytes,
+    write_json,
+)
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.leaderboard import pictures
+from fedrepro.numbers.exhibit_files import open_exhibit
+from fedrepro.numbers.leaderboard import REPORTED, VERIFIED, ExternalEntry, board_data, board_rows
+from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
+from fedrepro.numbers.summary import csv_text, read_csv
+from fedrepro.planning.config import ExhibitFile
+
+ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
+
+
+def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
+    """Return the exhibits of a leaderboard, as paper/name."""
+    return [f"{file.paper}/{name}" for name in file.parts(version, scale)]
+
+
+def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
+    """Return the exhibits of a leaderboard that lie in a folder of a scale's exhibits."""
+    keys = keys_of(file, version, scale)
+    return [key for key in keys if Path(f"{reports / key}.json").exists()]
+
+
+def entries_folder(reports: Path, paper: str, version: str) -> Path:
+    """Return the folder of the entries of others to a leaderboard, a folder each."""
+    return reports / paper / f"{version}.entries"
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of an entry's files by name, without its verdict."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
+    return {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
+    }
+
+
+def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
+    """Read the entries of others to a leaderboard.
+
+    Raises:
+        FedreproError: if one is damaged, or was changed after its verdict.
+    """
+    entries = []
+    for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
+        folder, verdict = path.parent, path.with_name(VERDICT)
+        verified = verdict.exists()
+        if verified and read_json_of(verdict, {"files": dict})["files"] != digests_of(folder):
+            raise corrupt_file_error(folder, "it is not what its verdict is of")
+        keys = read_json_of(path, {"exhibits": list})["exhibits"]
+        parts = [open_exhibit(folder, key, scale) for key in keys]
+        entries.append(ExternalEntry(VERIFIED if verified else REPORTED, parts))
+    return entries
+
+
+def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
+    """Write those leaderboards of a file that have a part here."""
+    versions = [version for version in file.boards if parts_in(file, version, scale, reports)]
+    return [path for version in versions for path in write_board(file, version, scale, reports)]
+
+
+def write_board(
+    file: ExhibitFile, version: str, scale: str, reports: Path, out: Path | None = None
+) -> list[Path]:
+    """Write `<out>` .csv, .scenarios.csv, .times.csv, pictures and .json.
+
+    Pictures are made from the text of the two tables, without what others only report.
+
+    Args:
+        file: exhibits of a paper, with its leaderboards.
+        version: name of the leaderboard.
+        scale: tiny, quick or paper.
+        reports: folder of a scale's exhibits; the json names parts that are not there.
+        out: beginning of the files; by default `<reports>/<paper>/<version>`.
+
+    Raises:
+        FedreproError: if no part is there.
+    """
+    board, keys = file.boards[version], keys_of(file, version, scale)
+    present = parts_in(file, version, scale, reports)
+    if not present:
+        raise FedreproError(
+            f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"
+        )
+    parts = [open_exhibit(reports, key, scale) for key in present]
+    others = entries_in(reports, file.paper, version, scale)
+    board_numbers = board_data(board, parts, [key for key in keys if key not in present], others)
+    rows = board_rows(board_numbers)
+    table, single = (
+        csv_text(leaderboard(board_numbers, rows)),
+        csv_text(scenarios(board_numbers, rows)),
+    )
+    known = [row for row in rows if row.method.computed != REPORTED]
+    drawn = [csv_text(make(board_numbers, known)) for make in (leaderboard, scenarios)]
+    settings = board.model_dump(mode="json", exclude={"ground", "data"})
+    texts = {
+        ".csv": table.encode(),
+        ".scenarios.csv": single.encode(),
+        ".times.csv": csv_text(seconds(board_numbers, rows)).encode(),
+        **pictures(settings, *map(read_csv, drawn)),
+    }
+    base = out or reports / file.paper / version
+    about = {
+        "kind": "leaderboard",
+        "schema": SCHEMA_VERSION,
+        "key": f"{file.paper}/{version}",
+        "scale": scale,
+        "board": settings,
+        "parts": present,
+        "missing": list(board_numbers.missing),
+        "without_score": [
+            scene.name for scene in board_numbers.entries if scene not in board_numbers.scenes
+        ],
+        "files": {suffix: checksum_of(data) for suffix, data in texts.items()},
+    }
+    for suffix, data in texts.items():
+        write_bytes(f"{base}{suffix}", data)
+    write_json(f"{base}.json", about)
+    return [Path(f"{base}{suffix}") for suffix in (*texts, ".json")]

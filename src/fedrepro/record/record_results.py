@@ -1,0 +1,197 @@
+"""The record: measured results, kept under reports/record/.
+
+`record` copies an exhibit's files out of a reports folder, of this machine or of another, and
+adds measured seconds and the machines that the files name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedrepro.core.artifacts import atomic, checksum_of, json_text, read_table, target_of
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.paper_files import claims_file, exhibits_file
+from fedrepro.numbers.exhibit_files import (
+    KEPT,
+    ExhibitFiles,
+    open_exhibit,
+    write_claims,
+)
+from fedrepro.numbers.exhibit_metadata import drawn_of
+from fedrepro.numbers.times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
+
+REPORTS = Path("reports")
+RECORD = REPORTS / "record"
+CLAIMS = "claims.csv"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The files that `record` wrote, and warnings for readers."""
+
+    files: list[Path] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def drawn_keys(source: Path, scale: str) -> list[str]:
+    """List the exhibits of a scale that a reports folder holds, as paper/name."""
+    paths = sorted((source / scale).glob("*/*.metrics.parquet"))
+    return [f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}" for path in paths]
+
+
+def record(
+    scale: str, keys: Sequence[str] = (), source: Path = REPORTS, target: Path = RECORD
+) -> Recorded:
+    """Copy exhibits from `<source>/<scale>` to `<target>/<scale>`; all of them if none is named.
+
+    Everything is read and checked before anything is written, so that nothing is recorded if one
+    exhibit is refused. A source that has run times and a machine of its own keeps them: it is a
+    record itself.
+
+    Raises:
+        FedreproError: if a file is missing or damaged.
+    """
+    keys = list(keys) or drawn_keys(source, scale)
+    if not keys:
+        raise FedreproError(
+            f"{source / scale} holds no exhibit; "
+            f"make them with: snakemake --cores 2 reports/{scale}/index.html"
+        )
+    recorded = Recorded()
+    read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
+    for key, contents in read.items():
+        recorded.files.extend(write_kept(target / scale / key, contents))
+    papers = dict.fromkeys(key.partition("/")[0] for key in keys)
+    recorded.files.extend(path for paper in papers for path in _judge(scale, paper, target))
+    recorded.files.extend(path for paper in papers for path in _ranked(scale, paper, target))
+    return recorded
+
+
+def _judge(scale: str, paper: str, target: Path) -> list[Path]:
+    """Write the verdicts of a paper's claims from all of its exhibits that are recorded now."""
+    from fedrepro.numbers.summary import csv_text
+    from fedrepro.verdicts.claims import verdicts
+
+    published = claims_file(paper)
+    if not published.exists():
+        return []
+    keys = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
+    text = csv_text(verdicts(published, keys, target / scale))
+    return write_claims(target / scale / paper / CLAIMS, text)
+
+
+def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
+    """Write the leaderboards of all exhibits that are recorded now, if there are any."""
+    from fedrepro.planning.config import load_exhibits
+    from fedrepro.record.leaderboards import write_boards
+
+    if not exhibits_file(paper).exists():
+        return []
+    file = load_exhibits()[paper]
+    return write_boards(file, scale, target / scale) if file.boards else []
+
+
+def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
+    """Read the kept files of an exhibit of `<source>/<scale>` by suffix, checked, the json last.
+
+    A table with a heading and no row is kept as its heading, in the json. Sentences for readers are
+    appended to `warnings`.
+
+    Raises:
+        FedreproError: if a file is missing or damaged.
+    """
+    files = open_exhibit(source / scale, key, scale)
+    for suffix in files.suffixes:
+        files.read(suffix)  # checks all files, also those that are not kept
+    read_table(f"{files.base}.metrics.parquet", "metrics")
+    contents = {s: files.read(s) for s in KEPT if s in files.suffixes}
+    blank = dict(files.about.get("blank", {}))
+    for suffix in (".choice.csv", ".printed.csv"):
+        if suffix in contents and contents[suffix].count(b"\n") == 1:
+            blank[suffix] = contents.pop(suffix).decode()
+    warnings.extend(_doubts(files.about))
+    about = {
+        **files.about,
+        "files": {suffix: checksum_of(data) for suffix, data in contents.items()},
+        "blank": blank,
+        "run": _run(files, warnings),
+    }
+    contents[".json"] = json_text(about).encode()
+    return contents
+
+
+def _doubts(about: Mapping[str, Any]) -> list[str]:
+    """Warn of sources that nobody can go back to."""
+    name = f"{about['key']} at scale {about['scale']}"
+    origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
+    lost = [
+        f"{name} was {what} at git revision {origin['revision']}, which cannot be checked out "
+        "again; commit first and make it anew, so that others can repeat it"
+        for what, origin in origins
+        if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty")
+    ]
+    changed = [
+        f"the sources changed while {name} was computed, from {origin['digest'][:12]} to "
+        f"{origin['changed_to'][:12]}, so that it may be of both; make it anew"
+        for origin in about["computed"]
+        if "changed_to" in origin
+    ]
+    return lost + changed
+
+
+def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
+    """Return seconds and memory by stage, and the machines: the source's own, or measured."""
+    if files.run:
+        kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
+        return {key: files.run[key] for key in kept if key in files.run}
+    about = files.about
+    root = _root(Path(files.base), about["key"])
+    timings = timings_of(about, root)
+    missing = [path for path in of_methods(timings) if not path.exists()]
+    seconds = {} if missing else exhibit_seconds(timings)
+    whole = {} if missing else memory_and_seconds(timings)
+    if missing:
+        warnings.append(f"the run time of {about['key']} is not recorded: {missing[0]} is missing")
+    elif "aggregate" in seconds and "train" not in seconds:
+        warnings.append(
+            f"the training time of {about['key']} is not recorded: timings of its local models "
+            "are missing"
+        )
+    return {"seconds": seconds, **whole, "machines": _machines(about, warnings)}
+
+
+def _machines(about: Mapping[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
+    """List the machines and devices that computed an exhibit, from its files."""
+    known = [origin for origin in about["computed"] if "machine" in origin]
+    if len(known) < len(about["computed"]):
+        warnings.append(
+            f"the machine of {about['key']} is not recorded in full: some of its results are of "
+            "before they said where they were computed"
+        )
+    texts = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
+    return [json.loads(text) for text in sorted(texts)]
+
+
+def _root(base: Path, key: str) -> Path:
+    return base.parents[len(Path(key).parts) + 1]
+
+
+def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write all files of one exhibit, or none: they are renamed when all have been written.
+
+    The json is removed first and renamed last, so an interrupted write leaves none and does not
+    pass for recorded.
+    """
+    paths = [Path(f"{base}{suffix}") for suffix in contents]
+    with contextlib.ExitStack() as stack:
+        # `atomic` renames when it is left, in reverse order: the json is entered first
+        for path, data in reversed(list(zip(paths, contents.values(), strict=True))):
+            temporary = stack.enter_context(atomic(path))
+            temporary.write_bytes(data)
+        target_of(f"{base}.json").unlink(missing_ok=True)
+    return paths

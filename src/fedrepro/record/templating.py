@@ -1,0 +1,385 @@
+"""Numbers in sentences, read from the record, so that a changed metric changes the sentence.
+
+In a page such a number is a link to its file, and the link's title says which number it is:
+
+    [94.9](../reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25")
+
+The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`, or two of these with
+`minus`, `over` (the quotient) or `beyond` (the quotient less one) between them; a part that one
+leaves out is that of the other. A metric is one such as `accuracy (train)`, by default test
+accuracy, or a column of a file without metrics. A method without a value in a column fits any value
+of it. In a printed.csv the number is the paper's; `minus print` and the like compare ours with it.
+Before the whole question, `percent` multiplies the number by a hundred (shares are always in
+percent), `giga` divides it by a billion, and `minus` changes its sign. `then` stands between two
+questions.
+
+Where several rows fit, a word chooses among them: `least`, `most`, `mean`, `median`, `range` (both
+ends), `spread` (the distance of these) or `each`, in the file's order. `interval` is the mean over
+trials with its 95 % interval (in a claims.csv the recorded one, and its level), `sd` the standard
+deviation over trials, `trials` one after another. The link's text has as many numbers as the
+answer, in its order, or an interval's two ends, or fewer; their digits are kept.
+
+`rows[ at KEY=VALUE, …]` counts the rows that fit. For a leaderboard the question may be `group 1 of
+one model on MNIST`: the methods of this group and class, best first, of clients that start as in
+the first row, on this data set or on all together. For a claims.csv it may be `claims`, or `claims
+that` and a verdict.
+
+The heads of a table may be questions. There `{2}` stands for the text of the row's second cell. A
+row may have a link of its own, to the file of its numbers; the text after `row` in its title is
+`{0}`. A cell without a number stays as it is.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import all_metrics
+from fedrepro.numbers.intervals import half_width
+from fedrepro.numbers.summary import ROUND, read_csv
+from fedrepro.verdicts.printed_verdicts import fits
+from fedrepro.verdicts.published_values import cell_of
+
+LINK = re.compile(
+    r"\[(?P<text>[^\[\]]+)\]\((?P<path>(?P<up>(?:\.\./)*)reports/record/"
+    r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.(?:csv|parquet)))\s+\"(?P<question>[^\"]+)\"\)"
+)
+# a page may name its links at its end: [94.1][pfnm], and in a line of its own
+# [pfnm]: reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25"
+USE = re.compile(r"\[(?P<text>[^\[\]]+)\]\[(?P<label>[^\[\]]+)\]")
+DEFINITION = re.compile(
+    r"^\[(?P<label>[^\[\]]+)\]: reports/record/"
+    r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.(?:csv|parquet))\s+\"(?P<question>[^\"]+)\"$",
+    re.MULTILINE,
+)
+NUMBER = re.compile(r"(?<![\w.-])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?")
+SCALES = {None: 1.0, "percent": 100.0, "giga": 1e-9}
+ONE_OF: dict[str, Callable[[list[float]], float]] = {
+    "least": min,
+    "most": max,
+    "mean": fmean,
+    "median": median,
+    "spread": lambda values: max(values) - min(values),
+}
+OF_TRIALS = ("interval", "sd", "trials")
+QUESTION = re.compile(
+    r"(?P<less>minus )?(?:(?P<scale>percent|giga) )?"
+    rf"(?:(?P<end>{'|'.join(ONE_OF)}|range|each|{'|'.join(OF_TRIALS)}) )?"
+    r"(?P<first>.+?)(?: (?P<sign>minus|over|beyond) (?P<second>.+))?"
+)
+SIDE = re.compile(
+    r"(?:(?P<metric>[a-z0-9_]+)(?: \((?P<split>[^()]+)\))? of )?(?P<method>.+?)"
+    r"(?: in (?P<exhibit>[a-z0-9.-]+))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
+)
+GROUP = re.compile(r"group (?P<number>\d+) of (?P<kind>.+?)(?: on (?P<data>.+))?")
+COUNT = re.compile(r"rows(?: at (?P<cell>.+))?")
+PRINT = "print"
+Cells = Mapping[str, object]  # a row of a file by its columns; None where it has nothing
+VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecided"}
+
+
+@dataclass(frozen=True)
+class RecordQuery:
+    """Numbers of a sentence. text: as they stand there; file: below reports/record."""
+
+    text: str
+    file: str
+    question: str
+
+
+Show = Callable[
+    [RecordQuery, str], str
+]  # what was asked, and the answer -> what stands in the page
+
+
+def filled(text: str, record: Path, show: Show | None = None) -> str:
+    """Fill in all numbers of a page from a record; links stay, or become the text from `show`."""
+
+    def answer(match: re.Match[str]) -> str:
+        query = _query(match)
+        of_table = "{" in query.question or query.question.startswith("row ")
+        reply = query.text if of_table else _told(query, record)
+        if show:
+            return show(query, reply)
+        whole, begin = match[0], match.start()
+        return whole[: match.start("text") - begin] + reply + whole[match.end("text") - begin :]
+
+    named = {match["label"]: match for match in DEFINITION.finditer(text)}
+
+    def answer_named(match: re.Match[str]) -> str:
+        link = named.get(match["label"])
+        if link is None:
+            return match[0]
+        query = RecordQuery(match["text"], link["file"], link["question"])
+        reply = _told(query, record)
+        return show(query, reply) if show else f"[{reply}][{match['label']}]"
+
+    lines, heads = text.split("\n"), None
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith("|"):
+            heads = None
+        elif heads is None:
+            heads = [LINK.search(cell) for cell in line.split("|")]
+        elif any(heads):
+            lines[number] = _row(line, heads, record)
+    return USE.sub(answer_named, LINK.sub(answer, "\n".join(lines)))
+
+
+def inlined(text: str) -> str:
+    """Move links that are named at the end of a page to where the page uses them."""
+    named = {match["label"]: match for match in DEFINITION.finditer(text)}
+
+    def inline(match: re.Match[str]) -> str:
+        link = named.get(match["label"])
+        if link is None:
+            return match[0]
+        return f'[{match["text"]}](reports/record/{link["file"]} "{link["question"]}")'
+
+    return USE.sub(inline, DEFINITION.sub("", text))
+
+
+def without_links(text: str) -> str:
+    """Return the text with its numbers as plain text."""
+    return LINK.sub(lambda match: match["text"], text)
+
+
+def _query(match: re.Match[str]) -> RecordQuery:
+    return RecordQuery(match["text"], match["file"], " ".join(match["question"].split()))
+
+
+def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
+    """Fill in a table's row below each head that asks for numbers."""
+    cells, row_link = line.split("|"), LINK.search(line)
+    texts = [without_links(cell).strip() for cell in cells]
+    if row_link:
+        texts[0] = row_link["question"].removeprefix("row ")
+    for index, (cell, head) in enumerate(zip(cells, heads, strict=True)):
+        if head and NUMBER.search(cell):
+            question = re.sub(r"\{(\d+)\}", lambda match: texts[int(match[1])], head["question"])
+            cells[index] = _told(RecordQuery(cell, (row_link or head)["file"], question), record)
+    return "|".join(cells)
+
+
+def _told(asked: RecordQuery, record: Path) -> str:
+    answer = _answer(asked, record)
+    if isinstance(answer, str):
+        return answer
+    likes = NUMBER.findall(asked.text)
+    if len(likes) != len(answer):
+        raise _wrong(asked, f"has {len(answer)} numbers, and the text has {len(likes)}")
+    texts = iter([format_like(*both) for both in zip(answer, likes, strict=True)])
+    return NUMBER.sub(lambda _: next(texts), asked.text)
+
+
+def _answer(asked: RecordQuery, record: Path) -> list[float] | str:
+    path = _file(asked, record)
+    count, group = COUNT.fullmatch(asked.question), GROUP.fullmatch(asked.question)
+    if group:
+        board = read_csv(path.read_text(encoding="utf-8"))
+        return _group(asked, board, group)
+    claims = path.name == "claims.csv" and asked.question.startswith("claims")
+    if count or claims:
+        rows = [
+            row
+            for metric_rows in _parsed(path.read_bytes(), path.suffix).values()
+            for row in metric_rows
+        ]
+        if count:
+            return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
+        verdicts = [*{row["claim"]: row["verdict"] for row in rows}.values()]
+        verdict = asked.question.partition(" that ")[2]
+        return [float(verdicts.count(VERDICTS.get(verdict, verdict)) if verdict else len(verdicts))]
+    return [
+        number
+        for question in re.split(r"(?<!,) then ", asked.question)  # labels have ", then "
+        for number in _numbers(replace(asked, question=question), record)
+    ]
+
+
+def _file(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Path:
+    path = record / asked.file
+    path = path.with_name(f"{exhibit}.csv") if exhibit else path
+    if not path.exists():
+        raise FedreproError(
+            f"the sentence with '{asked.question}' asks for {path}, which is missing"
+        )
+    return path
+
+
+@lru_cache(maxsize=64)
+def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
+    """Return a file's rows by metric, or under "" where there are no metrics.
+
+    Pages ask the same files again and again.
+    """
+    if suffix == ".parquet":
+        frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
+    else:
+        frame = read_csv(content.decode())
+    by_metric: dict[str, list[Cells]] = {}
+    for row in frame.to_dict("records"):
+        cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
+        by_metric.setdefault(str(cells.get("metric", "")), []).append(cells)
+    return by_metric
+
+
+def format_like(value: float, like: str) -> str:
+    """Write a number with the digits of `like`, and with its plus, long minus or comma."""
+    whole, point, digits = like.partition(".")
+    sign = "+" if like.startswith("+") else ""
+    comma = "," if "," in like or len(whole) < 4 else ""
+    formatted = f"{value:{sign}z{comma}.{len(digits) if point else 0}f}"
+    return formatted.replace("-", "−") if like.startswith("−") else formatted
+
+
+def _group(asked: RecordQuery, board: pd.DataFrame, group: re.Match[str]) -> str:
+    board = board[board["starts"] == board["starts"].iloc[0]]
+    data = group["data"] or board["data"].iloc[-1]
+    rows = board[(board["data"] == data) & (board["class"] == group["kind"])]
+    names = rows[rows["group"] == float(group["number"])]["method"].tolist()
+    if not names:
+        raise _wrong(asked, f"finds no method in {asked.file}")
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The numbers of one row of a table; `ends` of a recorded interval, and its level."""
+
+    value: float
+    trials: np.ndarray
+    ends: tuple[float, ...] = ()
+
+    def apart(self, other: Measurement, sign: str) -> Measurement:
+        """Return the difference in the trials that both have, or the quotient of means."""
+        if sign != "minus":
+            return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
+        count = min(len(self.trials), len(other.trials))
+        differences = self.trials[:count] - other.trials[:count]
+        return Measurement(
+            float(np.mean(differences)) if count else self.value - other.value, differences
+        )
+
+
+def _numbers(asked: RecordQuery, record: Path) -> list[float]:
+    match = QUESTION.fullmatch(asked.question)
+    sides = [SIDE.fullmatch(match[name] or "") for name in ("first", "second")] if match else [None]
+    if not match or not sides[0]:
+        raise _wrong(asked, "cannot be read as a question; record/templating.py says how to ask")
+    side, end = sides[0].groupdict(), match["end"] or "each"
+    if sides[1] is None:
+        rows = _rows(asked, record, side)
+    else:
+        other_side = sides[1].groupdict()
+        side["cell"] = side["cell"] or other_side["cell"]
+        if not other_side["metric"]:
+            other_side |= {key: side[key] for key in ("metric", "split")}
+        ours = other_side["method"] == PRINT
+        both = (
+            _rows(asked, record, side, ours=ours),
+            _rows(asked, record, side if ours else other_side),
+        )
+        if len(both[0]) != len(both[1]):
+            raise _wrong(asked, "compares methods that are not at the same places")
+        rows = [a.apart(b, match["sign"]) for a, b in zip(*both, strict=True)]
+    if len(rows) > 1 and not match["end"]:
+        raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
+    if end in OF_TRIALS and not all(row.ends or len(row.trials) for row in rows):
+        raise _wrong(asked, "asks for trials where there are none")
+    unit = all_metrics().get(side["metric"] or "accuracy")
+    share = unit is not None and unit.unit.startswith("share") and match["sign"] in (None, "minus")
+    factor = (-1 if match["less"] else 1) * (100.0 if share else SCALES[match["scale"]])
+    return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
+
+
+def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
+    """Return the numbers that a word of a question asks for; `many` is their count in the text."""
+    values = [factor * row.value for row in rows]
+    if end in ONE_OF:
+        return [ONE_OF[end](values)]
+    if end in ("range", "each"):
+        return values if end == "each" else [min(values), max(values)]
+    if rows[0].ends:
+        low, high, level = rows[0].ends
+        numbers = [values[0], *sorted((factor * low, factor * high)), 100 * level]
+    else:
+        trials = factor * np.mean([row.trials for row in rows], axis=0)
+        if end != "interval":
+            return trials[:many].tolist() if end == "trials" else [float(np.std(trials, ddof=1))]
+        half = half_width(trials[:, None], 0.95)[0]
+        numbers = [float(trials.mean() + offset) for offset in (0.0, -half, half)]
+    return numbers[1:3] if many == 2 else numbers[:many]
+
+
+def _rows(
+    asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
+) -> list[Measurement]:
+    """Return the rows of a table that fit one side of a question, in its order."""
+    path = _file(asked, record, side["exhibit"])
+    table = _parsed(path.read_bytes(), path.suffix)
+    column = "printed" if ".printed." in path.name and not ours else "mean"
+    metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
+    if "" in table:
+        rows, column = table[""], metric
+    else:
+        rows, split = table.get(metric, ()), split or ("test" if metric == "accuracy" else None)
+    if rows and column not in rows[0]:
+        raise _wrong(asked, f"names {column}, which {asked.file} lacks")
+    claims = path.name == "claims.csv"
+    name = "claim" if claims else "method"
+    rows = [
+        row
+        for row in rows
+        if split in (None, row.get("split")) and fnmatchcase(str(row[name]), method)
+    ]
+    rows = _fitting(asked, rows, side["cell"])
+    ends = ("low", "high", "confidence") if claims else ()
+    if claims:  # a check that several readings share has several rows
+        valued = [row for row in rows if row[column] is not None]
+        rows = [*{(row[column], *(row[end] for end in ends)): row for row in valued}.values()]
+    if not rows:
+        raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
+    measurements = []
+    for row in rows:
+        paired = row.get("paired_mean") if column == "mean" else None
+        value = row[column] if paired is None else paired
+        known = column == "mean" and row.get("by_trial") is not None
+        trials = np.array(str(row["by_trial"]).split() if known else [], float)
+        measurements.append(
+            Measurement(_float(value), trials, tuple(_float(row[end]) for end in ends))
+        )
+    return measurements
+
+
+def _float(value: object) -> float:
+    return math.nan if value is None else float(str(value))
+
+
+def _fitting(
+    asked: RecordQuery, rows: Sequence[Cells], text: str | None, *, empty: bool = True
+) -> Sequence[Cells]:
+    """Return the rows at a place; with `empty`, a row without a value in a column fits any."""
+    cell = cell_of(text or "", f"'{asked.question}'")
+    if empty and ROUND not in cell:
+        rows = [row for row in rows if row.get(ROUND) is None]
+    for key, value in cell.items():
+        if rows and key not in rows[0]:
+            raise _wrong(asked, f"names {key}, which {asked.file} lacks")
+        any_fits = empty and key != ROUND
+        rows = [row for row in rows if (any_fits if row[key] is None else fits(row[key], value))]
+    return rows
+
+
+def _wrong(asked: RecordQuery, what: str) -> FedreproError:
+    return FedreproError(f"the number '{asked.text}' in a page: '{asked.question}' {what}")

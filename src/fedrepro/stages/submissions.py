@@ -1,0 +1,432 @@
+"""Entries of others for a leaderboard: a folder with a method, its settings and its metrics.
+
+`submit` writes such a folder from finished runs. `verify` draws its exhibits again from its
+metrics, computes some of these again, and compares bytes. It imports the method's file, so
+strangers' code runs in a container (docs/entries.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import Field, ValidationError
+
+from fedrepro.core import plugins
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    read_json,
+    read_source,
+    read_table,
+    write_json,
+)
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.paper_files import OWN_EXHIBITS
+from fedrepro.core.provenance import file_of, origin, origins
+from fedrepro.core.registry import components
+from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, open_exhibit
+from fedrepro.planning.config import Config, ExhibitFile, ExhibitKey, load_config, load_exhibits
+from fedrepro.planning.drawing import Strict
+from fedrepro.planning.exhibit_entries import Scale
+from fedrepro.planning.jobs import TIMINGS
+from fedrepro.planning.plan import Plan, part_keys
+from fedrepro.record.leaderboards import ENTRY, VERDICT, digests_of, entries_folder, write_board
+from fedrepro.record.record_results import RECORD, REPORTS, read_drawn, write_kept
+from fedrepro.stages import exhibit as exhibit_stage
+from fedrepro.stages.notebook import start
+from fedrepro.stages.run_snakemake import compute, inside_folder
+
+# keys of an exhibit that are about other methods
+OTHERS = frozenset({"methods", "without", "trials_of", "also"})
+# keys of an entry besides the parameters of its method: none of them changes the ground
+SAID = frozenset({"name", "label", "settings", "choose", "measure_every"})
+SUFFIXES = (".csv", ".choice.csv", TIMES)  # tables of an exhibit that follow from its metrics
+# keys of an exhibit's json that do not: who drew it, how long it took and how it is kept
+KEPT = ("drawn", "run", "files", "blank")
+
+
+class Submission(Strict):
+    """entry.json: the exhibits that are entered, and the method as they name it.
+
+    says: name, label and settings of the method. file: its Python file, in the folder; empty if an
+    installed package has it. origin: where its metrics come from. by: its author, in words.
+    """
+
+    kind: Literal["entry"]
+    schema_: Literal[SCHEMA_VERSION] = Field(alias="schema")  # type: ignore[valid-type]
+    exhibits: Annotated[list[ExhibitKey], Field(min_length=1)]
+    scale: Scale
+    seed: int
+    trials_per_job: int
+    says: dict[str, Any]
+    file: Annotated[str, Field(pattern=r"^([a-z_][a-z0-9_]*\.py)?$")]
+    origin: list[dict[str, Any]]
+    by: str
+
+    @property
+    def paper(self) -> str:
+        return self.exhibits[0].partition("/")[0]
+
+    def config(self, components: Sequence[str] = ()) -> Config:
+        """Return the configuration that its files are named by."""
+        return Config.model_validate(
+            {
+                "seed": self.seed,
+                "granularity": {"trials_per_job": self.trials_per_job},
+                "components": list(components),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of `verify`.
+
+    runs: number of files of metrics in the entry. computed: files that were computed again.
+    differing: a sentence for each difference.
+    """
+
+    runs: int
+    computed: list[str]
+    differing: list[str]
+
+
+def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
+    """Return the exhibits of a file with this method and no other, on unchanged ground.
+
+    Raises:
+        FedreproError: the entry sets more than its method and settings.
+    """
+    known = components("method")
+    if says.get("name") not in known:
+        raise unknown("method", str(says.get("name")), known, "the entry")
+    allowed = SAID | set(known[says["name"]].params)
+    if odd := sorted(set(says) - allowed):
+        raise FedreproError(
+            f"an entry of a leaderboard cannot set '{odd[0]}', by which it would stand on another "
+            f"ground than the others: it may say {', '.join(sorted(allowed))}"
+        )
+    exhibits = {name: _bare(layer) for name, layer in file.exhibits.items()}
+    defaults = _bare(file.defaults) | {"methods": [dict(says)]}
+    return file.model_copy(update={"exhibits": exhibits, "defaults": defaults, "also": []})
+
+
+def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _bare(value) if isinstance(value, Mapping) else value
+        for key, value in layer.items()
+        if key not in OTHERS
+    }
+
+
+def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
+    """List the files of metrics of these exhibits, each once."""
+    return list(
+        dict.fromkeys(path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
+    )
+
+
+# ------------------------------------------------------------------------------------- submitting
+
+
+def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
+    """Write the entry of a method of `also` for a leaderboard, or for one exhibit of it.
+
+    Args:
+        key: of the leaderboard or exhibit.
+        wanted: label or name of the method; empty for the only one.
+        scale: of the exhibits.
+        by: its author, in words.
+        out: the folder; None for its place at the leaderboard of the record.
+
+    Returns:
+        The folder, and a sentence for each exhibit that is left out and each note for readers.
+
+    Raises:
+        FedreproError: the method is unknown, its file changed since its runs, or no exhibit is
+            computed completely.
+    """
+    config, (paper, _, name) = load_config(), key.partition("/")
+    whole = Plan(config, load_exhibits(), scale)
+    if paper not in {*whole.files, *whole.unread}:
+        known = [f"{paper}/{board}" for paper, file in whole.files.items() for board in file.boards]
+        raise unknown("leaderboard", key, known)
+    file = whole.files[paper]
+    keys = part_keys(whole, paper, name) if name in file.boards else [whole.exhibit(key).key]
+    says = _said(file, wanted)
+    plan = Plan(config.model_copy(update={"also": {}}), {paper: exhibit_file_of(file, says)}, scale)
+    left_out: dict[str, str] = {}
+    for part in keys:
+        try:
+            due = metrics_files_of(plan, [part])
+        except FedreproError as error:
+            left_out[part] = str(error)
+            continue
+        if missing := [path for path in due if not Path(path).exists()]:
+            left_out[part] = (
+                f"{len(missing)} of {len(due)} files of runs are missing; make them with: "
+                f"snakemake --cores 2 reports/{scale}/{part}.csv"
+            )
+    keys = [part for part in keys if part not in left_out]
+    said = [f"not part of it: {part} ({why})" for part, why in left_out.items()]
+    if not keys:
+        raise FedreproError(
+            f"no exhibit of {key} is computed whole with '{wanted or says['name']}' at scale "
+            f"{scale}: {next(iter(left_out.values()))}"
+        )
+    item, paths = components("method")[says["name"]], metrics_files_of(plan, keys)
+    sources = [read_source(path) for path in paths]
+    then = {source.get("component_files", {}).get(f"method {item.name}") for source in sources}
+    if then != {file_of(item)}:
+        raise FedreproError(
+            f"{Path(item.file).name} changed since its runs: compute them again, or restore it"
+        )
+    own = item.file if item.file in plugins.loaded_digests else ""
+    version = name.partition("-")[0]
+    record = entries_folder(RECORD / scale, paper, version)
+    out = out or (record if version in file.boards else Path()) / item.name
+    if out.exists():
+        raise FedreproError(f"{out} is there already: remove it, or name another folder by --out")
+    with temporary_folder() as work:
+        folder, drawn = work / "entry", work / REPORTS
+        for path in (*paths, *(str(Path(path).with_name(TIMINGS)) for path in paths)):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / path)
+        if own:
+            shutil.copyfile(own, folder / f"{item.name}.py")
+        (work / "results").symlink_to(os.path.abspath("results"))  # whose seconds are kept
+        for part in keys:
+            (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
+            (folder / part).parent.mkdir(exist_ok=True)
+            exhibit_stage.run(part, plan, drawn / scale / part)
+            write_kept(folder / part, read_drawn(scale, part, drawn, said))
+        entry = {
+            "kind": "entry",
+            "schema": SCHEMA_VERSION,
+            "exhibits": keys,
+            "scale": scale,
+            "seed": config.seed,
+            "trials_per_job": plan.trials_per_job,
+            "says": dict(says),
+            "file": f"{item.name}.py" if own else "",
+            "origin": origins(sources),
+            "by": by,
+        }
+        write_json(folder / ENTRY, entry)
+        shutil.copytree(folder, out)
+    return out, said
+
+
+def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
+    """Return the method of `also` that is meant."""
+    called = {str(method.get("label") or method.get("name")): method for method in file.also}
+    known = {str(method.get("name")): method for method in file.also} | called
+    if not wanted and len(called) == 1:
+        return next(iter(called.values()))
+    if not wanted and called:
+        raise FedreproError(
+            f"`also` has several methods; choose one by --method: {', '.join(called)}"
+        )
+    if wanted not in known:
+        raise FedreproError(
+            f"`also` in config/config.yaml has no method {wanted and repr(wanted) + ' '}for "
+            f"{file.paper} (it has {', '.join(called) or 'none'}): write also: "
+            f"{{{file.paper}: [{{name: mine}}]}} there"
+        )
+    return known[wanted]
+
+
+# -------------------------------------------------------------------------------------- verifying
+
+
+def read_entry(folder: Path) -> Submission:
+    """Read the entry.json of a folder.
+
+    Raises:
+        FedreproError: it is missing or wrong.
+    """
+    try:
+        return Submission.model_validate(read_json(folder / ENTRY))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FedreproError(f"{folder / ENTRY}, {place}: {first['msg'].lower()}") from None
+
+
+def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
+    """Draw an entry's exhibits again from its metrics, compute some of these again, and compare.
+
+    Args:
+        folder: of the entry.
+        count: how many files of metrics to compute again; None for all.
+        seed: by which they are drawn.
+        cores: to compute on.
+
+    Raises:
+        FedreproError: the entry cannot be planned here, or lacks a file.
+    """
+    folder, entry = folder.resolve(), read_entry(folder)
+    with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
+        paths = metrics_files_of(plan, entry.exhibits)
+        if lacking := [path for path in paths if not (folder / path).exists()]:
+            raise FedreproError(
+                f"{folder} lacks {lacking[0]}, which its exhibits have with the settings and the "
+                "seed that it says: submit it again from the folder that computed it"
+            )
+        differing = []
+        with contextlib.chdir(folder):
+            for key in entry.exhibits:
+                (work / key).parent.mkdir(exist_ok=True)
+                exhibit_stage.run(key, plan, work / key)
+        for key in entry.exhibits:
+            ours, theirs = (open_exhibit(place, key, entry.scale) for place in (work, folder))
+            odd = _not_following(ours, theirs)
+            differing += [
+                f"{key}{suffix} does not follow from the entry's metrics" for suffix in odd
+            ]
+        drawn = (
+            paths if count is None else random.Random(seed).sample(paths, min(count, len(paths)))
+        )
+        failed = "it was not computed"
+        if drawn:
+            try:
+                with inside_folder(work / "run"):
+                    compute(drawn, cores, own=True)
+            except FedreproError as error:
+                failed = str(error)
+        for path in drawn:
+            if not (work / "run" / path).exists():
+                differing.append(f"{path}: {failed}")
+            elif why := _difference(_read(work / "run", path), _read(folder, path)):
+                failures = read_source(work / "run" / path).get("failed", ())
+                differing.append(f"{path}: {'; '.join(failures) or why}")
+        if drawn and differing:
+            differing += _elsewhere(entry)
+    return Verdict(len(paths), drawn, differing)
+
+
+@contextlib.contextmanager
+def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
+    """Plan an entry in a new working folder, with its method's file and no other outside file."""
+    files = [str(work / entry.file)] if entry.file else []
+    config = load_config() if Path("config/config.yaml").exists() else entry.config()
+    exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
+    data = Path("config/datasets.csv").absolute()
+    resources = Path("resources").absolute()
+    start(work)
+    if data.exists():
+        shutil.copyfile(data, work / "config/datasets.csv")
+    if resources.is_dir():
+        (work / "resources").symlink_to(resources)
+    if entry.file:
+        shutil.copyfile(folder / entry.file, work / entry.file)
+    settings = entry.config(files).model_copy(update={"mirror": mirror and os.path.abspath(mirror)})
+    (work / "config/config.yaml").write_text(settings.model_dump_json(), encoding="utf-8")
+    before = plugins.configured_files()
+    plugins.set_plugin_files(files)
+    try:
+        if entry.paper not in {*exhibits, *exhibits.unread}:
+            raise unknown("leaderboard", entry.paper, exhibits, str(folder))
+        file = exhibit_file_of(exhibits[entry.paper], entry.says)
+        # the digest of the whole ground is that of all its methods' rules
+        text = file.model_copy(update={"boards": {}}).as_yaml()
+        (work / OWN_EXHIBITS).mkdir(exist_ok=True)
+        (work / OWN_EXHIBITS / f"{entry.paper}.yaml").write_text(text, encoding="utf-8")
+        yield Plan(settings, {entry.paper: file}, entry.scale)
+    finally:
+        plugins.set_plugin_files(before)
+
+
+def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
+    """List suffixes of an exhibit's files that differ from those drawn here.
+
+    Raises:
+        FedreproError: a file is missing, or differs from its checksum.
+    """
+    odd = [s for s in SUFFIXES if s in ours.suffixes and ours.read(s) != theirs.read(s)]
+    if not ours.metrics.equals(theirs.metrics):
+        odd.append(".metrics.parquet")
+    said = [{k: v for k, v in files.about.items() if k not in KEPT} for files in (ours, theirs)]
+    return odd if said[0] == said[1] else [*odd, ".json"]
+
+
+def _read(folder: Path, path: str) -> pa.Table:
+    with contextlib.chdir(folder):
+        return read_table(path, "metrics")
+
+
+def _difference(ours: pa.Table, theirs: pa.Table) -> str:
+    """Say how two tables differ; empty if names, types and values have the same bytes.
+
+    Theirs may be measured on further splits, for exhibits of other papers.
+    """
+    measured = set(_splits(ours))
+    asked = pa.array([pair in measured for pair in _splits(theirs)], pa.bool_())
+    theirs = theirs.filter(asked)
+    if _bytes(ours) == _bytes(theirs):
+        return ""
+    if ours.schema.names != theirs.schema.names or len(ours) != len(theirs):
+        return f"it has {len(theirs)} rows, and here {len(ours)}"
+    keys = ("trial", "setting", "client", "round", "split", "metric")
+    for mine, other in zip(ours.to_pylist(), theirs.to_pylist(), strict=True):
+        if repr(mine) != repr(other):
+            place = ", ".join(f"{key} {other[key]}" for key in keys if other[key] is not None)
+            return f"{place}: {other['value']!r} in the entry, {mine['value']!r} here"
+    return "its columns are of other types here"
+
+
+def _splits(table: pa.Table) -> list[tuple[str, str]]:
+    return list(zip(*(table[name].to_pylist() for name in ("phase", "split")), strict=True))
+
+
+def _bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    bare = table.replace_schema_metadata().combine_chunks()
+    with pa.ipc.new_stream(sink, bare.schema) as writer:
+        writer.write_table(bare)
+    return bytes(sink.getvalue())
+
+
+def _elsewhere(entry: Submission) -> list[str]:
+    """Say which differences of sources, packages, arithmetic or device may explain it."""
+    here, keys = origin(), ("digest", "versions", "arithmetic", "device")
+    return [
+        f"this may be why: {key} is {json.dumps(here[key])} here, not {json.dumps(made.get(key))}"
+        for made in entry.origin
+        for key in keys
+        if made.get(key) != here[key]
+    ]
+
+
+def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
+    """Draw the leaderboard that an entry belongs to, and keep its verdict if it was verified.
+
+    Raises:
+        FedreproError: the folder is at no leaderboard, or the label is that of another method.
+    """
+    folder, entry = folder.resolve(), read_entry(folder)
+    version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]
+    if (
+        folder.parent != entries_folder(reports, entry.paper, version)
+        or reports.name != entry.scale
+    ):
+        due = entries_folder(RECORD / entry.scale, entry.paper, "1")
+        raise FedreproError(f"{folder} lies at no leaderboard: move it to a folder as {due}")
+    if verdict.computed:
+        said = {"seed": seed, "computed": verdict.computed, "files": digests_of(folder)}
+        write_json(folder / VERDICT, said | {"origin": origin()})
+    try:
+        file = load_exhibits(of=entry.exhibits)[entry.paper]
+        return write_board(file, version, entry.scale, reports)
+    except BaseException:
+        (folder / VERDICT).unlink(missing_ok=True)
+        raise

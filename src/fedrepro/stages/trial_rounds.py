@@ -1,0 +1,264 @@
+"""One trial of a method in rounds, round by round, with its measurements.
+
+Kinds of such methods differ in their clients and in what is measured of a state; a `Evaluator` has
+both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, Report, State, Traffic
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
+from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
+from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import normalized
+from fedrepro.core.spec import Spec
+from fedrepro.core.successive_halving import SPLIT, rungs
+from fedrepro.federation.clients import Clients
+from fedrepro.numbers.model_evaluation import EvaluationSplit
+from fedrepro.stages.common import log
+from fedrepro.stages.trial_progress import DIVERGED, REACHED, Checkpointer, Progress
+
+SECONDS = 1.0  # between two lines on a trial's progress
+MOST_IDLE = 20  # rounds in a row without a finite update that end a run
+
+Splits = Mapping[str, EvaluationSplit]
+
+
+@dataclass(frozen=True)
+class RoundEvaluation:
+    """Measurements of a state; finite: whether its models are."""
+
+    values: list[Number]
+    finite: bool
+
+    def accuracy(self, split: str) -> float:
+        """Return the accuracy of all clients on a split."""
+        return next(
+            number.value
+            for number in self.values
+            if (number.metric, number.split, number.client) == ("accuracy", split, None)
+        )
+
+
+@dataclass(frozen=True)
+class FinalEvaluation:
+    """Measurements at the end of a run, with its cost, and plain data to keep of its last state."""
+
+    values: list[Number]
+    kept: Any
+
+
+class InRounds(Protocol):
+    """The common interface of `Federated` and `Peer`."""
+
+    rounds: int
+
+    def init(self, clients: Any, info: ClientInfo, rng: RngKey, /) -> State: ...
+
+    def round(
+        self, state: State, clients: Any, info: ClientInfo, rng: RngKey, /
+    ) -> tuple[State, Report]: ...
+
+
+class Evaluator(Protocol):
+    """Measurements of the states of one trial."""
+
+    @property
+    def clients(self) -> Clients: ...
+
+    @property
+    def made(self) -> InRounds:
+        """Return the method with its parameters."""
+        ...
+
+    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
+        """Measure a state after a round; `place` is the round's, for draws of predictions."""
+        ...
+
+    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
+        """Measure accuracy on these splits alone."""
+        ...
+
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> FinalEvaluation:
+        """Measure a run that has ended."""
+        ...
+
+    def sent(self) -> Traffic:
+        """Return the messages of a round whose report has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrialRounds:
+    """A method in rounds at the clients of one trial; followed: splits measured after rounds."""
+
+    method: Spec
+    evaluator: Evaluator
+    info: ClientInfo
+    measuring: EvaluationSchedule
+    followed: Splits
+
+    @property
+    def clients(self) -> Clients:
+        """Return the clients of the trial."""
+        return self.evaluator.clients
+
+    @property
+    def made(self) -> InRounds:
+        """Return the method with its parameters."""
+        return self.evaluator.made
+
+    def run(
+        self,
+        rng: RngKey,
+        keeper: Checkpointer,
+        before: Progress | None = None,
+        rung: int | None = None,
+    ) -> Progress:
+        """Run one trial, round by round, from `before` or the last checkpoint, if there is one.
+
+        Test accuracy decides no race: a run that reached its target goes on to the rung.
+
+        Args:
+            rng: of the trial.
+            keeper: of its checkpoints.
+            before: the progress to go on from.
+            rung: the round of a race up to which it is run, rather than to its end.
+        """
+        progress = before or keeper.load()
+        if progress is None:
+            progress = self._begun(rng)
+        last = rung or self.made.rounds
+        goes_on = ("", REACHED) if rung else ("",)
+        said = time.perf_counter()
+        while progress.done < last and progress.ended in goes_on:
+            progress = self._next(progress, rng)
+            keeper.maybe_save(progress, last=bool(progress.ended) or progress.done == last)
+            if time.perf_counter() - said >= SECONDS:
+                said = time.perf_counter()
+                accuracy = progress.accuracy
+                log(f"trial {rng.trial}: round {progress.done} of {last}, accuracy {accuracy:.4f}")
+        return progress
+
+    def _begun(self, rng: RngKey) -> Progress:
+        """Return the progress before the first round, with any work of clients in `init`."""
+        ledger = self.clients.ledger
+        ledger.begin()
+        began = time.perf_counter()
+        state = self._settled(self.made.init(self.clients, self.info, rng), "init")
+        return Progress(
+            0,
+            state,
+            seconds=time.perf_counter() - began,
+            client_seconds=ledger.seconds,
+            exchanges=int(ledger.traffic != Traffic()),
+            traffic=ledger.traffic,
+            rejected=ledger.rejected,
+        )
+
+    def _next(self, before: Progress, rng: RngKey) -> Progress:
+        """Run one more round, and measure the state if that is due."""
+        ledger, done = self.clients.ledger, before.done + 1
+        ledger.begin()
+        began = time.perf_counter()
+        result: Any = self.made.round(
+            before.state, self.clients, self.info, rng.at(round=before.done)
+        )
+        seconds = time.perf_counter() - began
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Report)):
+            raise self._wrong("round", result, "a state, which is a dict, and a Report")
+        new, report = result
+        reached = before.target or (before if before.ended == REACHED else None)
+        progress = Progress(
+            done,
+            self._settled(new, "round", before.state),
+            before.recorded,
+            before.seconds + seconds,
+            before.client_seconds + ledger.seconds,
+            [*before.each, seconds],
+            before.exchanges + report.exchanges,
+            before.traffic + (report.traffic or self.evaluator.sent()),
+            before.rejected + ledger.rejected,
+            before.idle + 1 if ledger.all_rejected else 0,
+            before.ended,
+            reached,
+        )
+        if progress.idle >= MOST_IDLE:
+            why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
+            last = progress if reached else self._measured(progress, report, rng)
+            return replace(last, ended=why)
+        if reached is None and self.measuring.is_due(done, self.made.rounds):
+            return self._measured(progress, report, rng)
+        return self._at_rung(progress, rng) if done in rungs(self.measuring.race) else progress
+
+    def _settled(
+        self, state: Any, step: str, before: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        if not isinstance(state, Mapping):
+            raise self._wrong(step, state, "a dict")
+        return normalized(state, before)
+
+    def _wrong(self, step: str, returned: object, due: str) -> FedreproError:
+        what = "nothing" if returned is None else f"a {type(returned).__name__}"
+        return FedreproError(
+            f"`{step}` of method '{self.method.name}' returns {what}: let it return {due}"
+        )
+
+    def _at_rung(self, progress: Progress, rng: RngKey) -> Progress:
+        """Add the accuracy that decides a race, where nothing else is measured."""
+        deciding = {SPLIT: self.followed[SPLIT]}
+        look = self.evaluator.evaluate_rung(progress.state, deciding, rng.at(round=progress.done))
+        values = [number._replace(round=progress.done) for number in look.values]
+        ended = progress.ended or ("" if look.finite else DIVERGED)
+        return replace(progress, recorded=progress.recorded + values, ended=ended)
+
+    def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
+        """Add the measurements of a state, and the reason to end here, if there is one."""
+        for name in (*report.metrics, *report.clients):
+            require_metric(name, self.method)
+        done = progress.done
+        look = self.evaluator.evaluate_round(progress.state, self.followed, rng.at(round=done))
+        reported = [Number(name, value) for name, value in sorted(report.metrics.items())]
+        of_clients = [
+            Number(name, float(values[client]), client=client)
+            for name, values in sorted(report.clients.items())
+            for client in np.flatnonzero(~np.isnan(values)).tolist()
+        ]
+        numbers = [*look.values, *reported, *self._account(progress), *of_clients]
+        recorded = progress.recorded + [number._replace(round=done) for number in numbers]
+        until = self.measuring.until
+        reached = REACHED if until is not None and look.accuracy("test") >= until else ""
+        return replace(progress, recorded=recorded, ended=reached if look.finite else DIVERGED)
+
+    def _account(self, progress: Progress) -> list[Number]:
+        """Return the harness's numbers of a round, which follow those that the method reports."""
+        ledger, sent = self.clients.ledger, progress.traffic
+        values = (
+            ledger.train_loss,
+            ledger.selected,
+            progress.rejected,
+            sent.bytes_up,
+            sent.bytes_down,
+        )
+        return [Number(name, float(v)) for name, v in zip(OF_ROUNDS, values, strict=True)]
+
+
+def to_target(progress: Progress, target: float | None) -> list[Number]:
+    """Return the rounds to the target accuracy, from the measured curve; inf if not reached."""
+    if target is None:
+        return []
+    curve = [
+        (number.round, number.value)
+        for number in progress.recorded
+        if (number.metric, number.split) == ("accuracy", "test")
+    ]
+    rounds, accuracies = zip(*curve, strict=True)
+    return [Number("rounds_to_target", rounds_to_target(rounds, accuracies, target))]

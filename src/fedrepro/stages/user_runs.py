@@ -1,0 +1,245 @@
+"""A run given by options, or a file of exhibits: saved in a working folder, computed, and shown."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.core import plugins
+from fedrepro.core.artifacts import write_text
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.paper_files import OWN_EXHIBITS, paper_names
+from fedrepro.core.params import comparable_text
+from fedrepro.core.registry import model_in
+from fedrepro.numbers.exhibit_files import open_exhibit
+from fedrepro.numbers.intervals import half_width
+from fedrepro.numbers.summary import csv_text
+from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting
+from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
+from fedrepro.planning.config import load_config, parse_exhibits
+from fedrepro.planning.drawing import final
+from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point
+from fedrepro.planning.exhibit_methods import in_rounds
+from fedrepro.planning.jobs import TIMINGS, log_of
+from fedrepro.planning.plan import Plan
+from fedrepro.stages.notebook import start
+from fedrepro.stages.run_snakemake import WORKFLOW, compute, inside_folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUT = Path("runs")
+CONFIDENCE = 0.95
+SAID = re.compile(r": round (\d+) of (\d+), accuracy (\S+)")
+COLUMNS = ("method", "accuracy", "low", "high", "trials", "megabytes", "seconds")
+
+
+def run_words(
+    given: str | Path | Mapping[str, Any],
+    folder: str | Path = "",
+    cores: int | None = None,
+    profile: str = "",
+    show: Callable[[str], None] | None = None,
+) -> pd.DataFrame:
+    """Compute a run that is given by options or a file of exhibits, and return its table.
+
+    A row per method: mean test accuracy over trials with its 95 % interval, megabytes that clients
+    and server sent, and seconds of one core per trial. `attrs` has the picture (`file`), every
+    number (`csv`), the exhibits (`yaml`) and the `command` that repeats it.
+
+    Args:
+        given: the options, or the path of the file.
+        folder: the working folder, which is made where it is missing.
+        cores: to use.
+        profile: of Snakemake.
+        show: is called with lines of progress.
+
+    Raises:
+        FedreproError: an option is wrong, before anything is computed.
+    """
+    source = None if isinstance(given, Mapping) else Path(given).absolute()
+    words = _words(given) if isinstance(given, Mapping) else None
+    command = words.command if words else ""
+    out = Path(folder or _folder_of(source) or OUT)
+    there = (out / WORKFLOW).is_file()
+    plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
+    if there:
+        with inside_folder(out):
+            plugins.add_plugin_files(map(os.path.abspath, load_config().components))
+    if words and (name := model_in(words.model)):  # jobs and the YAML have its name
+        plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
+        words = replace(words, model=name)
+    if words:
+        plan_of_words(exhibits_of_words(words, "run"))
+    elif source:
+        command = f"fedrepro run {shlex.quote(str(given))}"
+        file = parse_exhibits(source)
+        if not file.names(SCALE):
+            raise FedreproError(f"{given} has no exhibit at scale {SCALE}: add one to its scales")
+        for name in file.names(SCALE):
+            plan_of_words(file, name, str(given))
+    if not there:
+        start(out)
+    with inside_folder(out):
+        if words:
+            path, text = _place(words)
+        elif source:
+            path = OWN_EXHIBITS / f"{file.paper}.yaml"
+            text = source.read_text(encoding="utf-8")
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+        file = parse_exhibits(path)
+        plan = Plan(load_config().model_copy(update={"also": {}}), {file.paper: file}, SCALE)
+        exhibits = [plan.exhibit(f"{file.paper}/{name}") for name in file.names(SCALE)]
+        targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
+        watch = Watch(plan, exhibits, show) if show else None
+        compute(targets, cores, profile, own=True, watch=watch)
+        table = table_of_run(plan, exhibits)
+        base = os.path.abspath(targets[0]).removesuffix(exhibits[0].suffix)
+        write_text(f"{base}.table.csv", csv_text(table))
+        picture = next(p for s in (".png", ".html") if os.path.exists(p := base + s))
+        yaml = os.path.abspath(path)
+    command += f" --out {shlex.quote(str(folder))}" if folder else ""
+    table.attrs |= {"file": picture, "csv": f"{base}.csv", "yaml": yaml, "command": command}
+    return table
+
+
+def _words(given: Mapping[str, Any]) -> RunWords:
+    """Check the options of a run."""
+    known = [item.name for item in fields(RunWords)]
+    for name in given:
+        if name not in known:
+            raise unknown("option", name, known)
+    methods = given.get("methods") or ()
+    methods = methods.split(",") if isinstance(methods, str) else methods
+    methods = [word.strip() for word in methods if word.strip()]
+    if not methods:
+        raise FedreproError("name one method or several: `fedrepro list methods` has them")
+    return RunWords(**{**given, "methods": methods})
+
+
+def _folder_of(source: Path | None) -> Path | None:
+    """Return the working folder to whose exhibits a file belongs, if there is one."""
+    if source is None or source.parts[-3:-1] != OWN_EXHIBITS.parts:
+        return None
+    return source.parents[2] if (source.parents[2] / WORKFLOW).is_file() else None
+
+
+def _place(words: RunWords) -> tuple[Path, str]:
+    """Return path and text of the exhibit of a run; other options never overwrite it."""
+    for number in itertools.count(1):
+        paper = words.name + (f"v{number}" if number > 1 else "")
+        path = OWN_EXHIBITS / f"{paper}.yaml"
+        text = exhibits_of_words(words, paper).as_yaml()
+        taken = path.exists() and path.read_text(encoding="utf-8") != text
+        if not taken and paper not in paper_names():
+            return path, text
+    raise AssertionError
+
+
+# ----------------------------------------------------------------------------------- its numbers
+
+
+def table_of_run(plan: Plan, exhibits: list[Exhibit]) -> pd.DataFrame:
+    """Return accuracy with its interval, megabytes and seconds of the methods of exhibits."""
+    import pandas as pd
+
+    rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
+    leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
+    return pd.DataFrame(rows, columns=[*leading, *COLUMNS])
+
+
+def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
+    numbers = final(open_exhibit(Path("reports") / SCALE, exhibit.key, SCALE).numbers)
+    for point, measure in ((p, m) for p in exhibit.points for m in p.measures):
+        rows = numbers[numbers["method"] == measure.label]
+        for key, value in point.values.items():
+            rows = rows[rows[key].map(comparable_text) == comparable_text(value)]
+        means = dict(list(rows.groupby("metric")))
+        accuracy = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
+        for _, row in accuracy.iterrows():
+            values = np.array([float(text) for text in row["by_trial"].split()])
+            half = half_width(values[:, None], CONFIDENCE)[0]
+            sent = [means[m]["mean"].iloc[0] for m in ("bytes_up", "bytes_down") if m in means]
+            yield {
+                **point.values,
+                "method": measure.label,
+                "accuracy": row["mean"],
+                "low": max(0.0, row["mean"] - half),
+                "high": min(1.0, row["mean"] + half),
+                "trials": len(values),
+                "megabytes": sum(sent) / 1e6 if sent else None,
+                "seconds": _seconds(plan, point, measure, row["setting"]),
+            }
+
+
+def _seconds(plan: Plan, point: Point, measure: ExhibitMethod, token: str) -> float:
+    """Return seconds of one core in a trial, including those of local models."""
+    setting = next(s for s in measure.settings if s.token == token)
+    run = point.runs[measure.label, setting]
+    paths = [Path(f).with_name(TIMINGS) for f in plan.run_files(run, point.trials[measure.label])]
+    trials = sum(map(len, plan.blocks_of(run, point.trials[measure.label])))
+    own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
+    trained = [
+        Path(folder, TIMINGS)
+        for block in plan.blocks_of(run, point.trials[measure.label])
+        if run.scenario and run.stage == "aggregate"
+        for folder in plan.jobs.local(run.scenario, block).folders
+    ]
+    return float(np.mean(own)) + sum(exhibit_seconds(trained).values()) / trials
+
+
+# ----------------------------------------------------------------------------------- on the way
+
+
+@dataclass
+class Watch:
+    """Reports the progress of a run, from the files that its jobs write; called now and then."""
+
+    plan: Plan
+    exhibits: list[Exhibit]
+    show: Callable[[str], None]
+    began: tuple[float, float] | None = field(default=None, init=False)  # when, and how far
+
+    def __call__(self) -> None:
+        shares: list[float] = []
+        accuracies: list[str] = []
+        for exhibit in self.exhibits:
+            for point in exhibit.points:
+                for (label, _), run in point.runs.items():
+                    files = self.plan.run_files(run, point.trials[label])
+                    found = [_how_far(file) for file in files]
+                    shares += [share for share, _ in found]
+                    known = [accuracy for _, accuracy in found if accuracy is not None]
+                    if in_rounds(run.method) and known:
+                        accuracies.append(f"{label} {100 * np.mean(known):.1f} %")
+        done, now = float(np.mean(shares)), time.monotonic()
+        if done == 0:
+            return
+        self.began = self.began or (now, done)
+        since, first = self.began
+        left = f"{(now - since) * (1 - done) / (done - first):.0f} s left" if done > first else ""
+        self.show(
+            ", ".join(part for part in (f"{100 * done:.0f} % done", left, *accuracies) if part)
+        )
+
+
+def _how_far(metrics: str) -> tuple[float, float | None]:
+    """Return the finished fraction of a job, and the last accuracy in its log."""
+    path = Path(log_of(str(Path(metrics).parent)))
+    said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
+    if os.path.exists(metrics):
+        return 1.0, float(said[-1][2]) if said else None
+    if not said:
+        return 0.0, None
+    done, rounds, accuracy = said[-1]
+    return int(done) / int(rounds), float(accuracy)

@@ -1,0 +1,384 @@
+"""Representation matching of images in the compiled steps: what convolutions f_j give back of them.
+
+Three of four numbers of an unpooled image are zero, and more where a ReLU was. So every number that
+is not zero lays the kernel down, turned round, onto an image that lies as (H, W, C) with the edges
+that kernels reach over (`portable_ops/sparse_products.py`). It becomes its own error, from which
+numbers and kernels are lifted. This goes image by image, which stays in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrepro.networks.compiled_convolutions import (
+    BELOW,
+    CHANNELS,
+    CHOSEN,
+    EXTRA,
+    HEIGHT,
+    IMAGE,
+    NEXT,
+    POOLED,
+    ROW,
+    TARGETS,
+    WIDTH,
+    Convolutions,
+    Images,
+    features,
+    gives,
+)
+from fedrepro.networks.layer_parts import Parts
+from fedrepro.networks.layers import Shape
+from fedrepro.portable_ops import aligned_buffers
+from fedrepro.portable_ops.aligned_buffers import aligned
+from fedrepro.portable_ops.compiled_math import Array, inner, row_of
+from fedrepro.portable_ops.gathered_products import NOWHERE
+from fedrepro.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
+
+# What a row of `Maps.table` holds. Layer whose output is the source, its height and width, whether
+# its pooling is undone; height and width of the image that is given back, with the edges that
+# kernels reach over. Whether the target is what the affine maps are given, where it begins there or
+# in Images.images, from image to image, from row to row; its channels; side of the kernel, numbers
+# of a row of it; whether a ReLU follows. Rows and columns of the target that the convolution has:
+# first, last, how much further they are in it. Where begin weight and bias in the model, and the
+# kernel in `places`. Numbers from strip to strip of a kernel that is laid down, its tiles.
+(SOURCE, DOWNWARDS, ACROSS, UNPOOLED, HIGH, ALONG, OF_X, TARGET, FURTHER, BENEATH, UNITS, SIDE,
+ WIDE, RECTIFIED, TOP, BOTTOM, DOWN, LEFT, RIGHT, OVER, WEIGHT, BIAS, PLACES, LONG, TILES, BEYOND,
+ FIELDS) = range(27)  # fmt: skip
+
+
+PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
+
+
+class Maps(NamedTuple):
+    """The maps f_j from images: table (J, FIELDS), places, tiles, int64; shares (J,) of the gaps.
+
+    tiles: of strips, the kind of each (`portable_ops/sparse_products.py`), its row of the kernel,
+    where in a row.
+    """
+
+    table: Array
+    places: Array
+    tiles: Array
+    shares: Array
+
+
+class Laid(NamedTuple):
+    """Buffers. x: what the received network gives its affine maps, and as (C, H, W); its images.
+
+    laid: a kernel, a strip for each channel of the source and row; moved: its gradient. image: what
+    is given back, then its error. bias, summed: along a row of the target, and its gradient.
+    Numbers that are not zero: by place, where each list begins and ends, where it lays, rows of
+    laid, amounts; of a channel, where they lay, amounts, where they are in a map. sums: lanes.
+    """
+
+    x: Array
+    shown: Array
+    images: Images
+    laid: Array
+    moved: Array
+    image: Array
+    bias: Array
+    summed: Array
+    firsts: Array
+    ends: Array
+    corners: Array
+    which: Array
+    amounts: Array
+    seats: Array
+    own: Array
+    cells: Array
+    sums: Array
+
+
+def maps_of(
+    parts: Parts,
+    convs: Convolutions,
+    pairs: Sequence[tuple[int, int]],
+    shares: Sequence[float],
+    shapes: Mapping[str, Shape],
+    offsets: Mapping[str, int],
+    dtype: np.dtype[Any],
+) -> Maps:
+    """Lay out the maps f_j from images, whose tensors have these shapes and offsets in a model."""
+    tiles: list[tuple[int, int, int]] = []
+    images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
+    table, places, begun = np.zeros((len(pairs), FIELDS), np.int64), [np.zeros(0, np.int64)], 0
+    for j, (p, (source, target)) in enumerate(zip(table, pairs, strict=True)):
+        units, channels, side, _ = shapes[f"match{j}_weight"]
+        c, (_, height, width) = convs.layers[source - 1], images[target]
+        p[SOURCE], p[UNITS], p[SIDE], p[RECTIFIED] = source - 1, units, side, target > 0
+        p[OF_X] = target == len(parts.convolutions)
+        p[BENEATH], p[FURTHER] = width * units, height * width * units
+        if not p[OF_X]:
+            above, edge = convs.layers[target], parts.convolutions[target][0].padding
+            p[BENEATH], p[FURTHER] = above[ROW], above[NEXT]
+            p[TARGET] = above[IMAGE] + edge * (above[ROW] + above[BELOW])
+        p[DOWNWARDS], p[ACROSS] = images[source][1:]
+        p[UNPOOLED] = c[POOLED] and source > target
+        high, along = (c[HEIGHT], c[WIDTH]) if p[UNPOOLED] else images[source][1:]
+        p[HIGH], p[ALONG] = high + side - 1, along + side - 1
+        p[TOP], p[BOTTOM], p[DOWN] = _shared(high, side, height)
+        p[LEFT], p[RIGHT], p[OVER] = _shared(along, side, width)
+        p[WEIGHT], p[BIAS] = offsets[f"match{j}_weight"], offsets[f"match{j}_bias"]
+        p[PLACES], row = begun, aligned_buffers.row_of(side)
+        p[WIDE], p[TILES] = side * units, len(tiles)
+        p[LONG], some = _tiles(side, side * units, LANE_BYTES // dtype.itemsize)
+        tiles += some
+        p[BEYOND] = len(tiles)
+        weight = np.arange(units * channels * side * row).reshape(units, channels, side, row)
+        turned = weight[..., :side].transpose(1, 2, 3, 0)[:, ::-1, ::-1]
+        places.append(turned.ravel())
+        begun += turned.size
+    listed = np.array(tiles, np.int64)
+    return Maps(table, np.concatenate(places), listed, np.array(shares, np.float64))
+
+
+def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """Numbers from strip to strip, in whole vectors, and how strips are cut into tiles."""
+    vectors, tiles = -(-wide // lanes), []
+    together = STRIPS if vectors == 1 else 1
+    each = -(-vectors // -(-vectors // VECTORS))
+    for dy in range(0, side, together):
+        rows = min(together, side - dy)
+        for first in range(0, vectors, each):
+            kind = min(each, vectors - first) if rows == 1 else VECTORS + rows - 1
+            tiles.append((kind, dy, first * lanes))
+    return vectors * lanes, tiles
+
+
+def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
+    """Along a side, which rows of the target the convolution has: first, last, shift.
+
+    It is cut, or filled up with zeros, around its middle. A row of the target stands at row + shift
+    of the image with the edges that kernels reach over.
+    """
+    padding = side // 2
+    convolved = size + 2 * padding - side + 1
+    before = (target - convolved) // 2
+    return max(0, before), min(target, before + convolved), side - 1 - padding - before
+
+
+def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
+    """Make the buffers, with `x` numbers for what the affine maps are given of all examples."""
+    dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
+    cells = listed = laid = image = row = 0
+    for p in maps.table:
+        c = convs.layers[p[SOURCE]]
+        side, of = int(p[SIDE]), int(p[DOWNWARDS] * p[ACROSS])
+        spots = NOWHERE if p[UNPOOLED] else 1
+        cells, listed = max(cells, of), max(listed, (of * spots + 1) * int(c[CHANNELS]))
+        laid = max(laid, int(c[CHANNELS] * side * p[LONG]))
+        edges = int(p[HIGH] * p[ALONG] * p[UNITS])
+        image, row = max(image, edges), max(row, int((p[RIGHT] - p[LEFT]) * p[UNITS]))
+
+    def floats(size: int) -> Array:
+        return aligned(size, dtype)
+
+    def whole(size: int) -> Array:
+        return np.zeros(size, np.int64)
+
+    theirs = images._replace(images=floats(images.images.size), chosen=np.zeros_like(images.chosen))
+    return Laid(
+        x=floats(x), shown=floats(x), images=theirs, laid=floats(laid), moved=floats(laid),
+        image=floats(image + lanes), bias=floats(row), summed=floats(row),
+        firsts=whole(NOWHERE * cells), ends=whole(NOWHERE * cells),
+        corners=whole(NOWHERE * cells), which=whole(listed), amounts=floats(listed),
+        seats=whole(cells + 1), own=floats(cells + 1), cells=whole(cells + 1),
+        sums=floats(cells * lanes),
+    )  # fmt: skip
+
+
+@inner
+def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Laid) -> None:
+    """Write what another network gives its affine maps of the same images to room.x and shown."""
+    known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
+    room.images.images[:known] = mine.images[:known]
+    features(convs, weights, rows, room.images, room.x)
+    channels = top[CHANNELS]
+    spots = gives(top) // row_of(channels)
+    for b in range(rows):
+        at = b * spots * channels
+        for place in range(spots):
+            for k in range(channels):
+                room.shown[at + k * spots + place] = room.x[at + place * channels + k]
+
+
+@inner
+def give_back(
+    convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
+    mine: Images, x: Array, room: Laid,
+) -> None:  # fmt: skip
+    """Write errors of activations to mine.extra, and what all maps learn where they are in `to`.
+
+    The trained network gives its affine maps `x`.
+    """
+    for j in range(len(maps.table)):
+        p = maps.table[j]
+        c = convs.layers[p[SOURCE]]
+        begin(maps, c, p, weights, room)
+        for b in range(rows):
+            source = source_of(convs, p, b, mine, x)
+            count = sort(convs, p, mine, source, room)
+            scatter_sorted(maps, p, count, room)
+            image_gap(p, b, room.image.dtype.type(step * maps.shares[j]), room)
+            lift_up(convs, maps, p, mine, source, c[EXTRA] + b * gives(c), room)
+        learn_map(maps, c, p, to, add, room)
+
+
+@inner
+def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
+    """Turn the kernel round; nothing has been learnt."""
+    long = p[LONG]
+    for s in range(c[CHANNELS] * p[SIDE]):
+        for i in range(p[WIDE]):
+            place = maps.places[p[PLACES] + s * p[WIDE] + i]
+            room.laid[s * long + i] = weights[p[WEIGHT] + place]
+        room.laid[s * long + p[WIDE] : (s + 1) * long] = 0
+    room.moved[: c[CHANNELS] * p[SIDE] * long] = 0
+    room.summed[:] = 0
+    for i in range((p[RIGHT] - p[LEFT]) * p[UNITS]):
+        room.bias[i] = weights[p[BIAS] + i % p[UNITS]]
+
+
+@inner
+def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) -> None:
+    """Write, or add, what a map learns of its weight and bias."""
+    long, nothing = p[LONG], to.dtype.type(0)
+    for s in range(c[CHANNELS] * p[SIDE]):
+        for i in range(p[WIDE]):
+            at = p[WEIGHT] + maps.places[p[PLACES] + s * p[WIDE] + i]
+            to[at] = (to[at] if add else nothing) + room.moved[s * long + i]
+    for i in range((p[RIGHT] - p[LEFT]) * p[UNITS]):
+        at = p[BIAS] + i % p[UNITS]
+        to[at] = (to[at] if add or i >= p[UNITS] else nothing) + room.summed[i]
+
+
+@inner
+def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
+    """Find the array that has a source of an example, where it begins, and its pooling's notes."""
+    c = convs.layers[p[SOURCE]]
+    noted = c[CHOSEN] + b * gives(c)
+    if p[SOURCE] + 1 < len(convs.layers):
+        above = convs.layers[p[SOURCE] + 1]
+        return mine.images, above[IMAGE] + b * above[NEXT], noted
+    return x, b * (gives(c) // row_of(c[CHANNELS])) * c[CHANNELS], noted
+
+
+@inner
+def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -> int:
+    """List the numbers of a source that are not zero, place by place; returns how many places."""
+    (values, begins, noted), c = source, convs.layers[p[SOURCE]]
+    channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
+    kernel = p[SIDE] * p[LONG]
+    ends, r = np.empty(NOWHERE + 1, np.int64), 0
+    for j in range(p[ACROSS]):
+        for i in range(p[DOWNWARDS]):  # down, as what is laid down then lies apart
+            place = i * p[ACROSS] + j
+            at, first = begins + convs.lists[c[TARGETS] + place], place * spots * channels
+            for spot in range(spots):
+                ends[spot] = first + spot * channels
+            ends[NOWHERE] = p[DOWNWARDS] * p[ACROSS] * spots * channels  # where nothing is read
+            chosen = mine.chosen[noted + place * stride :]
+            for k in range(channels):
+                value = values[PLAIN(at + k)]
+                where = PLAIN(chosen[k]) if spots > 1 else PLAIN(NOWHERE * (value == 0))
+                end = ends[where]
+                room.which[PLAIN(end)], room.amounts[PLAIN(end)] = k * kernel, value
+                ends[where] = end + 1
+            for spot in range(spots):
+                if ends[spot] > first + spot * channels:
+                    room.firsts[r], room.ends[r] = first + spot * channels, ends[spot]
+                    room.corners[r] = corner(p, i, j, spot)
+                    r += 1
+    return r
+
+
+@inner
+def corner(p: Array, i: int, j: int, spot: int) -> Any:
+    """Where in the image a number of a source lays the kernel down."""
+    if p[UNPOOLED]:
+        i, j = 2 * i + spot // 2, 2 * j + spot % 2
+    return (i * p[ALONG] + j) * p[UNITS]
+
+
+@inner
+def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: Laid) -> int:
+    """List the numbers of a channel that are not zero; returns how many they are."""
+    (values, begins, noted), c = source, convs.layers[p[SOURCE]]
+    stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
+    channels = c[CHANNELS]
+    down, right, across = corner(p, 0, 0, 2), corner(p, 0, 0, 1), p[ACROSS]
+    for i in range(p[DOWNWARDS]):
+        row = corner(p, i, 0, 0)
+        step = corner(p, 0, 1, 0)
+        begin = begins + convs.lists[c[TARGETS] + i * across] + k
+        for j in range(across):
+            cell, at = (i * across + j) * stride + k, PLAIN(n)
+            value, seat = values[PLAIN(begin + j * channels)], row + j * step
+            if pooled:
+                spot = np.int64(chosen[PLAIN(cell)])
+                seat += (spot >> 1) * down + (spot & 1) * right
+            room.seats[at], room.own[at], room.cells[at] = seat, value, cell
+            n += value != 0
+    return n
+
+
+@inner
+def scatter_sorted(maps: Maps, p: Array, count: int, room: Laid) -> None:
+    """room.image: the sum of what all numbers lay down."""
+    row, long = p[ALONG] * p[UNITS], p[LONG]
+    room.image[: p[HIGH] * row] = 0
+    for tile in range(p[TILES], p[BEYOND]):
+        kind, dy, at = maps.tiles[tile]
+        for r in range(count):
+            lay(kind, (room.image, room.corners[r] + dy * row + at, row),
+                (room.laid, dy * long + at, long), room.which, room.amounts,
+                (room.firsts[r], room.ends[r]))  # fmt: skip
+
+
+@inner
+def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
+    """Turn room.image into its error, (back - theirs) · each, zero below a ReLU and at edges."""
+    units = p[UNITS]
+    row, nothing = p[ALONG] * units, room.image.dtype.type(0)
+    left, long, rectified = (p[LEFT] + p[OVER]) * units, (p[RIGHT] - p[LEFT]) * units, p[RECTIFIED]
+    values = room.x if p[OF_X] else room.images.images
+    bias, summed = room.bias[:long], room.summed[:long]
+    for i in range(p[HIGH]):
+        line, y = room.image[i * row : (i + 1) * row], i - p[DOWN]
+        if not p[TOP] <= y < p[BOTTOM]:
+            line[:] = 0
+            continue
+        at = p[TARGET] + b * p[FURTHER] + y * p[BENEATH] + p[LEFT] * units
+        line[:left], line[left + long :] = 0, 0
+        back, theirs = line[left : left + long], values[at : at + long]
+        for t in range(long):
+            value = back[t] + bias[t]
+            error = (value - theirs[t]) * each
+            error = nothing if rectified and value <= 0 else error
+            back[t] = error
+            summed[t] += error
+
+
+@inner
+def lift_up(
+    convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: Laid
+) -> None:
+    """Errors of the numbers of a source, and what its kernel learns, added to room.moved."""
+    c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
+    row, long = p[ALONG] * p[UNITS], p[LONG]
+    mine.extra[to : to + gives(c)] = 0
+    for k in range(c[CHANNELS]):
+        n = of_channel(convs, p, k, mine, source, room)
+        room.sums[: n * lanes] = 0
+        for tile in range(p[TILES], p[BEYOND]):
+            kind, dy, at = maps.tiles[tile]
+            lift(kind, (room.image, dy * row + at, row),
+                 (room.laid, (k * p[SIDE] + dy) * long + at, long), room.moved, room.seats,
+                 room.own, room.sums, n)  # fmt: skip
+        for m in range(n):
+            mine.extra[to + room.cells[m]] = total(room.sums, m * lanes)

@@ -1,0 +1,315 @@
+"""Minibatch descent of one network, compiled by Numba: what a step is, on one screen.
+
+Every operation is written out and none reordered, so the bytes of a model are the same on every
+processor (`products`), and they cannot depend on other models, because there are none. Layers are
+counted at run time: one compilation serves networks of any depth and width. `compiled_types.py`
+says how a model lies in memory.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedrepro.networks import compiled_convolutions, compiled_lstm
+from fedrepro.portable_ops import compiled_math as products
+from fedrepro.portable_ops import cpu_instructions, gathered_products, random_words, sparse_products
+from fedrepro.portable_ops.aligned_buffers import LINE
+from fedrepro.portable_ops.compiled_math import (
+    Array,
+    compiled,
+    inner,
+    padded_to,
+    product,
+    row_of,
+)
+from fedrepro.portable_ops.cpu_instructions import fetch, flush, restore
+from fedrepro.portable_ops.random_words import words
+from fedrepro.training import (
+    compiled_body,
+    compiled_loss,
+    compiled_matching,
+    compiled_optimisers,
+    compiled_types,
+    variational_step,
+)
+from fedrepro.training.compiled_body import (
+    evaluate_rows,
+    forward_body,
+    learn_body,
+    match_images,
+    predictions,
+)
+from fedrepro.training.compiled_loss import add_entropy, scale
+from fedrepro.training.compiled_optimisers import descend, rates_of
+from fedrepro.training.compiled_types import Data, Model, Net, Scratch, StepNumbers, StepOrder
+from fedrepro.training.variational_step import STRIP, draw, variational_gradients
+
+CALLS = (
+    *(
+        products,
+        random_words,
+        gathered_products,
+        sparse_products,
+        cpu_instructions,
+        compiled_convolutions,
+        compiled_lstm,
+        compiled_types,
+    ),
+    *(compiled_matching, compiled_body, variational_step, compiled_loss, compiled_optimisers),
+)
+
+
+@partial(compiled, calls=CALLS)
+def train(
+    data: Data,
+    order: StepOrder,
+    net: Net,
+    descent: StepNumbers,
+    model: Model,
+    room: Scratch,
+    taken: int,
+    losses: Array,
+) -> int:
+    """Take all steps, write their losses (steps,), and return how many predictions are right.
+
+    The optimiser goes on from `taken` steps.
+    """
+    before = flush()
+    right, drawn_weights = 0, len(net.tensors) > 0
+    to = model.weights if descent.direct else model.gradient
+    lower = net.maps[0]  # numbers of the body, which adds to its gradient
+    for s in range(len(losses)):
+        rows = order.rows[order.ends[s] : order.ends[s + 1]]
+        share = 1.0 / len(rows)
+        step = -descent.lr * share if descent.direct else share
+        if drawn_weights:
+            draw(net, model, order.keys[order.places[s, 0]], order.places[s, 1], room)
+        losses[s] = 0.0
+        model.gradient[:lower] = 0
+        for piece in range(-(-len(rows) // order.piece)):
+            part = rows[piece * order.piece : (piece + 1) * order.piece]
+            add = descent.direct or piece > 0
+            if net.kept < 1:
+                words(order.keys[order.places[s, 0]], order.places[s, 1], piece, 0, room.words)
+            first, after = order.ends[s] + piece * order.piece, len(part)
+            after += first
+            forward_body(net, model, data, part, order.crops[first:after], room)
+            prefetch(data.inputs, order.rows[after : after + order.piece])
+            each = predictions(net)
+            count = len(part) * each
+            forward(net, model.used, count, room, room.x, room.activations, net.kept)
+            loss, hits = evaluate_rows(net, data, part, room)
+            losses[s] += loss * share
+            right += hits
+            for term in net.entropies:
+                add_entropy(net, count, term, room)
+            scale(net, count, step / each, room.errors)
+            if len(net.pairs):
+                match(net, model, to, add, count, step, room)
+            backward(net, model, to, add, count, room)
+            learn_body(net, model, len(part), room)
+        if descent.direct:
+            for k in range(lower):
+                model.weights[k] += model.gradient[k]
+        else:
+            move(net, descent, model, taken + s + 1)
+    restore(before)
+    return right
+
+
+@inner
+def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
+    """Take a step of the optimiser, strip by strip, so that gradients stay in the cache."""
+    rates, first = rates_of(descent, model.weights, step), 0
+    drawn_too = net.size if len(net.tensors) else 0  # spreads lie behind the means
+    while first < len(model.weights) - drawn_too:
+        end = net.size if first < net.size else len(model.weights)
+        last = min(first + STRIP, end)
+        if drawn_too:
+            variational_gradients(model, net.size, first, last, descent.share)
+        for at in range(0, drawn_too + 1, net.size):
+            descend(descent, rates, model, at + first, at + last, first < net.size)
+        first = last
+
+
+@inner
+def prefetch(inputs: Array, rows: Array) -> None:
+    """Fetch the next rows into the cache meanwhile: those of a client lie far apart."""
+    for i in range(len(rows)):
+        row = inputs[rows[i]]
+        for j in range(0, len(row), LINE // inputs.itemsize):
+            fetch(row, j)
+
+
+@inner
+def forward(
+    net: Net, weights: Array, rows: int, room: Scratch, x: Array, activations: Array, kept: Any
+) -> None:
+    """Compute the activations of all layers for `rows` inputs, ReLU after all but the last."""
+    inputs, words_before = (x, 0, net.sizes[0]), 0
+    for layer in range(len(net.maps)):
+        n, m = net.sizes[layer], net.sizes[layer + 1]
+        out = activations, net.activations[layer], row_of(m)
+        affine(net.by, net.biased, weights, (net.maps[layer], n, m), rows, inputs, out, room)
+        if layer + 1 < len(net.maps):
+            hidden = activations[out[1] : out[1] + rows * out[2]]
+            relu(hidden)
+            if kept < 1:
+                drop(hidden, m, room.words.view(np.uint32)[words_before:], kept)
+                words_before += (net.rows * m + 1) // 2 * 2
+        inputs = out
+
+
+@inner
+def affine(
+    by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Scratch
+) -> None:
+    """Compute out (rows, m) = bias + inputs (rows, n) @ weight; `of` is (its place, n, m)."""
+    at, n, m = of
+    row = row_of(m)
+    bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
+    a, weight = (inputs[0], inputs[1], inputs[2], 1), (weights, at, row)
+    product(by, out, bias, a, weight, (rows, n, padded_to(m)))
+
+
+@inner
+def relu(values: Array) -> None:
+    """Set numbers below zero to zero; what is not a number stays."""
+    nothing = values.dtype.type(0)
+    for i in range(len(values)):
+        values[i] = nothing if values[i] < nothing else values[i]
+
+
+@inner
+def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
+    """Dropout: each unit stays with probability `kept`, larger by its inverse."""
+    row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
+    nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
+    for i in range(len(hidden) // row):
+        for j in range(m):
+            value = hidden[i * row + j]
+            hidden[i * row + j] = value * larger if drawn[i * m + j] < below else nothing
+
+
+@inner
+def match(
+    net: Net, model: Model, to: Array, add: bool, rows: int, step: float, room: Scratch
+) -> None:
+    """Representation matching: errors of activations, and each f_j learns (the methods of RM).
+
+    An activation is counted from the input of the affine maps, 0.
+    """
+    last, number = len(net.maps), room.errors.dtype.type
+    x, lowest = match_images(net, model, to, add, rows, step, room)
+    forward(net, model.received, rows, room, x, room.theirs, number(1))
+    for j in range(len(net.pairs)):
+        source, target = net.pairs[j]
+        of = net.pair_maps[j], net.sizes[source], net.sizes[target]
+        inputs = room.activations, net.activations[source - 1], row_of(of[1])
+        back = room.back, 0, row_of(of[2])
+        affine(net.by, True, model.weights, of, rows, inputs, back, room)
+        theirs = (
+            (room.theirs, net.activations[target - 1], back[2]) if target else (lowest, 0, of[2])
+        )
+        rectified = target < last and (target > 0 or net.maps[0] > 0)
+        gap(rows, of[2], back, theirs, rectified, number(step * net.pair_shares[j]))
+        backprop_input(net.by, model.weights, of, rows, back, room)
+        add_turned(rows, of[1], room, inputs, source == last)
+        accumulate_gradient(net.by, to, add, True, of, rows, inputs, back, room.zeros)
+
+
+@inner
+def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
+    """Turn what was given back into its error, (back - theirs) · each, zero below a ReLU."""
+    (values, _, row), (other, at, other_row) = back, theirs
+    nothing = values.dtype.type(0)
+    for i in range(rows):
+        for k in range(m):
+            value = values[i * row + k]
+            off = hidden and value <= nothing
+            values[i * row + k] = nothing if off else (value - other[at + i * other_row + k]) * each
+        values[i * row + m : (i + 1) * row] = nothing
+
+
+@inner
+def add_turned(rows: int, n: int, room: Scratch, to: Any, add: bool) -> None:
+    """Write errors of an activation from room.below (n, padded rows), or add them to others."""
+    _, at, row = to
+    across = padded_to(rows)
+    for i in range(rows):
+        for k in range(n):
+            before = room.errors[at + i * row + k] if add else room.errors.dtype.type(0)
+            room.errors[at + i * row + k] = before + room.below[k * across + i]
+
+
+@inner
+def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch) -> None:
+    """Propagate errors of the logits to all maps, and let each learn."""
+    for layer in range(len(net.maps) - 1, -1, -1):
+        n, m = net.sizes[layer], net.sizes[layer + 1]
+        of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], row_of(m))
+        inputs = room.x, 0, n
+        if layer or net.maps[0] > 0:
+            backprop_input(net.by, model.used, of, rows, errors, room)
+        if layer:
+            inputs = room.activations, net.activations[layer - 1], row_of(n)
+            relu_backward(net, n, rows, inputs[1], room)
+        accumulate_gradient(net.by, to, add, net.biased, of, rows, inputs, errors, room.zeros)
+
+
+@inner
+def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
+    """room.below (n, padded rows) = weight @ errorsᵀ: errors of what the map was given, turned."""
+    (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
+    for j in range(m):
+        for i in range(rows):
+            room.turned[j * across + i] = values[first + i * row + j]
+    product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
+            (room.turned, 0, across), (n, m, across))  # fmt: skip
+
+
+@inner
+def relu_backward(net: Net, n: int, rows: int, under: int, room: Scratch) -> None:
+    """Write errors of a hidden layer from room.below (n, padded rows), zero where units are.
+
+    Units that dropout left out are zero as well, and those it kept were made larger. Errors that
+    matching wrote there are added.
+    """
+    row, across, errors = row_of(n), padded_to(rows), room.errors
+    number, matched = errors.dtype.type, len(net.pairs) > 0
+    nothing, larger = number(0), number(1) / net.kept
+    for i in range(rows):
+        at = under + i * row
+        for j in range(n):
+            error = room.below[j * across + i] * larger
+            if matched:
+                error += errors[at + j]
+            errors[at + j] = error if room.activations[at + j] > nothing else nothing
+        errors[at + n : at + row] = nothing
+
+
+@inner
+def accumulate_gradient(
+    by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
+    zeros: Array,
+) -> None:  # fmt: skip
+    """Write or add inputsᵀ @ errors where a map is in `to`, and the sums of the errors at its bias.
+
+    `to` are the weights themselves where errors hold the step of plain descent.
+    """
+    (at, n, m), (values, first, row) = of, errors
+    width = padded_to(m)
+    begin = (to, at, row) if add else (zeros, 0, 0)
+    a = inputs[0], inputs[1], 1, inputs[2]
+    product(by, (to, at, row), begin, a, errors, (n, rows, width))
+    if not biased:
+        return
+    bias = to[at + n * row : at + n * row + width]
+    if not add:
+        bias[:] = 0
+    for i in range(rows):
+        for j in range(width):
+            bias[j] += values[first + i * row + j]

@@ -1,0 +1,337 @@
+"""Networks on the CPU: one model after another through the compiled steps (`compiled_steps.py`)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fedrepro.networks.layer_parts import parts_of
+from fedrepro.networks.layers import Shape
+from fedrepro.networks.memory_layout import Rows, body_of, turned_in
+from fedrepro.networks.network import Network
+from fedrepro.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned, padded_to, row_of
+from fedrepro.training.augment import PURPOSE as CROPS
+from fedrepro.training.augment import kinds, require_images
+from fedrepro.training.loss_terms import Entropy, GaussianPrior, MatchingTerm, compiled_kind
+from fedrepro.training.minibatches import Visits, visits
+from fedrepro.training.noise import PURPOSE, normal_pairs
+from fedrepro.training.procedure import InitialTensors, Procedure, TrainedModels
+from fedrepro.training.stopping import EarlyStopping
+
+if TYPE_CHECKING:
+    from fedrepro.training.examples import Examples
+    from fedrepro.training.minibatches import Task
+
+Array = np.ndarray[Any, Any]
+log = logging.getLogger(__name__)
+NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
+NO_CROPS = np.empty(0, np.int64)
+
+
+def _said(*arguments: Any) -> int:
+    """Take the steps, and say so in the log if they had to be compiled for this machine first."""
+    # Numba takes half a second to import, so only who trains so waits
+    from fedrepro.training import compiled_steps
+
+    train: Any = compiled_steps.train
+    known, began = len(train.stats.cache_misses), time.perf_counter()
+    right: int = train(*arguments)
+    if len(train.stats.cache_misses) > known:
+        log.info("training was compiled for this machine: %.0f s", time.perf_counter() - began)
+    return right
+
+
+def written_out(network: Network, terms: Sequence[object]) -> bool:
+    """Tell whether the gradients of this network and these terms are written out in
+    `compiled_steps.py`."""
+    named = [compiled_kind(term) for term in terms]
+    known = ("entropy", "divergence" if network.kind == "variational" else "matching")
+    parts = parts_of(network.of_means if network.all_drawn else network)
+    return (
+        parts is not None
+        and all(kind in known for kind in named)
+        and named.count(known[1]) <= 1
+        # matching looks at activations as they are before dropout
+        and not ("matching" in named and (network.dropout or parts.recurrent))
+    )
+
+
+class CompiledTrainer:
+    """Trains models one after another, in buffers that serve all of them."""
+
+    def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
+        from fedrepro.training import compiled_types
+
+        network = procedure.network
+        self.procedure, self.drawn = procedure, network.all_drawn
+        self.dense = network.of_means if self.drawn else network
+        self.dtype = np.dtype(str(examples.dtype).removeprefix("torch."))
+        layers = parts_of(self.dense)
+        assert layers is not None
+        self.layers = layers
+        shapes = self.dense.shapes  # of a variational network the means, then the spreads
+        spreads = {f"{name}_spread": shape for name, shape in shapes.items() if self.drawn}
+        if procedure.settings.augment != "none":
+            require_images(network)
+        self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
+        self.direct = procedure.can_fuse_update(keep_gradients) and not (
+            self.drawn or layers.recurrent
+        )
+        scale = self.dtype.type(examples.scale)
+        self.data = compiled_types.Data(
+            examples.inputs.numpy(), examples.targets.numpy(), scale, 1 / scale
+        )
+        self.net, body = self._net()
+        self.model = self._model(keep_gradients)
+        self.room = self._room(body)
+        self.weights = self.rows.views(self.model.weights)
+        self.received = self.rows.views(self.model.received) if procedure.terms else {}
+        self.summed = self.rows.views(self.model.summed) if keep_gradients else None
+
+    @property
+    def size(self) -> int:
+        """Numbers that the optimiser remembers of a model in each buffer."""
+        return self.rows.size
+
+    def parts(
+        self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
+    ) -> Iterator[TrainedModels]:
+        """Train each model; a part is valid until the next one is asked for."""
+        for place, task in enumerate(tasks):
+            self._begin(place, given, memory)
+            taken = 0 if memory is None else int(memory["steps"][place])
+            losses, steps_taken = self._train(task, taken)
+            if memory is not None:
+                for k, name in enumerate(self.procedure.settings.remembered):
+                    memory[name][place] = self.model.moments[k]
+            yield TrainedModels(
+                np.array([place]),
+                losses[:, None],
+                np.array([steps_taken]),
+                np.array([bool(np.isfinite(self.model.weights).all())]),
+                _whole(self.weights, self.procedure.network.shapes),
+                _whole(self.weights, self.procedure.private),
+                None if self.summed is None else _whole(self.summed, self.procedure.network.shapes),
+            )
+
+    def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
+        """Give the buffers to another model."""
+        self.model.weights[:] = 0  # what fills up rows may not be a number any more
+        for name, view in self.weights.items():
+            value = given.start.get(name)
+            value = given.private[name] if value is None else value
+            view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
+            if self.received:
+                self.received[name][...] = view
+        for name, value in (given.reference or {}).items():
+            view = self.received[name]
+            view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
+        if self.drawn:
+            self._prior()
+        self.model.summed[:] = 0
+        for k, name in enumerate(self.procedure.settings.remembered):
+            self.model.moments[k][:] = 0 if memory is None else memory[name][place]
+
+    def _prior(self) -> None:
+        """Write the prior of the divergence: what was received, or the same for all weights."""
+        from fedrepro.training import variational_step
+
+        model, size = self.model, self.net.size
+        term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
+        if term is not None and term.sd is None:
+            model.prior[:] = model.received[:size]
+            variational_step.softplus(model.received[size:], model.prior_deviation)
+        else:
+            model.prior[:] = 0
+            model.prior_deviation[:] = 1 if term is None or term.sd is None else term.sd
+
+    def _train(self, task: Task, taken: int) -> tuple[Array, int]:
+        """Train a model: losses (steps,) of the steps that were taken, and how many these are."""
+        settings, loss_parts = self.procedure.settings, []
+        stopping = EarlyStopping([task], settings) if settings.patience else None
+        descent, done = self._descent(task), 0
+        for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
+            losses = np.empty(len(some.ends) - 1)
+            right = _said(
+                self.data, self._order(task, some), self.net, descent, self.model, self.room,
+                taken + done, losses,
+            )  # fmt: skip
+            loss_parts.append(losses)
+            done += len(losses)
+            if stopping is not None:
+                stopping.see(done, np.array([right]), ())
+            if not np.isfinite(losses).all() or (stopping and not stopping.running[0]):
+                break
+        planned = task.total(settings.batch_size, settings.epochs)
+        return np.concatenate(loss_parts), planned if stopping is None else int(stopping.taken[0])
+
+    def _order(self, task: Task, some: Visits) -> Any:
+        from fedrepro.training import compiled_types
+
+        keys, places = NO_KEYS, NO_PLACES
+        if self.procedure.network.draws:
+            keys, places = some.words(task.rng, PURPOSE)
+        crops = NO_CROPS
+        if self.procedure.settings.augment != "none":
+            crops = some.per_row(
+                lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
+            )
+        piece = self.procedure.rows
+        return compiled_types.StepOrder(some.rows, some.ends, piece, keys, places, crops)
+
+    def _descent(self, task: Task) -> Any:
+        from fedrepro.training import compiled_types
+
+        settings, number = self.procedure.settings, self.dtype.type
+        adam = compiled_types.AMSGRAD if settings.amsgrad else compiled_types.ADAM
+        kind = compiled_types.SGD if settings.optimiser == "sgd" else adam
+        pull = sum(term.pull for term in self.procedure.weight_penalties)
+        shift = sum(term.shift for term in self.procedure.weight_penalties)
+        return compiled_types.StepNumbers(
+            kind,
+            self.direct,
+            number(settings.lr if task.lr is None else task.lr),
+            number(settings.l2),
+            number(settings.momentum),
+            settings.beta1,
+            settings.beta2,
+            number(settings.eps),
+            number(pull),
+            number(shift),
+            number(self.procedure.shares([task])[0]),
+        )
+
+    def _net(self) -> tuple[Any, Any]:
+        """Describe the network, and make the buffers of its body."""
+        from fedrepro.portable_ops.compiled_math import multiplier
+        from fedrepro.training import compiled_types
+        from fedrepro.training.compiled_matching import maps_of
+
+        network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
+        sizes, below = layers.sizes, layers.below
+        body: Any = compiled_types.Nothing()
+        buffers: Any = body
+        if below:
+            matched = any(compiled_kind(term) == "matching" for term in self.procedure.losses)
+            body, buffers = body_of(network, layers, at, rows, self.dtype, matched)
+        rows *= network.predictions
+        ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
+        pairs, shares = self._pairs()
+        images = sum(source <= len(layers.convolutions) for source, _ in pairs)
+        given: Any = compiled_types.Nothing()
+        if images:
+            given = maps_of(
+                layers,
+                body,
+                pairs[:images],
+                shares[:images],
+                self.procedure.private,
+                at,
+                self.dtype,
+            )
+        tensors = [
+            (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
+        ]
+        entropies = [
+            (term.coefficient, term.least, term.over == "minibatch")
+            for term in self.procedure.losses
+            if isinstance(term, Entropy)
+        ]
+        net = compiled_types.Net(
+            body,
+            np.array(sizes, np.int64),
+            np.array([at[f"weight{below + k}"] for k in range(len(sizes) - 1)], np.int64),
+            ends.astype(np.int64) * rows,
+            rows,
+            layers.biased,
+            np.array(pairs[images:], np.int64).reshape(-1, 2) - len(layers.convolutions),
+            np.array([at[f"match{j}_weight"] for j in range(images, len(pairs))], np.int64),
+            np.array(shares[images:], np.float64),
+            given,
+            self.dtype.type(1 - network.dropout),
+            np.array(entropies, np.float64).reshape(-1, 3),
+            np.array(tensors if self.drawn else [], np.int64).reshape(-1, 3),
+            normal_pairs(self.dtype)
+            if self.drawn
+            else np.empty(0, np.result_type(self.dtype, "c8")),
+            Rows(network.shapes, turned_in(network, layers)).size,
+            multiplier(self.dtype.name).address,
+        )
+        return net, buffers
+
+    def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
+        """List which activation is given back from which in matching, and shares of the gaps."""
+        layers = self.layers
+        images = [math.prod(shape) for _, shape, _ in layers.convolutions]
+        sizes, pairs, shares = [*images, *layers.sizes], [], []
+        for term in self.procedure.losses:
+            if compiled_kind(term) == "matching":
+                gaps = cast(MatchingTerm, term)
+                pairs = gaps.pairs(len(sizes))
+                shares = [
+                    2 * gaps.coefficient / (sizes[to] if gaps.reduction == "mean" else 1)
+                    for _, to in pairs
+                ]
+        return pairs, shares
+
+    def _room(self, body: Any) -> Any:
+        from fedrepro.training import compiled_matching, compiled_types, variational_step
+
+        sizes, rows = self.net.sizes.tolist(), self.net.rows
+        across, matching = padded_to(rows), len(self.net.pairs) > 0
+        hidden = sum(map(row_of, sizes[1:])) * rows
+        widest = max(map(row_of, sizes if matching else sizes[1:]))
+        deep = max(sizes if self.net.maps[0] else sizes[1:])
+        word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
+        word_count = variational_step.DRAWN // 8 if self.drawn else word_count
+        numbers = {
+            "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
+            "activations": hidden,
+            "errors": hidden,
+            "theirs": hidden * matching,
+            "back": rows * widest * matching,
+            "turned": widest * across,
+            "below": deep * across,
+            "shift": rows,
+            "negative": rows,
+            "zeros": max(widest, across),
+        }
+        buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
+        words, given = np.zeros(word_count, np.uint64), cast(Any, compiled_types.Nothing())
+        if self.layers.convolutions and matching:
+            given = compiled_matching.room_of(
+                self.net.body, self.net.given, body, buffers["x"].size
+            )
+        return compiled_types.Scratch(body, given, **buffers, words=words)
+
+    def _model(self, keep_gradients: bool) -> Any:
+        from fedrepro.training import compiled_types
+
+        # a step of the optimiser goes through several at once: where these lie equally in their
+        # pages it takes the processor twice as long
+        places = itertools.count(0, 9 * LINE)
+
+        def flat(wanted: bool, size: int = self.rows.size) -> Array:
+            return aligned(size if wanted else 0, self.dtype, next(places), PAGE)
+
+        means, weights = self.net.size, flat(True)
+        kept = len(self.procedure.settings.remembered)
+        return compiled_types.Model(
+            weights,
+            flat(True, int(self.net.maps[0])) if self.direct else flat(True),
+            flat(bool(self.procedure.terms)),
+            flat(keep_gradients),
+            (flat(kept > 0), flat(kept > 1), flat(kept > 2)),
+            flat(True, means) if self.drawn else weights,
+            *(flat(self.drawn, means) for _ in range(3)),
+        )
+
+
+def _whole(views: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
+    return {name: views[name].reshape(1, *shape) for name, shape in shapes.items()}

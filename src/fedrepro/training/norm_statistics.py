@@ -1,0 +1,107 @@
+"""Running statistics of normalisation: averaged over models, or measured again on examples."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.networks.network import Network
+from fedrepro.networks.torch_modules import ModuleNetwork
+from fedrepro.training.examples import Examples
+
+if TYPE_CHECKING:
+    import torch
+
+TOGETHER = 500  # examples whose mean and variance a layer normalises by
+MEAN, VARIANCE = "running_mean", "running_var"
+
+
+def mean_buffers(
+    network: Network, tensors: Mapping[str, np.ndarray], share: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Average buffers (J, *shape) by shares p (J,): sum_j p_j b_j; of counts, the largest b_j.
+
+    Models without a share are left out. Returns float32 (1, *shape) by name.
+    """
+    held = np.flatnonzero(share)
+    made = {}
+    for name in network.buffers:
+        value = tensors[name][held]
+        whole = name in network.counts
+        mean = value.max(axis=0) if whole else np.tensordot(share[held], value.astype(float), 1)
+        made[name] = mean[None].astype(np.float32)
+    return made
+
+
+def require_norms(network: Network, who: str) -> None:
+    """Raise FedreproError for a rule of running statistics where a network has none."""
+    if not network.norms:
+        raise FedreproError(
+            f"{who} has a rule for running statistics (batchnorm), and this {network.kind} network "
+            "keeps none: leave the rule out, or take a network with BatchNorm"
+        )
+
+
+def running_statistics(
+    network: Network, tensors: Mapping[str, torch.Tensor], examples: Examples
+) -> dict[str, np.ndarray]:
+    """Measure the running statistics of a network (*shape) by name on examples; `examples`: count.
+
+    Each layer normalises by the mean and variance of up to 500 examples, and keeps the means of
+    both over such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
+
+    Raises:
+        FedreproError: For a layer that keeps something else.
+    """
+    import torch
+
+    assert isinstance(network, ModuleNetwork)
+    module = copy.deepcopy(network.module).to(examples.inputs.device, examples.dtype)
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    own = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._NormBase)]
+    known = {id(buffer) for m in own for buffer in m.buffers(recurse=False)}
+    strange = [name for name in network.buffers if id(state[name]) not in known]
+    if strange:
+        raise FedreproError(
+            f"'{strange[0]}' is kept by no BatchNorm, and nobody knows how to measure it again: "
+            "take the rule average"
+        )
+    count = len(examples.targets)
+    with torch.no_grad():
+        for name, value in tensors.items():
+            state[name].copy_(value)
+        module.eval()
+        for norm in own:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean over all batches
+            norm.train()
+        for rows in np.array_split(np.arange(count), -(-count // TOGETHER)):
+            module(examples.scaled(rows).view(-1, *network.shape))
+    measured = {name: state[name].cpu().numpy().astype(np.float32) for name in network.buffers}
+    return {**measured, "examples": np.array([count])}
+
+
+def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Pool the statistics of clients into those of all examples, float32 (1, *shape).
+
+    A variance is that within clients and that of their means.
+    """
+    counts = np.array([float(answer["examples"][0]) for answer in answers])
+    share = counts / counts.sum()
+    each = {
+        name: np.stack([answer[name] for answer in answers]).astype(float)
+        for name in answers[0]
+        if name != "examples"
+    }
+    made = {}
+    for name, values in each.items():
+        mean = np.tensordot(share, values, 1)
+        if name.endswith(VARIANCE):
+            means = each[name.removesuffix(VARIANCE) + MEAN]
+            mean += np.tensordot(share, (means - np.tensordot(share, means, 1)) ** 2, 1)
+        made[name] = (mean if values.ndim > 1 else values.max(axis=0))[None].astype(np.float32)
+    return made
