@@ -25,8 +25,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import module
-from fedrepro.training import gradient_paths
-from fedrepro.training.block_sizes import activations
+from fedrepro.training import engine as gradient_paths
+from fedrepro.training.block_trainer import activations
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Entropy, Proximal

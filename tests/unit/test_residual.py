@@ -19,6 +19,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.federation.clients import initial_weights
 from fedrepro.federation.moments import diagonal_fisher, input_moments, kronecker_factors
+from fedrepro.federation.norm_statistics import running_statistics
 from fedrepro.matching.convolutional_units import units_of
 from fedrepro.matching.cycle_consistent import agreement, in_common_order
 from fedrepro.networks.predict import network_of
@@ -29,7 +30,6 @@ from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Ascent
 from fedrepro.training.minibatches import Task, epoch_order
-from fedrepro.training.norm_statistics import running_statistics
 from fedrepro.training.settings import settings_of
 from fedrepro.user_models.method_contract import allowed, made_of
 

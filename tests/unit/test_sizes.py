@@ -8,7 +8,7 @@ import torch
 
 from fedrepro.core.registry import read_token
 from fedrepro.networks.predict import network_of
-from fedrepro.training.block_sizes import activations, block_size
+from fedrepro.training.block_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
 from fedrepro.training.flat_layout import Layout
 from fedrepro.training.loss_terms import Entropy

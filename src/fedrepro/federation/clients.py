@@ -19,13 +19,13 @@ from fedrepro.data.holdout import missing_validation_error
 from fedrepro.federation.batched_evaluation import Evaluated, evaluated, gradients_at
 from fedrepro.federation.client_queries import Query, Reply, query
 from fedrepro.federation.cost_counter import CostCounter, models_sent
+from fedrepro.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.networks.heads import hidden_layers
 from fedrepro.networks.network import Network, dense
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.settings import Settings
 
 Part = Literal["train", "validation"]

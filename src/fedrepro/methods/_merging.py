@@ -67,8 +67,8 @@ def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
+    from fedrepro.federation.norm_statistics import mean_buffers
     from fedrepro.merging.kronecker import mean_of
-    from fedrepro.training.norm_statistics import mean_buffers
 
     network = network_like(clients)
     tensors = dict(made)
@@ -81,7 +81,7 @@ def mean_of_rest(
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
     """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
-    from fedrepro.training.norm_statistics import mean_buffers
+    from fedrepro.federation.norm_statistics import mean_buffers
 
     if MODULE not in clients.model.component.meta:
         return made

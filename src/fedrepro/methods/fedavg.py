@@ -121,7 +121,7 @@ class Averaging(Drawn):
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, with nothing to remember."""
         if self.batchnorm != "average":
-            from fedrepro.training.norm_statistics import require_norms
+            from fedrepro.federation.norm_statistics import require_norms
 
             require_norms(clients.network, f"method '{clients.method}'")
         kept: State = {"kept": {}} if self.batchnorm == "local" else {}

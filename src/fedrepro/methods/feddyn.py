@@ -58,8 +58,8 @@ class FedDyn(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them lower their bent losses, and follow at the server."""
+        from fedrepro.federation.norm_statistics import mean_buffers
         from fedrepro.training.loss_terms import Proximal
-        from fedrepro.training.norm_statistics import mean_buffers
 
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: np.zeros_like(v[0]) for k, v in state["h"].items()}

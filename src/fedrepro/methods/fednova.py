@@ -37,7 +37,7 @@ class FedNova(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train, and average what each of their steps gave."""
-        from fedrepro.training.norm_statistics import mean_buffers
+        from fedrepro.federation.norm_statistics import mean_buffers
 
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)

@@ -51,8 +51,8 @@ class Scaffold(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train with corrected steps, and move weights and controls."""
+        from fedrepro.federation.norm_statistics import mean_buffers
         from fedrepro.training.loss_terms import Correction
-        from fedrepro.training.norm_statistics import mean_buffers
 
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)

@@ -11,23 +11,21 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.block_trainer import BlockTrainer
-from fedrepro.training.compiled_trainer import CompiledTrainer
+from fedrepro.training.compiled_trainer import CompiledTrainer, written_out
 from fedrepro.training.examples import Examples
-from fedrepro.training.gradient_paths import StepPath, choose_path, require
 from fedrepro.training.loss_terms import Correction, Term, WeightTerm
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import InitialTensors, LazyGpuTensors, Procedure, TrainedModels
 from fedrepro.training.settings import Settings
-from fedrepro.training.task_checks import check_going_on, check_private, check_tasks
 
 if TYPE_CHECKING:
     import torch
@@ -327,3 +325,78 @@ class _TrainingRun:
         """Make room for the tensors of all models."""
         models = len(self.tasks)
         return {name: np.empty((models, *shape), self.dtype) for name, shape in shapes.items()}
+
+
+def check_tasks(tasks: Sequence[Task]) -> None:
+    """Refuse a client without examples or steps."""
+    for task in tasks:
+        where = f"client {task.rng.client} of trial {task.rng.trial}"
+        if not len(task.rows):
+            raise FedreproError(
+                f"{where} has no training examples; "
+                "use fewer clients or a partition with min_examples"
+            )
+        if task.steps is not None and task.steps < 1:
+            raise FedreproError(
+                f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
+            )
+
+
+def check_private(
+    wanted: Mapping[str, Shape], private: Mapping[str, np.ndarray], models: int
+) -> None:
+    """Refuse private tensors that are missing, too many, or of another shape."""
+    if set(wanted) != set(private):
+        raise FedreproError(
+            f"the loss terms have private tensors {shown(sorted(wanted))}, but "
+            f"{shown(sorted(private))} were handed over; give exactly those"
+        )
+    for name, shape in wanted.items():
+        if private[name].shape != (models, *shape):
+            raise FedreproError(
+                f"private tensor '{name}' must have shape {(models, *shape)}, one part for each "
+                f"model that trains, not {private[name].shape}"
+            )
+
+
+def check_going_on(settings: Settings, tasks: Sequence[Task], remembers: bool) -> None:
+    """Refuse early stopping of trainings that go on from others."""
+    if settings.patience and (remembers or any(task.done for task in tasks)):
+        raise FedreproError(
+            "clients that go on from round to round within an epoch, or with an optimiser that "
+            "remembers, cannot stop early; leave `patience` of the training at 0"
+        )
+
+
+# compiled: on the CPU, networks and terms whose gradients are written out, one model after another.
+# Other networks and terms are differentiated automatically, on the CPU one model after another
+# (loop), on a GPU in a stacked forward pass (grouped).
+StepPath = Literal["compiled", "grouped", "loop"]
+PATHS: tuple[StepPath, ...] = get_args(StepPath)
+
+
+def choose_path(procedure: Procedure, device: str) -> StepPath:
+    """Choose the path of a training: compiled steps wherever they can be taken."""
+    if device == "cuda":
+        return "grouped"
+    return "compiled" if "compiled" in possible(procedure, device) else "loop"
+
+
+def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
+    """List the paths that can train by this procedure on a device."""
+    paths = ["grouped", "loop"]
+    known = not procedure.perturbations and written_out(procedure.network, procedure.losses)
+    if known and device == "cpu":
+        paths.append("compiled")
+    return tuple(path for path in PATHS if path in paths)
+
+
+def require(path: StepPath, procedure: Procedure, device: str) -> StepPath:
+    """Return the path, or raise FedreproError if it cannot train so."""
+    able = possible(procedure, device)
+    if path not in able:
+        raise FedreproError(
+            f"path '{path}' cannot train this {procedure.network.kind} network; "
+            f"use {', '.join(able)}"
+        )
+    return path
