@@ -108,9 +108,9 @@ class Data:
         """As the harness hands them to a method."""
         from fedrepro.api import NEEDS
         from fedrepro.core.registry import components, parse_token
-        from fedrepro.federation.clients import ClientData, Clients
         from fedrepro.networks.predict import network_of
         from fedrepro.stages.common import examples_of
+        from fedrepro.training.federation.clients import ClientData, Clients
         from fedrepro.training.settings import settings_of
 
         spec = parse_token("model", model)
@@ -124,8 +124,8 @@ class Data:
 def trained(clients: Any) -> Any:
     """Local models from starts of their own."""
     from fedrepro.core.rng import RngKey
-    from fedrepro.federation.clients import initial_weights
     from fedrepro.training.engine import train
+    from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.minibatches import Task
 
     tasks = [Task(rows, RngKey(0, client=j)) for j, rows in enumerate(clients.data.rows)]

@@ -19,11 +19,11 @@ from problems import Workload
 
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching
 from fedrepro.training.engine import average
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import settings_of

@@ -37,9 +37,9 @@ import work  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
-from fedrepro.federation.clients import ClientData, Clients, initial_weights  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
+from fedrepro.training.federation.clients import ClientData, Clients, initial_weights  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402
 
 SLICES = "loop of slices"

@@ -25,13 +25,13 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from fedrepro.core import cpu_kernels  # noqa: E402
+from fedrepro.core.portable_ops.aligned_buffers import aligned  # noqa: E402
+from fedrepro.core.portable_ops.compiled_math import multiplier, product  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.networks.layers import Convolution2d  # noqa: E402
 from fedrepro.networks.network import Network  # noqa: E402
 from fedrepro.networks.predict import network_of  # noqa: E402
-from fedrepro.portable_ops.aligned_buffers import aligned  # noqa: E402
-from fedrepro.portable_ops.compiled_math import multiplier, product  # noqa: E402
 from fedrepro.training.compiled_trainer import CompiledTrainer  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402

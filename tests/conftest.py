@@ -188,8 +188,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, pytest.
     """Where bytes differ, say on which machine: they may not on the next one."""
     report: pytest.TestReport = yield
     if report.failed and item.get_closest_marker("bytes"):
-        from fedrepro.diagnostics.libraries import libraries
-        from fedrepro.diagnostics.system_facts import processor
+        from fedrepro.core.diagnostics.libraries import libraries
+        from fedrepro.core.diagnostics.system_facts import processor
 
         lines = [f"{one.what}: {one.words}" for one in (processor(), *libraries())]
         report.sections.append(("machine", "\n".join(lines)))

@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {
-    "combine": "fedrepro.user_models.combine",
+    "combine": "fedrepro.stages.user_models.combine",
     "compare": "fedrepro.stages.notebook",
     "results": "fedrepro.numbers.results_table",
     "run": "fedrepro.stages.notebook",

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from fedrepro.verdicts.claims import ClaimFile, expand_named_bounds
+from fedrepro.numbers.verdicts.claims import ClaimFile, expand_named_bounds
 
 PARTS = ("checks", "readings")
 

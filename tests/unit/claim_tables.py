@@ -11,9 +11,9 @@ import pandas as pd
 from pydantic import TypeAdapter
 
 from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
-from fedrepro.verdicts.cells import Numbers
-from fedrepro.verdicts.check_forms import Check
-from fedrepro.verdicts.judging import Judged, Rules, judge_all
+from fedrepro.numbers.verdicts.cells import Numbers
+from fedrepro.numbers.verdicts.check_forms import Check
+from fedrepro.numbers.verdicts.judging import Judged, Rules, judge_all
 
 LOOSE = Rules(trials=2, holm=False)
 

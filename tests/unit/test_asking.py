@@ -12,8 +12,8 @@ from fedrepro.api import Traffic, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.client_queries import size_of
 from fedrepro.stages.aggregate import SharedPreparation
+from fedrepro.training.federation.client_queries import size_of
 
 WEIGHTS = 4 * (FEATURES * 8 + 8)  # bytes of the first layer of a perceptron of 8 units
 

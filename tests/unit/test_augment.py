@@ -12,12 +12,12 @@ from scipy import stats
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.augment import KINDS, MARGIN, PURPOSE, SHIFTS, Crops, kinds
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task, schedule, whole_steps
 from fedrepro.training.settings import settings_of
 

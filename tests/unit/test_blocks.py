@@ -12,13 +12,13 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.moments import kronecker_factors
-from fedrepro.matching.convolutional_units import blocks_of, orders_of, widths_of
-from fedrepro.matching.cycle_consistent import agreement, gradient, in_common_order, ordered
-from fedrepro.matching.unit_permutations import align_units, permuted
 from fedrepro.methods.after_matching import reordered
+from fedrepro.methods.matching.convolutional_units import blocks_of, orders_of, widths_of
+from fedrepro.methods.matching.cycle_consistent import agreement, gradient, in_common_order, ordered
+from fedrepro.methods.matching.unit_permutations import align_units, permuted
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.moments import kronecker_factors
 
 CLASSES, CLIENTS = 3, 3
 MODELS = {

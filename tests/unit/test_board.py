@@ -18,10 +18,10 @@ from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scena
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
+from fedrepro.record.site.leaderboard_pages import answer, made_from, superseded_by
+from fedrepro.record.site.pages import board_part
+from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.templating import filled
-from fedrepro.site.leaderboard_pages import answer, made_from, superseded_by
-from fedrepro.site.pages import board_part
-from fedrepro.site.report_data import BoardView
 from fedrepro.stages.submissions import exhibit_file_of
 
 ROOT = Path(__file__).parents[2]

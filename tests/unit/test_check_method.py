@@ -10,7 +10,7 @@ import pytest
 from fedrepro.cli.main import main
 from fedrepro.core import plugins
 from fedrepro.core.registry import components
-from fedrepro.user_models.check_method import WORKS, check_method, methods_of
+from fedrepro.stages.user_models.check_method import WORKS, check_method, methods_of
 
 PAGES = ("adding-a-method.md", "adding-a-method-in-rounds.md")
 PAGE = "".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in PAGES)

@@ -11,9 +11,9 @@ from claim_tables import LOOSE, by, check, judged, table
 from pydantic import ValidationError
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.verdicts.cells import Numbers
-from fedrepro.verdicts.claims import Claim, rows
-from fedrepro.verdicts.judging import Rules, claim_verdict, judge_all, verdict_of_readings
+from fedrepro.numbers.verdicts.cells import Numbers
+from fedrepro.numbers.verdicts.claims import Claim, rows
+from fedrepro.numbers.verdicts.judging import Rules, claim_verdict, judge_all, verdict_of_readings
 
 BEATS = {"form": "difference", "minus": ["B"]}
 VALUE = {"form": "value"}

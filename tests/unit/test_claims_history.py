@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from claim_history import History, came_before, fixed_in, raised_in
 
-from fedrepro.verdicts.claims import load_claims
+from fedrepro.numbers.verdicts.claims import load_claims
 
 ROOT = Path(__file__).parents[2]
 HERE = History(ROOT)

@@ -18,8 +18,8 @@ from claim_tables import LOOSE, check, table
 from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
-from fedrepro.verdicts.check_forms import Bounds
-from fedrepro.verdicts.judging import (
+from fedrepro.numbers.verdicts.check_forms import Bounds
+from fedrepro.numbers.verdicts.judging import (
     AGAIN,
     CONFIDENCE,
     Rules,
@@ -28,8 +28,8 @@ from fedrepro.verdicts.judging import (
     keeps,
     mean_over_points,
 )
-from fedrepro.verdicts.printed_verdicts import DIFFERENT, FEW, ONE, noise, printed_verdict
-from fedrepro.verdicts.published_values import PrintedValue
+from fedrepro.numbers.verdicts.printed_verdicts import DIFFERENT, FEW, ONE, noise, printed_verdict
+from fedrepro.numbers.verdicts.published_values import PrintedValue
 
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))

@@ -11,9 +11,9 @@ from test_pages import FOLDER, Nesting
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import read_claims
-from fedrepro.site.claim_intervals import interval
-from fedrepro.site.pages import claims_part, paper_page
-from fedrepro.site.report_data import claims_of, read_reports
+from fedrepro.record.site.claim_intervals import interval
+from fedrepro.record.site.pages import claims_part, paper_page
+from fedrepro.record.site.report_data import claims_of, read_reports
 from fedrepro.stages import claims
 
 __all__ = ["undrawn", "workplace"]

@@ -11,9 +11,9 @@ from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
+from fedrepro.numbers.verdicts.claims import COLUMNS, Claim, load_claims, rows
+from fedrepro.numbers.verdicts.judging import Rules
 from fedrepro.planning.config import SCALES, load_exhibits
-from fedrepro.verdicts.claims import COLUMNS, Claim, load_claims, rows
-from fedrepro.verdicts.judging import Rules
 
 ROOT = Path(__file__).parents[2]
 # a paper's claims are committed before its exhibits

@@ -11,9 +11,9 @@ from problems import problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
-from fedrepro.federation.cost_counter import models_sent
 from fedrepro.training.engine import train
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.federation.cost_counter import models_sent
 from fedrepro.training.minibatches import Task
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from fedrepro.cli.documents import documents
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.verdicts.claims import load_claims
 from fedrepro.planning.config import (
     ExhibitFile,
     load_config,
@@ -17,7 +18,6 @@ from fedrepro.planning.config import (
     require_yaml,
 )
 from fedrepro.planning.plan import Plan
-from fedrepro.verdicts.claims import load_claims
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from exact import read_kept
 from problems import problem
 
 from fedrepro.numbers.model_evaluation import correct
-from fedrepro.user_models import method_contract as held
+from fedrepro.stages.user_models import method_contract as held
 
 LEARNS = read_kept("learns.yaml")
 DEEP = [name for name, how in LEARNS.items() if "deep" in how]

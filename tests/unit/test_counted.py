@@ -7,8 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from fedrepro.site.verdict_styles import verdict_of
-from fedrepro.verdicts.summary_sentences import (
+from fedrepro.numbers.verdicts.summary_sentences import (
     _moved,
     by_chance,
     claim_counts,
@@ -20,6 +19,7 @@ from fedrepro.verdicts.summary_sentences import (
     trials_to_decide,
     word_of,
 )
+from fedrepro.record.site.verdict_styles import verdict_of
 
 
 def printed(verdict, **given):

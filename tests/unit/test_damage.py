@@ -32,7 +32,7 @@ from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, record
-from fedrepro.site.report_data import claims_of, maps_of
+from fedrepro.record.site.report_data import claims_of, maps_of
 from fedrepro.stages import claims, exhibit, maps, rounds_job
 
 ROOT = Path(__file__).parents[2]

@@ -13,14 +13,14 @@ from test_pfnm import D, K, clients_of, logits, made_by
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import parse_token
-from fedrepro.matching.networks import (
+from fedrepro.methods.matching.networks import (
     Variances,
     class_shares,
     match_networks,
     networks_of,
     tensors_of,
 )
-from fedrepro.matching.sequential_matching import Rule
+from fedrepro.methods.matching.sequential_matching import Rule
 
 seeds = st.integers(0, 2**32 - 1)
 DEPTHS = [1, 2, 3, 6]

@@ -11,11 +11,11 @@ import torch
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches import Task, epoch_order
 from fedrepro.training.settings import settings_of

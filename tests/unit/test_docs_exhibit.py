@@ -10,10 +10,10 @@ import yaml
 from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.verdicts.printed_verdicts import require_cells
+from fedrepro.numbers.verdicts.published_values import read_published
 from fedrepro.planning.config import Config, ExhibitFile, table_names
 from fedrepro.planning.plan import Plan
-from fedrepro.verdicts.printed_verdicts import require_cells
-from fedrepro.verdicts.published_values import read_published
 
 PAGE = (Path(__file__).parents[2] / "docs/adding-an-exhibit.md").read_text(encoding="utf-8")
 

@@ -11,8 +11,8 @@ import pytest
 from fedrepro.core import registry
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.graphs.build import weights_of
-from fedrepro.graphs.spectrum import mixing_sum, second_modulus
+from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "graphs.md").read_text()

@@ -23,8 +23,8 @@ from fedrepro.cli.documents import (
 from fedrepro.core.artifacts import write_json, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
+from fedrepro.numbers.verdicts.claims import COLUMNS
 from fedrepro.record.templating import format_like, without_links
-from fedrepro.verdicts.claims import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 

@@ -30,8 +30,8 @@ from fedrepro.numbers.paired_trials import as_shown
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
-from fedrepro.site.pages import paper_page
-from fedrepro.site.report_data import read_reports
+from fedrepro.record.site.pages import paper_page
+from fedrepro.record.site.report_data import read_reports
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")

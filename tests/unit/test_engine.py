@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense as network_of_sizes
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_layout import Layout
 from fedrepro.training.minibatches import Task, epoch_order, schedule
 from fedrepro.training.settings import settings_of

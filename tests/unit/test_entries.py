@@ -15,11 +15,11 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.numbers.summary import summarise
+from fedrepro.numbers.verdicts.cells import Numbers, grids
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_entries import Case, ExhibitSettings, MethodEntry
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.runs import Scenario
-from fedrepro.verdicts.cells import Numbers, grids
 
 TWO = [
     {"name": "average", "label": "A", "paired_with": "B"},

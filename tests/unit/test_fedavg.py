@@ -15,9 +15,9 @@ from problems import problem, unwell
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import Clients
 from fedrepro.methods.fedavg import sample_clients
 from fedrepro.numbers.model_evaluation import correct
+from fedrepro.training.federation.clients import Clients
 from fedrepro.training.minibatches import Task
 
 

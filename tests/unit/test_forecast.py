@@ -12,10 +12,10 @@ from synthetic import KEY, plan, workplace, write_runs, write_training_times  # 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
+from fedrepro.numbers.verdicts.published_values import COLUMNS
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.forecast import forecast, notes_of, parse_target, trained_on
 from fedrepro.planning.plan import Plan
-from fedrepro.verdicts.published_values import COLUMNS
 
 
 def of(target, files=None, config=None):
@@ -149,7 +149,9 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
 def test_a_printed_value_that_belongs_nowhere_is_told(workplace, monkeypatch, capsys):  # noqa: F811
     path = Path("pfnm.csv")
     path.write_text(f"{','.join(COLUMNS)}\ntable-9,,A,accuracy,test,0.9,,,,,,\n")
-    monkeypatch.setattr("fedrepro.verdicts.printed_verdicts.published_file", lambda paper: path)
+    monkeypatch.setattr(
+        "fedrepro.numbers.verdicts.printed_verdicts.published_file", lambda paper: path
+    )
     assert main(["plan", f"reports/paper/{KEY}.svg"]) == 2
     assert "unknown table 'table-9'" in capsys.readouterr().err
 

@@ -34,7 +34,7 @@ from fedrepro.data.archive import decompress_file, unpack_archive
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
 from fedrepro.data.raw_files_table import read_dataset_table
 from fedrepro.numbers.exhibit_files import open_exhibit, read_claims, write_claims, write_exhibit
-from fedrepro.site.report_data import maps_of
+from fedrepro.record.site.report_data import maps_of
 
 ROOT = Path(__file__).parents[2]
 Reads = dict[str, Callable[[], object]]

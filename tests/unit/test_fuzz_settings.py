@@ -21,8 +21,8 @@ from fedrepro.core.registry import KINDS, components, parse_token, read_token
 from fedrepro.drawings import figure_files as draw_module
 from fedrepro.planning.config import SCALES, Config, load_config, load_exhibits, merge, read_config
 from fedrepro.planning.plan import Plan
-from fedrepro.site.pages import paper_page
-from fedrepro.site.report_data import read_reports
+from fedrepro.record.site.pages import paper_page
+from fedrepro.record.site.report_data import read_reports
 
 __all__ = ["workplace"]
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.graphs.build import weights_of
-from fedrepro.graphs.checks import checked_weights, period, steps_from
-from fedrepro.graphs.mixing import COLUMNS, mixed
-from fedrepro.graphs.neighbour_weights import metropolis, uniform
-from fedrepro.graphs.spectrum import mixing_sum, second_modulus, stationary
+from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.graphs.checks import checked_weights, period, steps_from
+from fedrepro.training.graphs.mixing import COLUMNS, mixed
+from fedrepro.training.graphs.neighbour_weights import metropolis, uniform
+from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus, stationary
 
 GRAPHS = components("graph")
 SHAPES = [name for name in GRAPHS if "weights" in GRAPHS[name].params]

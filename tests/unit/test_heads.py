@@ -13,12 +13,12 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.heads import hidden_layers, split
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task
 
 HERE = RngKey(0).at(round=0, call=1)

@@ -12,9 +12,9 @@ import pytest
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
 from fedrepro.core.serialization import from_plain, load_state
-from fedrepro.federation.clients import Clients
 from fedrepro.stages import trial_progress
 from fedrepro.stages.trial_rounds import TrialRounds
+from fedrepro.training.federation.clients import Clients
 
 SPLIT = ["--partition", "iid+clients~4+validation~100"]
 SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10"]

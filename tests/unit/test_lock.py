@@ -1,4 +1,4 @@
-"""diagnostics/run_locked.py: one run at a time in a folder, and a killed run never blocks the
+"""core/diagnostics/run_locked.py: one run at a time in a folder, and a killed run never blocks the
 next."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro.diagnostics import run_locked as module
+from fedrepro.core.diagnostics import run_locked as module
 
 LOCKED = Path(module.__file__)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import conftest
-from fedrepro.diagnostics import libraries, system_facts, usable_cores
-from fedrepro.diagnostics.observation import Observation, why
+from fedrepro.core.diagnostics import libraries, system_facts, usable_cores
+from fedrepro.core.diagnostics.observation import Observation, why
 
 EPYC = """processor\t: 0
 model name\t: AMD EPYC 9R14

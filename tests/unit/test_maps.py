@@ -21,12 +21,12 @@ from fedrepro.data.partition_table import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
-from fedrepro.graphs.layout import PLACES, rectangle
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.site.pages import drawings_page
-from fedrepro.site.report_data import Reports, graphs_of, maps_of
+from fedrepro.record.site.pages import drawings_page
+from fedrepro.record.site.report_data import Reports, graphs_of, maps_of
 from fedrepro.stages import maps as stage
+from fedrepro.training.graphs.layout import PLACES, rectangle
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")

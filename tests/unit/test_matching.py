@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.matching import running_sums
-from fedrepro.matching.rewards import (
+from fedrepro.methods.matching import running_sums
+from fedrepro.methods.matching.rewards import (
     Gaussians,
     gain,
     novelty,
@@ -21,8 +21,8 @@ from fedrepro.matching.rewards import (
     posterior_mean,
     reward_matrix,
 )
-from fedrepro.matching.running_sums import MatchedLayer, Prior
-from fedrepro.matching.sequential_matching import Rule, best_columns, match, worth_a_look
+from fedrepro.methods.matching.running_sums import MatchedLayer, Prior
+from fedrepro.methods.matching.sequential_matching import Rule, best_columns, match, worth_a_look
 
 seeds = st.integers(0, 2**32 - 1)
 

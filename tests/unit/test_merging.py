@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from fedrepro.merging.fisher_average import fisher_descent, fisher_mean
-from fedrepro.merging.gate_training import GateServer, class_weights, gradients
-from fedrepro.merging.kronecker import (
+from fedrepro.methods.merging.fisher_average import fisher_descent, fisher_mean
+from fedrepro.methods.merging.gate_training import GateServer, class_weights, gradients
+from fedrepro.methods.merging.kronecker import (
     applied_of,
     expectation_mean,
     kronecker_mean,
@@ -17,7 +17,7 @@ from fedrepro.merging.kronecker import (
     plain_descent,
     regression_mean,
 )
-from fedrepro.merging.vectors import ties_merge
+from fedrepro.methods.merging.vectors import ties_merge
 from fedrepro.networks.predict import gated_logits
 
 IN, OUT, CLIENTS = 5, 4, 3

@@ -8,10 +8,10 @@ from synthetic import plan, undrawn, workplace
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken, require_printed
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan, parts_of, require_frozen
 from fedrepro.stages.board import run as board
-from fedrepro.verdicts.printed_verdicts import leave_out_mistaken, require_printed
 
 __all__ = ["undrawn", "workplace"]
 FILES = read_files()

@@ -11,15 +11,15 @@ import torch
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.moments import (
+from fedrepro.networks.layer_matrices import layer_matrices
+from fedrepro.networks.predict import network_of
+from fedrepro.training.examples import Examples
+from fedrepro.training.federation.moments import (
     diagonal_fisher,
     errors_of,
     input_moments,
     kronecker_factors,
 )
-from fedrepro.networks.layer_matrices import layer_matrices
-from fedrepro.networks.predict import network_of
-from fedrepro.training.examples import Examples
 
 CLASSES, COUNT = 3, 7
 NETWORKS = {

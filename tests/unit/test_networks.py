@@ -13,10 +13,10 @@ from torch.nn import functional
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.engine import choose_path, possible, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_layout import Layout
 from fedrepro.training.gradients import cross_entropy, observed_hits, observed_losses
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior

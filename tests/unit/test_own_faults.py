@@ -95,7 +95,7 @@ def test_a_fault_of_the_package_stays_one(own, capsys, monkeypatch):
     def broken(*_, **__):
         raise KeyError("ours")
 
-    monkeypatch.setattr("fedrepro.user_models.combine.run", broken)
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.run", broken)
     assert main(command) == FAULT
     assert "this is a fault of the program (KeyError: 'ours'" in capsys.readouterr().err
     assert Path("mine.py").exists()

@@ -14,9 +14,9 @@ from fedrepro.api import NEEDS
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.times import exhibit_seconds, of_methods, timings_of
-from fedrepro.site.build import _source
-from fedrepro.site.pages import home, numbers_page, paper_page, reproduce_page
-from fedrepro.site.report_data import read_reports
+from fedrepro.record.site.build import _source
+from fedrepro.record.site.pages import home, numbers_page, paper_page, reproduce_page
+from fedrepro.record.site.report_data import read_reports
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedrepro.matching.unit_permutations import (
+from fedrepro.methods.matching.unit_permutations import (
     align_units,
     fitted,
     layer_agreement,

@@ -36,7 +36,6 @@ from fedrepro.data.partition_table import (
 )
 from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
-from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import Job
@@ -45,6 +44,7 @@ from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.common import TrialData
 from fedrepro.training.examples import GeneratedExamples
+from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.settings import settings_of
 
 SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}

@@ -15,12 +15,7 @@ from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.table_layout import Arrangement, table_of
 from fedrepro.numbers.summary import csv_text, read_csv
-from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
-from fedrepro.planning.plan import Plan
-from fedrepro.site.pages import paper_page
-from fedrepro.site.report_data import read_reports
-from fedrepro.stages import exhibit as stage
-from fedrepro.verdicts.printed_verdicts import (
+from fedrepro.numbers.verdicts.printed_verdicts import (
     allowed_difference,
     difference,
     noise,
@@ -31,7 +26,17 @@ from fedrepro.verdicts.printed_verdicts import (
     same,
     usual_tolerance,
 )
-from fedrepro.verdicts.published_values import COLUMNS, PrintedValue, cell_of, read_published
+from fedrepro.numbers.verdicts.published_values import (
+    COLUMNS,
+    PrintedValue,
+    cell_of,
+    read_published,
+)
+from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
+from fedrepro.planning.plan import Plan
+from fedrepro.record.site.pages import paper_page
+from fedrepro.record.site.report_data import read_reports
+from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]
@@ -351,7 +356,9 @@ def test_the_printed_values_of_the_repository_belong_to_its_tables():
 def test_an_exhibit_or_a_check_that_is_not_there_is_a_sentence(end, told, tmp_path, monkeypatch):
     row = f'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,{end}'
     path = written(tmp_path / "fedavg.csv", row)
-    monkeypatch.setattr("fedrepro.verdicts.printed_verdicts.published_file", lambda paper: path)
+    monkeypatch.setattr(
+        "fedrepro.numbers.verdicts.printed_verdicts.published_file", lambda paper: path
+    )
     files = {"fedavg": load_exhibits()["fedavg"]}
     with pytest.raises(FedreproError, match=re.escape(told)):
         require_printed(Plan(Config(), files, "paper"))

@@ -9,8 +9,8 @@ from problems import problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.layers import Pass
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Proximal
 
 HERE = RngKey(0).at(round=2)

@@ -17,21 +17,21 @@ from fedrepro.core import plugins
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
-from fedrepro.federation.moments import diagonal_fisher, input_moments, kronecker_factors
-from fedrepro.federation.norm_statistics import running_statistics
-from fedrepro.matching.convolutional_units import units_of
-from fedrepro.matching.cycle_consistent import agreement, in_common_order
+from fedrepro.methods.matching.convolutional_units import units_of
+from fedrepro.methods.matching.cycle_consistent import agreement, in_common_order
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.federate import GlobalEvaluator
+from fedrepro.stages.user_models.method_contract import allowed, made_of
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.federation.moments import diagonal_fisher, input_moments, kronecker_factors
+from fedrepro.training.federation.norm_statistics import running_statistics
 from fedrepro.training.loss_terms import Ascent
 from fedrepro.training.minibatches import Task, epoch_order
 from fedrepro.training.settings import settings_of
-from fedrepro.user_models.method_contract import allowed, made_of
 
 SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
 MERGING = {

@@ -15,11 +15,11 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import represent
-from fedrepro.graphs.build import weights_of
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
 from fedrepro.stages.trial_rounds import TrialRounds
+from fedrepro.training.graphs.build import weights_of
 
 
 def returning(kind: str, name: str, made: object) -> Spec:

@@ -17,7 +17,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component
-from fedrepro.federation.clients import initial_weights
+from fedrepro.training.federation.clients import initial_weights
 
 
 class Averaging:

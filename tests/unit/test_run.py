@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 
 import fedrepro
 from fedrepro.cli.main import main
+from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.errors import FedreproError
-from fedrepro.diagnostics import run_locked
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import run_snakemake
 from fedrepro.stages.user_runs import _place

@@ -17,16 +17,16 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.recommendation import Situation, recommend
 from fedrepro.numbers.times import seconds_by_setting
+from fedrepro.record.site.build import _require_own, build
+from fedrepro.record.site.claim_intervals import interval_drawing
+from fedrepro.record.site.costs import cost_table, costs_of, with_sent
+from fedrepro.record.site.guides import Guides
+from fedrepro.record.site.methods import _known, formula
+from fedrepro.record.site.minify_svg import minify_svg
+from fedrepro.record.site.pages import home, paper_page, plain_name, telling
+from fedrepro.record.site.report_data import read_reports
+from fedrepro.record.site.verdict_styles import CLAIMS, PRINTED, glossary
 from fedrepro.record.templating import filled
-from fedrepro.site.build import _require_own, build
-from fedrepro.site.claim_intervals import interval_drawing
-from fedrepro.site.costs import cost_table, costs_of, with_sent
-from fedrepro.site.guides import Guides
-from fedrepro.site.methods import _known, formula
-from fedrepro.site.minify_svg import minify_svg
-from fedrepro.site.pages import home, paper_page, plain_name, telling
-from fedrepro.site.report_data import read_reports
-from fedrepro.site.verdict_styles import CLAIMS, PRINTED, glossary
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"

@@ -18,10 +18,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.core.portable_ops import compiled_math, cpu_instructions, random_words
+from fedrepro.core.portable_ops.aligned_buffers import LINE, PAGE
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.portable_ops import compiled_math, cpu_instructions, random_words
-from fedrepro.portable_ops.aligned_buffers import LINE, PAGE
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.examples import Examples
 from fedrepro.training.procedure import Procedure

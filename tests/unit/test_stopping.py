@@ -11,10 +11,10 @@ import torch
 
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import settings_of
 

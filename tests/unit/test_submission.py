@@ -26,8 +26,8 @@ from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.leaderboards import entries_in, write_board
 from fedrepro.record.record_results import record
-from fedrepro.site.pages import board_part
-from fedrepro.site.report_data import read_reports
+from fedrepro.record.site.pages import board_part
+from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages import exhibit, submissions
 from fedrepro.stages.notebook import start
 from fedrepro.stages.run_snakemake import compute

@@ -12,8 +12,8 @@ from fedrepro.api import GlobalModel, Report
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.federation.clients import initial_weights
 from fedrepro.training.engine import train
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task
 
 

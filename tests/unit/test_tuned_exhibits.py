@@ -15,12 +15,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_metadata import describe
 from fedrepro.numbers.paired_trials import as_shown
 from fedrepro.numbers.summary import read_metrics, summarise, tidy
+from fedrepro.numbers.verdicts.printed_verdicts import printed_rows
+from fedrepro.numbers.verdicts.published_values import PrintedValue
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.runs import TrialBlock
-from fedrepro.verdicts.printed_verdicts import printed_rows
-from fedrepro.verdicts.published_values import PrintedValue
 
 DATA = {"name": "digits", "validation": 200}
 RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedrepro.core.portable_ops.batched_convolution import convolved
 from fedrepro.core.registry import read_token
 from fedrepro.networks.layers import Pass
 from fedrepro.networks.predict import network_of
-from fedrepro.portable_ops.batched_convolution import convolved
 
 
 @pytest.mark.parametrize("padding", [0, 2])

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.portable_ops.aligned_buffers import PAD
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
 from fedrepro.training.procedure import Procedure

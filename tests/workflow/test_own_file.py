@@ -51,7 +51,7 @@ class Late:
         self.rounds = rounds
 
     def init(self, clients, info, rng):
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
 
         return {"weights": initial_weights(clients.network, clients.settings, [rng])}
 

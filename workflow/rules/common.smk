@@ -30,7 +30,7 @@ from fedrepro.data.raw_files_table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.source_digests import digest_of_file
-from fedrepro.verdicts.printed_verdicts import leave_out_mistaken
+from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
 from fedrepro.planning.jobs import METRICS, TIMINGS
 from fedrepro.planning.plan import Plan, part_keys, parts_of
 from fedrepro.core.registry import components
@@ -325,7 +325,7 @@ def labels_of(wildcards):
 
 
 def name_of_paper(wildcards):
-    from fedrepro.site.pages import paper_name
+    from fedrepro.record.site.pages import paper_name
 
     return paper_name(wildcards.paper)
 

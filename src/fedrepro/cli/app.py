@@ -174,9 +174,9 @@ def plan(
     ] = False,
 ) -> None:
     """Forecast the jobs, hours and GiB that a target still takes, from measured rates."""
+    from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
     from fedrepro.planning.config import load_config
     from fedrepro.planning.forecast import forecast, parse_target
-    from fedrepro.verdicts.printed_verdicts import leave_out_mistaken
 
     scale, key = parse_target(target, load_config().scale)
     whole = planned(scale)

@@ -9,7 +9,7 @@ import typer
 from fedrepro.cli.printing import say, show, table_of
 
 if TYPE_CHECKING:
-    from fedrepro.user_models.check_method import CheckedMethod
+    from fedrepro.stages.user_models.check_method import CheckedMethod
 
 
 def check_method(
@@ -19,7 +19,7 @@ def check_method(
     ] = "",
 ) -> None:
     """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
-    from fedrepro.user_models import check_method as stage
+    from fedrepro.stages.user_models import check_method as stage
 
     failed = 0
     for item in stage.methods_of(method):
@@ -50,7 +50,7 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times
-    from fedrepro.user_models.small_problem import DIGITS
+    from fedrepro.stages.user_models.small_problem import DIGITS
 
     meta, numbers = checked.item.meta, checked.numbers
     needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]

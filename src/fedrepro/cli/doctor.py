@@ -8,10 +8,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrepro.core.diagnostics.libraries import libraries
+from fedrepro.core.diagnostics.observation import Observation, why
+from fedrepro.core.diagnostics.system_facts import facts
 from fedrepro.core.errors import FedreproError
-from fedrepro.diagnostics.libraries import libraries
-from fedrepro.diagnostics.observation import Observation, why
-from fedrepro.diagnostics.system_facts import facts
 
 if TYPE_CHECKING:
     from fedrepro.data.raw_files_table import DatasetTable

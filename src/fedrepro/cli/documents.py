@@ -26,15 +26,8 @@ from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
 from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.core.spec import Component
 from fedrepro.numbers.exhibit_files import open_recorded, read_claims
-from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.exhibit_entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
-from fedrepro.record.record_results import CLAIMS, RECORD, drawn_keys
-from fedrepro.record.templating import DEFINITION, LINK, filled
-from fedrepro.site.claim_intervals import deciding, of_readings
-from fedrepro.site.pages import paper_name
-from fedrepro.site.report_data import claims_of
-from fedrepro.verdicts.published_values import PrintedValue, read_published
-from fedrepro.verdicts.summary_sentences import (
+from fedrepro.numbers.verdicts.published_values import PrintedValue, read_published
+from fedrepro.numbers.verdicts.summary_sentences import (
     claim_counts,
     printed_counts,
     reasons,
@@ -43,6 +36,13 @@ from fedrepro.verdicts.summary_sentences import (
     trials_to_decide,
     word_of,
 )
+from fedrepro.planning.config import Config, ExhibitFile, Granularity
+from fedrepro.planning.exhibit_entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
+from fedrepro.record.record_results import CLAIMS, RECORD, drawn_keys
+from fedrepro.record.site.claim_intervals import deciding, of_readings
+from fedrepro.record.site.pages import paper_name
+from fedrepro.record.site.report_data import claims_of
+from fedrepro.record.templating import DEFINITION, LINK, filled
 
 if TYPE_CHECKING:
     import pandas as pd

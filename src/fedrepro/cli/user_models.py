@@ -13,9 +13,9 @@ from fedrepro.cli.printing import say, show, table_of, wide
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.user_models.compare_methods import AppliedMethod
-    from fedrepro.user_models.evaluate import Evaluation
-    from fedrepro.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.compare_methods import AppliedMethod
+    from fedrepro.stages.user_models.evaluate import Evaluation
+    from fedrepro.stages.user_models.model_context import ModelFiles
 
 ALL = "all"
 MOST_CLASSES = 30  # of a confusion matrix that is printed
@@ -98,8 +98,8 @@ def combine(
     channels: Channels = "",
 ) -> None:
     """Combine models that you trained with plain PyTorch into one, or compare all ways to do so."""
-    from fedrepro.user_models.model_context import ModelFiles
-    from fedrepro.user_models.state_files import SUFFIXES
+    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.state_files import SUFFIXES
 
     if not method and (
         words[0].endswith(SUFFIXES) or (Path(words[0]).suffix and Path(words[0]).is_file())
@@ -135,7 +135,7 @@ def combine(
         return
     if out is None:
         raise FedreproError("say by --out which file to write, such as --out global.pt")
-    from fedrepro.user_models.combine import run
+    from fedrepro.stages.user_models.combine import run
 
     for note in run(name, inputs, out, settings or (), seed):
         say(note)
@@ -167,7 +167,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     from rich.box import SIMPLE_HEAD
 
     from fedrepro.numbers.cost_words import times
-    from fedrepro.user_models.compare_methods import run_all
+    from fedrepro.stages.user_models.compare_methods import run_all
 
     results = run_all(files, out, seed)
     for note in results.notes:
@@ -257,7 +257,7 @@ def evaluate(
     channels: Channels = "",
 ) -> None:
     """Measure accuracy, loss and each class of models of your own, on data of your own."""
-    from fedrepro.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.model_context import ModelFiles
 
     paths = _fitting("models", models)
     inputs = ModelFiles(
@@ -274,7 +274,7 @@ def evaluate(
 
 
 def _evaluated(models: list[Path], files: ModelFiles, confusion: bool) -> None:
-    from fedrepro.user_models.evaluate import evaluations
+    from fedrepro.stages.user_models.evaluate import evaluations
 
     results, notes = evaluations(models, files)
     for note in notes:

@@ -362,7 +362,8 @@ def write_table(
             that may exceed the memory and is not compressed.
         kind: of the table.
         provenance: see `core.provenance`.
-        kept: whether it goes into a repository: a quarter of the bytes where values repeat, slower.
+        compact: whether it goes into a repository: a quarter of the bytes where values repeat,
+            slower.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

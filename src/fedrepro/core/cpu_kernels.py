@@ -3,7 +3,7 @@
 A command selects them when it begins, before NumPy and PyTorch are loaded, which read their
 variables once; the processes that it starts inherit them. `import fedrepro` selects nothing.
 Compiled code needs none of this: its bytes do not depend on the width of vectors
-(`portable_ops/compiled_math.py`).
+(`core/portable_ops/compiled_math.py`).
 """
 
 from __future__ import annotations

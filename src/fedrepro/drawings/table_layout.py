@@ -19,9 +19,9 @@ from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextC
 from fedrepro.drawings.text_width import trials_text
 from fedrepro.numbers.paired_trials import BESIDE, as_shown
 from fedrepro.numbers.series import FAILED, select_series
+from fedrepro.numbers.verdicts.summary_sentences import reasons, word_of
 from fedrepro.planning.drawing import final
 from fedrepro.planning.exhibit import CASE
-from fedrepro.verdicts.summary_sentences import reasons, word_of
 
 METHOD = "method"
 # counted units; any other has decimals

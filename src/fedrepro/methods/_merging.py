@@ -12,7 +12,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels
 from fedrepro.core.method_kinds import MIXED, MODULE, WHICH
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.client_queries import Reply
+from fedrepro.training.federation.client_queries import Reply
 
 if TYPE_CHECKING:
     from fedrepro.networks.network import Network
@@ -32,7 +32,7 @@ def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Make a `prepare` that puts a question of `federation.moments` to each client's own model."""
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
-        from fedrepro.federation import moments
+        from fedrepro.training.federation import moments
 
         assert info.clients is not None
         return info.clients.query(partial(getattr(moments, question), **options))
@@ -67,8 +67,8 @@ def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
-    from fedrepro.federation.norm_statistics import mean_buffers
-    from fedrepro.merging.kronecker import mean_of
+    from fedrepro.methods.merging.kronecker import mean_of
+    from fedrepro.training.federation.norm_statistics import mean_buffers
 
     network = network_like(clients)
     tensors = dict(made)
@@ -81,7 +81,7 @@ def mean_of_rest(
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
     """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
-    from fedrepro.federation.norm_statistics import mean_buffers
+    from fedrepro.training.federation.norm_statistics import mean_buffers
 
     if MODULE not in clients.model.component.meta:
         return made

@@ -11,10 +11,10 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import as_model
 from fedrepro.methods.fedfisher import LEFT, Steps, factors, solved
 from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
+from fedrepro.training.federation.client_queries import Reply
 
 Sweeps = Annotated[int, Arg("times that every client is matched, at most", least=1)]
 
@@ -80,8 +80,8 @@ def in_one_order(
 
     Answers are moments of layer inputs and of gradients; the server permutes them itself.
     """
-    from fedrepro.matching.convolutional_units import blocks_of, orders_of
-    from fedrepro.matching.unit_permutations import align_units
+    from fedrepro.methods.matching.convolutional_units import blocks_of, orders_of
+    from fedrepro.methods.matching.unit_permutations import align_units
 
     blocks = blocks_of(clients.model, clients.shape, clients.classes)
     networks = blocks.networks(clients.tensors)
@@ -103,7 +103,7 @@ def reordered(
 
     Unit i of a layer was unit order[i] before; `names` are those of the weights of all layers.
     """
-    from fedrepro.federation.moments import errors_of
+    from fedrepro.training.federation.moments import errors_of
 
     permuted = dict(answer)
     for below, above, order in zip(names[:-1], names[1:], orders, strict=True):

@@ -37,8 +37,8 @@ def c2m3(
     it averages equally, and then renormalises activations: `batchnorm` recalibrate does so where
     there is BatchNorm.
     """
-    from fedrepro.matching.convolutional_units import units_of
-    from fedrepro.matching.cycle_consistent import in_common_order
+    from fedrepro.methods.matching.convolutional_units import units_of
+    from fedrepro.methods.matching.cycle_consistent import in_common_order
 
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)

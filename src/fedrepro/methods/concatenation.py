@@ -9,8 +9,8 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.block_diagonal import side_by_side
-from fedrepro.matching.networks import UnitArrays, class_shares, networks_of, tensors_of
+from fedrepro.methods.matching.block_diagonal import side_by_side
+from fedrepro.methods.matching.networks import UnitArrays, class_shares, networks_of, tensors_of
 
 ClassWeights = Annotated[
     bool, Arg("weigh a client's outgoing weights by its share of each class, not equally")

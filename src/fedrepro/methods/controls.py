@@ -64,7 +64,7 @@ def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     It starts as the local training procedure does, the same in all repetitions of a trial. Source:
     GEMS, section 4.4 (raw).
     """
-    from fedrepro.federation.clients import initial_weights
+    from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.settings import settings_of
 
     network = network_like(clients)

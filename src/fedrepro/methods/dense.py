@@ -14,11 +14,11 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.method_kinds import MIXED
 from fedrepro.core.metrics import Metric
+from fedrepro.core.portable_ops.exponentials import exponential, root
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
-from fedrepro.portable_ops.exponentials import exponential, root
 
 if TYPE_CHECKING:
     import torch
@@ -59,8 +59,7 @@ def dense(
     batch_size: Annotated[int, Arg("inputs that are made at once", "examples", least=1)] = 256,
     start: Annotated[Literal["average", "fresh"], Arg("what the student starts from")] = "average",
 ) -> GlobalModel:
-    """min T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the mean of the clients' logits, on made
-    inputs.
+    """Minimise T² KL(softmax(z̄/T) || softmax(z_w/T)) on made inputs, z̄ the clients' mean logits.
 
     For each batch a new generator and its random numbers go down CE(z̄(x), y) - β mean[1(the
     student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for random labels y; the batch
@@ -72,8 +71,8 @@ def dense(
     """
     import torch
 
-    from fedrepro.federation.clients import initial_weights
     from fedrepro.networks.predict import network_of
+    from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.settings import settings_of
 
     of_clients = network_like(clients)

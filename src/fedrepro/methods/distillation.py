@@ -34,9 +34,9 @@ def distillation(
     The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
     in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
     """
-    from fedrepro.federation.clients import initial_weights
     from fedrepro.training.engine import train
     from fedrepro.training.examples import Examples, tensor_of
+    from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.minibatches import Task
     from fedrepro.training.settings import settings_of
 

@@ -17,7 +17,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 Epochs = Annotated[int, Arg("local epochs in a round", "epochs", least=1)]
 Messages = Annotated[
@@ -48,7 +48,7 @@ class DownpourSgd:
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start with master weights as a client would, and an Adam state of zeros."""
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
         from fedrepro.training.flat_layout import Layout
 
         start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])

@@ -9,7 +9,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import class_shares
+from fedrepro.methods.matching.networks import class_shares
 
 
 @method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens", any_width=True)

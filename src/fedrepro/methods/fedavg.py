@@ -25,8 +25,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
     from fedrepro.training.engine import Averaged
+    from fedrepro.training.federation.clients import Clients
     from fedrepro.training.loss_terms import Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
@@ -80,7 +80,7 @@ class Drawn:
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would."""
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
 
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
@@ -121,7 +121,7 @@ class Averaging(Drawn):
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, with nothing to remember."""
         if self.batchnorm != "average":
-            from fedrepro.federation.norm_statistics import require_norms
+            from fedrepro.training.federation.norm_statistics import require_norms
 
             require_norms(clients.network, f"method '{clients.method}'")
         kept: State = {"kept": {}} if self.batchnorm == "local" else {}

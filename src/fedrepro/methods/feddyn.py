@@ -23,7 +23,7 @@ from fedrepro.methods.fedavg import (
 from fedrepro.methods.fednova import weight_updates
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 
 @method(
@@ -58,7 +58,7 @@ class FedDyn(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them lower their bent losses, and follow at the server."""
-        from fedrepro.federation.norm_statistics import mean_buffers
+        from fedrepro.training.federation.norm_statistics import mean_buffers
         from fedrepro.training.loss_terms import Proximal
 
         chosen = sample_clients(clients.count, self.fraction, rng)

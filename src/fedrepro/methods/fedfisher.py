@@ -14,7 +14,6 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
@@ -25,6 +24,7 @@ from fedrepro.methods._merging import (
     stacked,
 )
 from fedrepro.methods.fisher_merge import information
+from fedrepro.training.federation.client_queries import Reply
 
 RATE = 0.01  # of the published descent
 LEFT = Metric("what is left of the residual, of the worst layer", "share", 0, None, -1)
@@ -59,8 +59,8 @@ def fedfisher_diagonal(
     every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source: FedFisher, by
     the authors' code.
     """
-    from fedrepro.merging.fisher_average import fisher_descent
-    from fedrepro.merging.kronecker import mean_of
+    from fedrepro.methods.merging.fisher_average import fisher_descent
+    from fedrepro.methods.merging.kronecker import mean_of
 
     share, made = shares_of(info), {}
     for name in [name for name in clients.tensors if name in prepared[0]]:
@@ -128,9 +128,9 @@ def solved(
     Each factor has `damping` on its diagonal. The residual is that of the worst layer, as a share
     of what it was at the average.
     """
-    from fedrepro.federation.moments import errors_of
-    from fedrepro.merging.fisher_average import fisher_descent
-    from fedrepro.merging.kronecker import applied_of, conjugate_gradients, mean_of
+    from fedrepro.methods.merging.fisher_average import fisher_descent
+    from fedrepro.methods.merging.kronecker import applied_of, conjugate_gradients, mean_of
+    from fedrepro.training.federation.moments import errors_of
 
     share, worst = shares_of(info), 0.0
 

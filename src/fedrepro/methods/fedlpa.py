@@ -13,7 +13,6 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
@@ -24,6 +23,7 @@ from fedrepro.methods._merging import (
     stacked,
 )
 from fedrepro.methods.fedfisher import LEFT, Steps, solved
+from fedrepro.training.federation.client_queries import Reply
 
 
 @method(
@@ -75,9 +75,14 @@ def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
     """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
-    from fedrepro.federation.moments import errors_of
-    from fedrepro.merging.kronecker import applied_of, expectation_mean, mean_of, plain_descent
+    from fedrepro.methods.merging.kronecker import (
+        applied_of,
+        expectation_mean,
+        mean_of,
+        plain_descent,
+    )
     from fedrepro.networks.layer_matrices import layer_matrices
+    from fedrepro.training.federation.moments import errors_of
 
     network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}

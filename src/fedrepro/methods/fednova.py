@@ -19,7 +19,7 @@ from fedrepro.methods._merging import with_mean_buffers
 from fedrepro.methods.fedavg import NEEDS, DrawnForSteps, sample_clients
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 NUMBER_BYTES = 4
 
@@ -37,7 +37,7 @@ class FedNova(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train, and average what each of their steps gave."""
-        from fedrepro.federation.norm_statistics import mean_buffers
+        from fedrepro.training.federation.norm_statistics import mean_buffers
 
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)

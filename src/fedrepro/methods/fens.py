@@ -49,7 +49,7 @@ def fens(
     theirs, weighed by n_i / n. The width of the gate and FedAdam's steps are those of public code,
     or the nearest to it that is known. Source: FENS, by the authors' code.
     """
-    from fedrepro.merging.gate_training import GateServer, class_weights, gradients
+    from fedrepro.methods.merging.gate_training import GateServer, class_weights, gradients
     from fedrepro.networks.predict import joint_logits
     from fedrepro.training.examples import Examples, tensor_of
 

@@ -12,8 +12,8 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import MODELS, as_model, asking, mean_of_rest, shares_of, stacked
+from fedrepro.training.federation.client_queries import Reply
 
 information = asking("diagonal_fisher")
 
@@ -49,7 +49,7 @@ def fisher_merge(
     that of all clients, so their order does not matter. Weights of other layers than `Linear` and
     `Conv2d` of a module are the mean by λ_i.
     """
-    from fedrepro.merging.fisher_average import fisher_mean
+    from fedrepro.methods.merging.fisher_average import fisher_mean
 
     share = shares_of(info)
     if clients_by == "equal":

@@ -18,7 +18,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
-    from fedrepro.federation.graph_nodes import GraphNodes
+    from fedrepro.training.federation.graph_nodes import GraphNodes
 
 Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
 Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
@@ -43,7 +43,7 @@ class GossipSgd:
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
         """Start from the same network at every node."""
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
 
         initial = initial_weights(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}

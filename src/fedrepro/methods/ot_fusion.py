@@ -8,11 +8,11 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import shares_towards
-from fedrepro.matching.optimal_transport import fused
 from fedrepro.methods._merging import UNITS
 from fedrepro.methods._widths import Units, has_enough_units, target_widths
 from fedrepro.methods.concatenation import ClassWeights
+from fedrepro.methods.matching.networks import shares_towards
+from fedrepro.methods.matching.optimal_transport import fused
 
 
 @method(
@@ -43,7 +43,7 @@ def ot_fusion(
     all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
     transport", NeurIPS 2020, by weights.
     """
-    from fedrepro.matching.convolutional_units import Blocks, units_of, widths_of
+    from fedrepro.methods.matching.convolutional_units import Blocks, units_of, widths_of
 
     assert info.label_counts is not None
     if units is not None and clients.model.name != "mlp":

@@ -16,14 +16,14 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import (
+from fedrepro.methods.matching.networks import (
     Variances,
     class_shares,
     match_networks,
     networks_of,
     tensors_of,
 )
-from fedrepro.matching.sequential_matching import Matching, Rule
+from fedrepro.methods.matching.sequential_matching import Matching, Rule
 from fedrepro.networks.network import widths
 
 Sigma2 = Annotated[float, Arg("variance of a local unit around its global unit", above=0)]

@@ -13,7 +13,6 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
@@ -23,6 +22,7 @@ from fedrepro.methods._merging import (
     shares_of,
     stacked,
 )
+from fedrepro.training.federation.client_queries import Reply
 
 Alpha = Annotated[float, Arg("what moments of two different inputs are times", least=0, most=1)]
 Ridge = Annotated[
@@ -64,7 +64,7 @@ def regmean(
     its patches. p_i = n_i / n, by which all else is averaged. Source: RegMean, section 3, for
     linear layers.
     """
-    from fedrepro.merging.kronecker import regression_mean
+    from fedrepro.methods.merging.kronecker import regression_mean
     from fedrepro.networks.layer_matrices import layer_matrices
 
     network = network_like(clients)

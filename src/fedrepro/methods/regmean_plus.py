@@ -12,7 +12,6 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.client_queries import Reply
 from fedrepro.methods._merging import (
     MODELS,
     as_model,
@@ -22,12 +21,13 @@ from fedrepro.methods._merging import (
     stacked,
 )
 from fedrepro.methods.regmean import Alpha, Ridge, shrink_off_diagonal
+from fedrepro.training.federation.client_queries import Reply
 
 
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
     """Ask for the second moments of the lowest layer's inputs, the same for each setting."""
-    from fedrepro.federation.moments import input_moments
     from fedrepro.networks.layer_matrices import layer_matrices
+    from fedrepro.training.federation.moments import input_moments
 
     assert info.clients is not None
     layers = layer_matrices(network_like(clients))
@@ -62,9 +62,9 @@ def regmean_plus(
     next: as many exchanges as layers. The lowest layer is that of RegMean. Â_i, p_i as there; all
     else is averaged, and goes to the clients at first.
     """
-    from fedrepro.federation.moments import input_moments
-    from fedrepro.merging.kronecker import regression_mean
+    from fedrepro.methods.merging.kronecker import regression_mean
     from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
+    from fedrepro.training.federation.moments import input_moments
 
     assert info.clients is not None
     share = shares_of(info)

@@ -24,7 +24,7 @@ from fedrepro.methods.fedavg import (
 from fedrepro.methods.fednova import effective_steps, weight_updates
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
@@ -51,7 +51,7 @@ class Scaffold(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train with corrected steps, and move weights and controls."""
-        from fedrepro.federation.norm_statistics import mean_buffers
+        from fedrepro.training.federation.norm_statistics import mean_buffers
         from fedrepro.training.loss_terms import Correction
 
         assert info.example_counts is not None

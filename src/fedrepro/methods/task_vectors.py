@@ -60,7 +60,7 @@ def ties(
     Only the largest entries of each vector count, over all weights together; the sign of a weight
     is that of their sum. Source: TIES, section 4.
     """
-    from fedrepro.merging.vectors import ties_merge
+    from fedrepro.methods.merging.vectors import ties_merge
 
     start, vectors = _vectors(clients, info)
     return _model(clients, start + scale * ties_merge(vectors, keep))

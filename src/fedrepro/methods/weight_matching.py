@@ -7,9 +7,9 @@ from typing import Annotated
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import shares_towards
 from fedrepro.methods._merging import UNITS
 from fedrepro.methods.concatenation import ClassWeights
+from fedrepro.methods.matching.networks import shares_towards
 
 
 @method(
@@ -36,8 +36,8 @@ def weight_matching(
     the clients' shares of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase,
     Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
-    from fedrepro.matching.convolutional_units import units_of
-    from fedrepro.matching.unit_permutations import align_units
+    from fedrepro.methods.matching.convolutional_units import units_of
+    from fedrepro.methods.matching.unit_permutations import align_units
 
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)

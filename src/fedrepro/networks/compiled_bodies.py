@@ -7,14 +7,14 @@ from typing import Any
 
 from numba.extending import overload
 
+from fedrepro.core.portable_ops import compiled_math as products
+from fedrepro.core.portable_ops import cpu_instructions, gathered_products
+from fedrepro.core.portable_ops.aligned_buffers import PAD
+from fedrepro.core.portable_ops.compiled_math import Array, compiled
+from fedrepro.core.portable_ops.cpu_instructions import flush, restore
 from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.networks.compiled_convolutions import Convolutions, features, lay_image
 from fedrepro.networks.compiled_lstm import lay_letters
-from fedrepro.portable_ops import compiled_math as products
-from fedrepro.portable_ops import cpu_instructions, gathered_products
-from fedrepro.portable_ops.aligned_buffers import PAD
-from fedrepro.portable_ops.compiled_math import Array, compiled
-from fedrepro.portable_ops.cpu_instructions import flush, restore
 
 
 @partial(

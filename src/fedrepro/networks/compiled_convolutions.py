@@ -1,10 +1,10 @@
 """Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
 
 Images lie with zeros around them as (H, W, C), so that a convolution is a product by places
-(`portable_ops/gathered_products.py`). With the two exchanged, rows at the places of a window and
-runs along the rows of the map, it is the gradient of the kernel; with the kernel turned round and
-errors for an image it is that of the inputs. A kernel lies in a model as an affine map does: weight
-(k · k · C, channels), then its bias, rows filled up to whole vectors.
+(`core/portable_ops/gathered_products.py`). With the two exchanged, rows at the places of a window
+and runs along the rows of the map, it is the gradient of the kernel; with the kernel turned round
+and errors for an image it is that of the inputs. A kernel lies in a model as an affine map does:
+weight (k · k · C, channels), then its bias, rows filled up to whole vectors.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedrepro.core.portable_ops import aligned_buffers
+from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
+from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of, scaled
+from fedrepro.core.portable_ops.gathered_products import (
+    given_back,
+    largest,
+    multiplier_at,
+    product_at,
+)
 from fedrepro.networks.layer_parts import Parts
-from fedrepro.portable_ops import aligned_buffers
-from fedrepro.portable_ops.aligned_buffers import PAD, aligned
-from fedrepro.portable_ops.compiled_math import Array, inner, padded_to, row_of, scaled
-from fedrepro.portable_ops.gathered_products import given_back, largest, multiplier_at, product_at
 
 # What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of
 # what it is given; side of the kernel; whether it is pooled. Where begin its weight, its kernel

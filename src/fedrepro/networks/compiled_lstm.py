@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.networks.layer_parts import Parts
-from fedrepro.portable_ops import aligned_buffers
-from fedrepro.portable_ops.aligned_buffers import aligned
-from fedrepro.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops import aligned_buffers
+from fedrepro.core.portable_ops.aligned_buffers import aligned
+from fedrepro.core.portable_ops.compiled_math import (
     Array,
     exp_of,
     inner,
@@ -24,6 +23,7 @@ from fedrepro.portable_ops.compiled_math import (
     product,
     row_of,
 )
+from fedrepro.networks.layer_parts import Parts
 
 TURNED = 16  # side of the squares in which a matrix is transposed
 

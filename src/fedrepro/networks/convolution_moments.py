@@ -6,6 +6,11 @@ from functools import partial
 
 import numpy as np
 
+from fedrepro.core.portable_ops import compiled_math as products
+from fedrepro.core.portable_ops import cpu_instructions, gathered_products
+from fedrepro.core.portable_ops.compiled_math import Array, compiled, inner, padded_to, row_of
+from fedrepro.core.portable_ops.cpu_instructions import flush, restore
+from fedrepro.core.portable_ops.gathered_products import product_at
 from fedrepro.networks import compiled_convolutions
 from fedrepro.networks.compiled_convolutions import (
     ACROSS,
@@ -30,11 +35,6 @@ from fedrepro.networks.compiled_convolutions import (
     take_errors,
     turn_kernels,
 )
-from fedrepro.portable_ops import compiled_math as products
-from fedrepro.portable_ops import cpu_instructions, gathered_products
-from fedrepro.portable_ops.compiled_math import Array, compiled, inner, padded_to, row_of
-from fedrepro.portable_ops.cpu_instructions import flush, restore
-from fedrepro.portable_ops.gathered_products import product_at
 
 CALLS = products, gathered_products, cpu_instructions, compiled_convolutions
 

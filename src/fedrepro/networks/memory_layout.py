@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedrepro.core.portable_ops.aligned_buffers import PAD, row_of
 from fedrepro.networks.layer_parts import Parts, parts_of
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
-from fedrepro.portable_ops.aligned_buffers import PAD, row_of
 
 if TYPE_CHECKING:
     import torch

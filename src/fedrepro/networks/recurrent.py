@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fedrepro.core.portable_ops.matmul import multiplied
 from fedrepro.networks.layers import Parameter, Pass, Shape
-from fedrepro.portable_ops.matmul import multiplied
 
 if TYPE_CHECKING:
     import torch

@@ -75,7 +75,7 @@ def record(
 def _judge(scale: str, paper: str, target: Path) -> list[Path]:
     """Write the verdicts of a paper's claims from all of its exhibits that are recorded now."""
     from fedrepro.numbers.summary import csv_text
-    from fedrepro.verdicts.claims import verdicts
+    from fedrepro.numbers.verdicts.claims import verdicts
 
     published = claims_file(paper)
     if not published.exists():

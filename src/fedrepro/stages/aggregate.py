@@ -30,9 +30,6 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.unlabelled_inputs import unlabelled
-from fedrepro.federation.clients import initial_weights
-from fedrepro.federation.cost_counter import ClientCost, CostCounter
-from fedrepro.federation.norm_statistics import pooled_statistics, require_norms, running_statistics
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
     Draws,
@@ -48,6 +45,13 @@ from fedrepro.stages.devices import device_of
 from fedrepro.stages.finetuning import finetuned
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.federation.cost_counter import ClientCost, CostCounter
+from fedrepro.training.federation.norm_statistics import (
+    pooled_statistics,
+    require_norms,
+    running_statistics,
+)
 from fedrepro.training.settings import Settings, settings_of
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fedrepro.numbers.exhibit_files import write_claims
 from fedrepro.numbers.summary import csv_text
+from fedrepro.numbers.verdicts.claims import verdicts
 from fedrepro.stages.common import log
-from fedrepro.verdicts.claims import verdicts
 
 
 def run(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:

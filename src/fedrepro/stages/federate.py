@@ -14,7 +14,6 @@ from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
-from fedrepro.federation.clients import Clients
 from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
 from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario
@@ -22,6 +21,7 @@ from fedrepro.stages.common import TrialData
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
 from fedrepro.stages.trial_progress import Progress
 from fedrepro.stages.trial_rounds import FinalEvaluation, RoundEvaluation, Splits
+from fedrepro.training.federation.clients import Clients
 
 
 def run(job: Job, device: str = "cpu") -> None:

@@ -10,13 +10,13 @@ import numpy as np
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.serialization import save_state
 from fedrepro.core.spec import Spec
-from fedrepro.federation.graph_nodes import GraphNodes
-from fedrepro.graphs.build import weights_of
 from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.node_evaluation import NodeEvaluator
 from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
+from fedrepro.training.federation.graph_nodes import GraphNodes
+from fedrepro.training.graphs.build import weights_of
 
 
 def run(job: Job, device: str = "cpu") -> None:

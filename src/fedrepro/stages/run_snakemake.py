@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from fedrepro.core.diagnostics import run_locked
+from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError, installing
-from fedrepro.diagnostics import run_locked
-from fedrepro.diagnostics.usable_cores import usable_cores
 
 WORKFLOW = "workflow/Snakefile"
 LOCK = Path(".fedrepro/lock")  # the Makefile takes it too

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import write_text
 from fedrepro.record.record_results import drawn_keys
-from fedrepro.site.build import build
-from fedrepro.site.report_data import graphs_of, maps_of, read_reports
+from fedrepro.record.site.build import build
+from fedrepro.record.site.report_data import graphs_of, maps_of, read_reports
 from fedrepro.stages.common import log
 
 LEADS_ON = (

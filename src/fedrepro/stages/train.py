@@ -15,7 +15,6 @@ from fedrepro.core.local_models import KIND, model_rows, write_models
 from fedrepro.core.provenance import provenance, provenance_of, resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_table import PartitionIndices
-from fedrepro.federation.clients import initial_weights
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
@@ -23,6 +22,7 @@ from fedrepro.planning.runs import TrialBlock
 from fedrepro.stages.common import TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
 from fedrepro.training.engine import Trained, train
+from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_layout import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches import Task

@@ -21,10 +21,10 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import normalized
 from fedrepro.core.spec import Spec
 from fedrepro.core.successive_halving import SPLIT, rungs
-from fedrepro.federation.clients import Clients
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.common import log
 from fedrepro.stages.trial_progress import DIVERGED, REACHED, Checkpointer, Progress
+from fedrepro.training.federation.clients import Clients
 
 SECONDS = 1.0  # between two lines on a trial's progress
 MOST_IDLE = 20  # rounds in a row without a finite update that end a run

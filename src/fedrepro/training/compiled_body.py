@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from fedrepro.networks.compiled_convolutions import (
-    Convolutions,
-    Images,
-    features,
-    lay_image,
-    learn_kernels,
-)
-from fedrepro.networks.compiled_lstm import Recurrent, Times, lay_letters, learn_unrolled, unrolled
-from fedrepro.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops.compiled_math import (
     Array,
     exp_of,
     inner,
@@ -29,6 +21,14 @@ from fedrepro.portable_ops.compiled_math import (
     row_of,
     scaled,
 )
+from fedrepro.networks.compiled_convolutions import (
+    Convolutions,
+    Images,
+    features,
+    lay_image,
+    learn_kernels,
+)
+from fedrepro.networks.compiled_lstm import Recurrent, Times, lay_letters, learn_unrolled, unrolled
 from fedrepro.training.augment import MARGIN, SHIFTS
 from fedrepro.training.compiled_matching import Maps, features_of, give_back
 from fedrepro.training.compiled_types import Data, Model, Net, Scratch

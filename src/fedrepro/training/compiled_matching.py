@@ -2,8 +2,8 @@
 
 Three of four numbers of an unpooled image are zero, and more where a ReLU was. So every number that
 is not zero lays the kernel down, turned round, onto an image that lies as (H, W, C) with the edges
-that kernels reach over (`portable_ops/sparse_products.py`). It becomes its own error, from which
-numbers and kernels are lifted. This goes image by image, which stays in the cache.
+that kernels reach over (`core/portable_ops/sparse_products.py`). It becomes its own error, from
+which numbers and kernels are lifted. This goes image by image, which stays in the cache.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedrepro.core.portable_ops import aligned_buffers
+from fedrepro.core.portable_ops.aligned_buffers import aligned
+from fedrepro.core.portable_ops.compiled_math import Array, inner, row_of
+from fedrepro.core.portable_ops.gathered_products import NOWHERE
+from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.networks.compiled_convolutions import (
     BELOW,
     CHANNELS,
@@ -32,11 +37,6 @@ from fedrepro.networks.compiled_convolutions import (
 )
 from fedrepro.networks.layer_parts import Parts
 from fedrepro.networks.layers import Shape
-from fedrepro.portable_ops import aligned_buffers
-from fedrepro.portable_ops.aligned_buffers import aligned
-from fedrepro.portable_ops.compiled_math import Array, inner, row_of
-from fedrepro.portable_ops.gathered_products import NOWHERE
-from fedrepro.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 
 # What a row of `Maps.table` holds. Layer whose output is the source, its height and width, whether
 # its pooling is undone; height and width of the image that is given back, with the edges that
@@ -56,8 +56,8 @@ PLAIN = np.uint64  # an index of this type is not looked at for whether it count
 class Maps(NamedTuple):
     """The maps f_j from images: table (J, FIELDS), places, tiles, int64; shares (J,) of the gaps.
 
-    tiles: of strips, the kind of each (`portable_ops/sparse_products.py`), its row of the kernel,
-    where in a row.
+    tiles: of strips, the kind of each (`core/portable_ops/sparse_products.py`), its row of the
+    kernel, where in a row.
     """
 
     table: Array

@@ -15,11 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.networks import compiled_convolutions, compiled_lstm
-from fedrepro.portable_ops import compiled_math as products
-from fedrepro.portable_ops import cpu_instructions, gathered_products, random_words, sparse_products
-from fedrepro.portable_ops.aligned_buffers import LINE
-from fedrepro.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops import compiled_math as products
+from fedrepro.core.portable_ops import (
+    cpu_instructions,
+    gathered_products,
+    random_words,
+    sparse_products,
+)
+from fedrepro.core.portable_ops.aligned_buffers import LINE
+from fedrepro.core.portable_ops.compiled_math import (
     Array,
     compiled,
     fma,
@@ -28,8 +32,9 @@ from fedrepro.portable_ops.compiled_math import (
     product,
     row_of,
 )
-from fedrepro.portable_ops.cpu_instructions import fetch, flush, restore
-from fedrepro.portable_ops.random_words import words
+from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
+from fedrepro.core.portable_ops.random_words import words
+from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.training import (
     compiled_body,
     compiled_matching,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fedrepro.core.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned, padded_to, row_of
 from fedrepro.networks.layer_parts import parts_of
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Rows, body_of, turned_in
 from fedrepro.networks.network import Network
-from fedrepro.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned, padded_to, row_of
 from fedrepro.training.augment import PURPOSE as CROPS
 from fedrepro.training.augment import kinds, require_images
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, MatchingTerm, compiled_kind
@@ -48,8 +48,7 @@ def _said(*arguments: Any) -> int:
 
 
 def written_out(network: Network, terms: Sequence[object]) -> bool:
-    """Tell whether the gradients of this network and these terms are written out in
-    `compiled_steps.py`."""
+    """Tell whether `compiled_steps.py` has the gradients of this network and these terms."""
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
@@ -209,7 +208,7 @@ class CompiledTrainer:
 
     def _net(self) -> tuple[Any, Any]:
         """Describe the network, and make the buffers of its body."""
-        from fedrepro.portable_ops.compiled_math import multiplier
+        from fedrepro.core.portable_ops.compiled_math import multiplier
         from fedrepro.training import compiled_types
         from fedrepro.training.compiled_matching import maps_of
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from fedrepro.core.portable_ops.compiled_math import Array
 from fedrepro.networks.compiled_convolutions import Convolutions, Images
 from fedrepro.networks.compiled_lstm import Recurrent, Times
-from fedrepro.portable_ops.compiled_math import Array
 from fedrepro.training.compiled_matching import Laid, Maps
 
 SGD, ADAM, AMSGRAD = range(3)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedrepro.core.portable_ops.exponentials import log_sum_exp
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
-from fedrepro.portable_ops.exponentials import log_sum_exp
 from fedrepro.training.loss_terms import Term, TermInputs
 from fedrepro.training.settings import Settings
 

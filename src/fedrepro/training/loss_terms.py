@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from fedrepro.core.portable_ops.exponentials import logarithm
 from fedrepro.networks.layers import Pass, Shape
 from fedrepro.networks.network import Network
-from fedrepro.portable_ops.exponentials import logarithm
 
 if TYPE_CHECKING:
     import torch
@@ -103,8 +103,7 @@ class Ascent:
 
 
 def compiled_kind(term: object) -> str:
-    """Name the form in which a term's gradient is written out in the compiled steps
-    (`compiled_steps.py`).
+    """Name the form in which `compiled_steps.py` has the gradient of a term.
 
     It is "entropy", "divergence", "matching", or "" for a term that is differentiated
     automatically. A class says so for itself alone: one that is derived from it may compute

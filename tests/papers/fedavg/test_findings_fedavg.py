@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 
+from fedrepro.numbers.verdicts.published_values import ELSEWHERE, read_published
 from fedrepro.papers.fedavg.exhibits import perceptron
-from fedrepro.verdicts.published_values import ELSEWHERE, read_published
 
 FOLDER = RECORD / "paper/fedavg"
 FLAT = told("fedavg")

@@ -11,11 +11,11 @@ from synthetic import FILES as read_files
 
 from fedrepro.core.registry import parse_token
 from fedrepro.numbers.exhibit_metadata import of_features
+from fedrepro.numbers.verdicts.claims import load_claims
+from fedrepro.numbers.verdicts.printed_verdicts import points_of, printed_rows
+from fedrepro.numbers.verdicts.published_values import SETTING, read_published
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
-from fedrepro.verdicts.claims import load_claims
-from fedrepro.verdicts.printed_verdicts import points_of, printed_rows
-from fedrepro.verdicts.published_values import SETTING, read_published
 
 ROOT = Path(__file__).parents[3]
 FILES = {"gems": read_files()["gems"]}

@@ -11,10 +11,10 @@ from findings import RECORD, asked, told
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.graphs.build import weights_of
-from fedrepro.graphs.spectrum import stationary
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
+from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.graphs.spectrum import stationary
 
 FOLDER = RECORD / "paper/p2p"
 FLAT = told("p2p")

@@ -16,11 +16,11 @@ from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.figure_files import figure, render
 from fedrepro.drawings.style import line_styles
 from fedrepro.numbers.series import last_series, select_node
+from fedrepro.numbers.verdicts.published_values import read_published
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
 from fedrepro.papers.p2p.drawings.graphs import PANELS
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.verdicts.published_values import read_published
 
 ROOT = Path(__file__).parents[3]
 FROM_ONE_RUN = ("figure-2", "figure-3a", "figure-3b", *(f"figure-4{panel}" for panel in "abcd"))

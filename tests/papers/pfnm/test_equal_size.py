@@ -13,14 +13,19 @@ from problems import FEATURES, problem
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.batched_evaluation import Evaluated
-from fedrepro.matching.clustering import k_means, merge_similar_units
-from fedrepro.matching.networks import networks_of, tensors_of
-from fedrepro.matching.optimal_transport import barycentre
-from fedrepro.matching.unit_permutations import align_units, fitted, layer_agreement, permuted
+from fedrepro.methods.matching.clustering import k_means, merge_similar_units
+from fedrepro.methods.matching.networks import networks_of, tensors_of
+from fedrepro.methods.matching.optimal_transport import barycentre
+from fedrepro.methods.matching.unit_permutations import (
+    align_units,
+    fitted,
+    layer_agreement,
+    permuted,
+)
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.pfnm.methods.pfnm_sized import solved
+from fedrepro.training.federation.batched_evaluation import Evaluated
 
 METHODS = components("method")
 SIZED = ("pfnm_sized", "kmeans_units", "ot_fusion", "whole_clients", "best_clients")

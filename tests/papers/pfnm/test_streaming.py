@@ -13,10 +13,10 @@ from scipy.optimize import linear_sum_assignment
 from test_deep import K, any_order, logits, network, orders_of, part_of, permuted, shaken
 from test_matching import every_row_kind
 
-from fedrepro.matching import running_sums
-from fedrepro.matching.networks import Variances, match_networks
-from fedrepro.matching.rewards import habit
-from fedrepro.matching.sequential_matching import Rule
+from fedrepro.methods.matching import running_sums
+from fedrepro.methods.matching.networks import Variances, match_networks
+from fedrepro.methods.matching.rewards import habit
+from fedrepro.methods.matching.sequential_matching import Rule
 from fedrepro.papers.pfnm.streaming import before_data, start_of, subsample, update
 
 seeds = st.integers(0, 2**32 - 1)

@@ -13,9 +13,9 @@ from problems import problem
 from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import initial_weights
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.papers.pfnm.streaming import arriving
+from fedrepro.training.federation.clients import initial_weights
 
 NOTHING = ClientInfo(training=None)
 

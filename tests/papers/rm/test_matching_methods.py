@@ -13,12 +13,12 @@ from small_exhibits import small
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.federation.clients import Clients
 from fedrepro.methods.fedavg import sample_clients
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
 from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching, require_matchable
+from fedrepro.training.federation.clients import Clients
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import Settings
 

@@ -9,10 +9,10 @@ from small_exhibits import small
 from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.verdicts.claims import load_claims
+from fedrepro.numbers.verdicts.published_values import read_published
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
-from fedrepro.verdicts.claims import load_claims
-from fedrepro.verdicts.published_values import read_published
 
 ROOT = Path(__file__).parents[3]
 FILES = {"rm": read_files()["rm"]}

@@ -14,12 +14,12 @@ from fedrepro.components.features._images import (
     through,
 )
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.portable_ops.matmul import portable_affine
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.stratify import stratified_sample
-from fedrepro.portable_ops.matmul import portable_affine
 
 if TYPE_CHECKING:
     import torch

@@ -80,8 +80,8 @@ class TableDrawing(Drawing):
         from fedrepro.drawings.table_layout import arrangement_of, fixed_keys, table_of
         from fedrepro.drawings.tables import html, latex, markdown
         from fedrepro.numbers.summary import csv_text, read_csv
-        from fedrepro.verdicts.printed_verdicts import printed_rows
-        from fedrepro.verdicts.published_values import read_published
+        from fedrepro.numbers.verdicts.printed_verdicts import printed_rows
+        from fedrepro.numbers.verdicts.published_values import read_published
 
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = read_published(published_file(exhibit.paper))

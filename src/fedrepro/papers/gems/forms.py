@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrepro.verdicts.cells import Cell, Exhibits, Statement, join_cells, statement
-from fedrepro.verdicts.check_forms import Form, best_of, cell_differences
+from fedrepro.numbers.verdicts.cells import Cell, Exhibits, Statement, join_cells, statement
+from fedrepro.numbers.verdicts.check_forms import Form, best_of, cell_differences
 
 
 class Gain(Form):

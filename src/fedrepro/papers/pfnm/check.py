@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.matching.networks import (
+from fedrepro.methods.matching.networks import (
     UnitArrays,
     Variances,
     class_shares,
     match_networks,
 )
-from fedrepro.matching.sequential_matching import Matching, Rule
+from fedrepro.methods.matching.sequential_matching import Matching, Rule
 
 TOLERANCE = 1e-12
 

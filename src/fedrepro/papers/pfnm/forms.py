@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Array, Contrast, correlation, mean, pairs
-from fedrepro.verdicts.cells import (
+from fedrepro.numbers.verdicts.cells import (
     Cell,
     Exhibits,
     Statement,
@@ -21,7 +21,7 @@ from fedrepro.verdicts.cells import (
     grouped,
     join_cells,
 )
-from fedrepro.verdicts.check_forms import Form, best_of, ratio_of
+from fedrepro.numbers.verdicts.check_forms import Form, best_of, ratio_of
 
 
 class Smallest(Form):

@@ -15,19 +15,19 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.matching.networks import (
+from fedrepro.methods.matching.networks import (
     UnitArrays,
     Variances,
     hidden_layers,
     match_down,
     network_of_atoms,
 )
-from fedrepro.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.matching.running_sums import Atoms, MatchedLayer, Past, no_past
-from fedrepro.matching.sequential_matching import Matching, Rule, match, match_step
+from fedrepro.methods.matching.rewards import Array, Ints, posterior_mean
+from fedrepro.methods.matching.running_sums import Atoms, MatchedLayer, Past, no_past
+from fedrepro.methods.matching.sequential_matching import Matching, Rule, match, match_step
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 
 @dataclass(frozen=True)

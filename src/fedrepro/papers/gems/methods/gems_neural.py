@@ -46,7 +46,7 @@ from fedrepro.papers.gems.spaces.unit_balls import Deviation, HiddenUnits
 from fedrepro.papers.gems.spaces.unit_merging import Merged
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 EpsilonHidden = Annotated[
     float, Arg("how far a hidden unit's outputs may be from its own", least=0)
@@ -154,7 +154,7 @@ class AtRandom:
             generator = self.rng.stream(f"gems-random-units-{spaces.layer}")
             chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])
             return Merged(spaces.units.centres[chosen], 0, count, 0)
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
         from fedrepro.training.settings import settings_of
 
         network = network_of(dense_spec((count,)), (inputs,), 1)

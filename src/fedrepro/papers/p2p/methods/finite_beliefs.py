@@ -18,8 +18,6 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.graphs.build import weights_of
-from fedrepro.graphs.spectrum import mixing_sum, second_modulus, stationary
 from fedrepro.papers.p2p.beliefs.bounds import (
     Problem,
     corrected_bound,
@@ -28,6 +26,8 @@ from fedrepro.papers.p2p.beliefs.bounds import (
     second_eigenvalue,
 )
 from fedrepro.papers.p2p.beliefs.finite import Array, averaged, learnt, uniform
+from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus, stationary
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
 TRUTH = 3  # by symmetry it does not matter which

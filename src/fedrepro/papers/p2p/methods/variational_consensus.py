@@ -19,9 +19,9 @@ from fedrepro.core.spec import Arg
 from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
 
 if TYPE_CHECKING:
-    from fedrepro.federation.graph_nodes import GraphNodes
     from fedrepro.networks.network import Network
     from fedrepro.training.engine import Trained
+    from fedrepro.training.federation.graph_nodes import GraphNodes
     from fedrepro.training.loss_terms import GaussianPrior
 
 COLUMNS = 1 << 14  # weights of a node at once: some MB for 64 nodes
@@ -81,7 +81,7 @@ class VariationalConsensus:
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
         """Start every node with equal beliefs."""
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
 
         if peers.network.kind != "variational":
             raise FedreproError(

@@ -11,7 +11,7 @@ from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
 from fedrepro.papers.pfnm.streaming import arriving
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 
 @method(

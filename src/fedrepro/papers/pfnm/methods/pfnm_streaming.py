@@ -16,9 +16,9 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import Variances, class_shares, networks_of, tensors_of
-from fedrepro.matching.running_sums import Atoms, Past
-from fedrepro.matching.sequential_matching import Rule
+from fedrepro.methods.matching.networks import Variances, class_shares, networks_of, tensors_of
+from fedrepro.methods.matching.running_sums import Atoms, Past
+from fedrepro.methods.matching.sequential_matching import Rule
 from fedrepro.methods.pfnm import (
     BiasPrior,
     Gamma0,
@@ -32,7 +32,7 @@ from fedrepro.networks.network import widths
 from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 
 @method(
@@ -131,7 +131,7 @@ class PfnmStreaming:
         self, before: Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
         """Weights (J, *shape) that the clients train from: at first their own."""
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         initial = initial_weights(clients.network, clients.settings, places)

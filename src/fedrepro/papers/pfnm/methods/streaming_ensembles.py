@@ -10,11 +10,11 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import class_shares
+from fedrepro.methods.matching.networks import class_shares
 from fedrepro.papers.pfnm.streaming import arriving
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
 
 
 @dataclass(kw_only=True)
@@ -32,7 +32,7 @@ class _StreamingEnsemble:
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Every client's network as local training starts it."""
-        from fedrepro.federation.clients import initial_weights
+        from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         networks = initial_weights(clients.network, clients.settings, places)

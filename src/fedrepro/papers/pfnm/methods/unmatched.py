@@ -6,8 +6,8 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
-from fedrepro.matching.block_diagonal import alone, side_by_side
-from fedrepro.matching.networks import (
+from fedrepro.methods.matching.block_diagonal import alone, side_by_side
+from fedrepro.methods.matching.networks import (
     Variances,
     class_shares,
     hidden_layers,

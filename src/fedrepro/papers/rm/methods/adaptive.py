@@ -21,7 +21,7 @@ from fedrepro.papers.rm.methods import _adaptive as adaptive
 from fedrepro.papers.rm.methods.representation_matching import MODELS, MatchingRounds
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
+    from fedrepro.training.federation.clients import Clients
     from fedrepro.training.loss_terms import Term, WeightTerm
 
 NEEDS = {*fedavg.NEEDS, "server_validation"}
@@ -154,8 +154,8 @@ def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientI
     """
     import torch
 
-    from fedrepro.federation.batched_evaluation import evaluated
     from fedrepro.training.examples import Examples
+    from fedrepro.training.federation.batched_evaluation import evaluated
 
     assert info.validation_inputs is not None
     assert info.validation_labels is not None

@@ -17,8 +17,8 @@ from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
 
 if TYPE_CHECKING:
-    from fedrepro.federation.clients import Clients
     from fedrepro.papers.rm.methods._representation import RepresentationMatching
+    from fedrepro.training.federation.clients import Clients
     from fedrepro.training.loss_terms import Term, WeightTerm
 
 # what the term can give back the activations of

@@ -1,0 +1,469 @@
+"""Products, exponentials and random words in compiled code: the same bits on every processor.
+
+A product is written in LLVM's vectors, which each machine maps to its registers: an element is
+one chain of fused multiplications and additions in the order of its sum, whatever the width of the
+vectors, and however many rows and columns are computed at a time. No library is called, so neither
+its version nor the branch that it takes can change a result. Nothing here allows `fastmath`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+import xxhash
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils as untyped
+from numba.core import config
+from numba.core.errors import TypingError
+from numba.extending import intrinsic, overload
+
+from fedrepro.core.portable_ops import aligned_buffers
+from fedrepro.core.portable_ops.aligned_buffers import PAD
+from fedrepro.core.portable_ops.compilation_cache import compiled_once, kept_by_content, one_process
+
+Array = np.ndarray[Any, Any]
+cgutils: Any = untyped
+numba_types: Any = types
+Function = Callable[..., Any]
+
+SINGLE = np.float32
+LOWEST = SINGLE(-87.0)  # what lies below has no normal number as its exponential
+BITS, BIAS = np.int32(23), np.int32(127)  # of a float32: where its exponent is, and what is zero
+PER_TWO = SINGLE(1 / math.log(2))
+# log 2 in two parts, the first short enough for its multiples to be exact
+TWO_HIGH = SINGLE(355 / 512)
+TWO_LOW = SINGLE(math.log(2) - 355 / 512)
+# exp(r) = 1 + r + r² (E0 + E1 r + …) where |r| is at most log(2) / 2, by Chebyshev interpolation;
+# the relative error is 1e-8
+E0, E1, E2 = SINGLE(0.5), SINGLE(0.1666657703), SINGLE(0.04166655466)
+E3, E4 = SINGLE(0.008363173075), SINGLE(0.001392617612)
+# log(1 + t) = 2 atanh(z) = 2 z (1 + A1 z² + A2 z⁴ + …) with z = t / (2 + t), at most a third; 4e-9
+A1, A2 = SINGLE(0.3333316082), SINGLE(0.2001229762)
+A3, A4 = SINGLE(0.1398257887), SINGLE(0.1407888918)
+ONE, TWO, NOTHING = SINGLE(1), SINGLE(2), SINGLE(0)
+# the same for float64: Taylor's terms of exp up to r¹³, and of atanh
+FRACTION, HALFWAY = np.int64(52), np.int64(1023)
+LEAST = -708.0
+PER_TWO_64 = 1 / math.log(2)
+TWO_HIGH_64 = float.fromhex("0x1.62e42fefa0000p-1")
+TWO_LOW_64 = float.fromhex("0x1.cf79abc9e3b3ap-40")
+TERMS = tuple(1 / math.factorial(k) for k in range(2, 14))
+ODD = tuple(1 / (2 * k + 1) for k in range(1, 18))
+ROOT_HALF = math.sqrt(0.5)
+
+
+def named_after(function: Function, calls: Collection[ModuleType]) -> None:
+    """Name a function after the sources of modules that it calls.
+
+    Numba looks at the function's own file alone, but names the code that it keeps after it.
+    """
+    sources = "".join(inspect.getsource(module) for module in (aligned_buffers, *calls))
+    function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
+
+
+def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
+    """Compile a function to machine code, which is cached on disk where that can be written.
+
+    A division by zero gives infinity, as in NumPy: looking for it would keep loops from being
+    vectors. `calls` are modules of the compiled functions that it calls.
+    """
+    if calls:
+        named_after(function, calls)
+    try:
+        with kept_by_content():
+            keep = numba.njit(error_model="numpy", cache=True)
+            dispatcher: Function = keep(function)
+        compiled_once(dispatcher)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        dispatcher = numba.njit(error_model="numpy")(function)
+    return dispatcher
+
+
+def inner(function: Function) -> Any:
+    """Compile a function that only compiled functions call, and cache it with them."""
+    jit: Any = numba.njit
+    return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
+padded_to, row_of = inner(aligned_buffers.padded_to), inner(aligned_buffers.row_of)
+
+
+def _wide() -> bool:
+    named = config.CPU_FEATURES  # type: ignore[attr-defined]
+    return "+avx512f" in named if named else bool(binding.get_host_cpu_features().get("avx512f"))
+
+
+WIDE = _wide()
+# how many rows and columns of a product are computed at a time: accumulators fill the registers
+ROWS, COLUMNS = (12, 32) if WIDE else (6, 16)
+HALF = COLUMNS // 2
+VECTOR = 512  # bits; LLVM makes of them what the machine has
+UNROLLED = 4
+FEW = 4096  # numbers that stay in the first cache
+# columns and terms of a sum at a time: wide rows, or what they are read from comes in too slowly
+PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
+
+
+def _tile_of(
+    typing: Any, columns: Any, rows: Any, length: Any, out: Any, begin: Any, a: Any, b: Any
+) -> Any:
+    """Compute out = begin + a @ b for one row or an even number up to ROWS; `columns` is a literal.
+
+    Each matrix is a tuple (pointer, where it begins there, its strides).
+    """
+    width = columns.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, rows, length, *matrices = arguments
+        starts, strides = [], []
+        for value in matrices:
+            data, at, *steps = cgutils.unpack_tuple(builder, value)
+            starts.append(builder.gep(data, [at]))
+            strides.append(steps)
+        (out, begin, a, b), (out_row, begin_row, (a_row, a_inner), b_row) = starts, strides
+
+        def tile(height: int) -> None:
+            each = [
+                builder.gep(a, [builder.mul(ir.Constant(length.type, r), a_row)])
+                for r in range(height)
+            ]
+            targets = (out, *out_row), (begin, *begin_row)
+            size = height, width, signature.args[3][0].dtype.bitwidth
+            write_tile(
+                builder, size, (None, length), targets, each, (None, a_inner), b, (None, *b_row)
+            )
+
+        by_height(builder, rows, (1, *range(2, ROWS + 1, 2)), tile)
+        return context.get_dummy_value()
+
+    return types.void(
+        numba_types.literal(width), types.intp, types.intp, out, begin, a, b
+    ), generate
+
+
+_tile: Any = intrinsic(prefer_literal=True)(_tile_of)
+
+
+def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
+    """Write the code of a tile for each of these heights, and a switch between them."""
+    done = builder.append_basic_block("done")
+    choice = builder.switch(rows, done)
+    for height in heights:
+        block = builder.append_basic_block(f"rows{height}")
+        choice.add_case(ir.Constant(rows.type, height), block)
+        builder.position_at_end(block)
+        tile(height)
+        builder.branch(done)
+    builder.position_at_end(done)
+
+
+def write_tile(
+    builder: Any,
+    size: tuple[int, int, int],
+    terms: tuple[Any, Any],
+    targets: Any,
+    each: list[Any],
+    a_steps: tuple[Any, Any],
+    b: Any,
+    b_steps: tuple[Any, Any],
+) -> None:
+    """Write the code of out = begin + a @ b for a tile that the registers hold.
+
+    `size` is rows, columns, bits of a number; `terms` runs of a sum, or None for one, and terms of
+    a run; `targets` pointer and row stride of out and of begin; `each` where a's rows begin;
+    `a_steps`, `b_steps` strides from run to run, and from term to term.
+    """
+    height, width, bits = size
+    lanes = min(width, VECTOR // bits)
+    vectors, runs = width // lanes, terms[0]
+    vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
+    index, size_bytes = terms[1].type, bits // 8
+    fused = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f{bits}"
+    )
+
+    def constant(value: int) -> Any:
+        return ir.Constant(index, value)
+
+    def vector_at(pointer: Any, at: Any, place: int) -> Any:
+        at = builder.add(at, constant(place * lanes))
+        return builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer())
+
+    (out, out_row), (begin, begin_row) = targets
+    sums = [
+        builder.load(vector_at(begin, builder.mul(constant(r), begin_row), v), align=size_bytes)
+        for r in range(height)
+        for v in range(vectors)
+    ]
+    nowhere = ir.Constant(vector, ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+
+    def run(sums: list[Any], turn: Any) -> list[Any]:
+        """Add the terms of one run."""
+        a_at, b_at = (
+            constant(0) if turn is None else builder.mul(turn, steps[0])
+            for steps in (a_steps, b_steps)
+        )
+
+        def add(sums: list[Any], k: Any) -> list[Any]:
+            """Add one more term to each sum."""
+            at = builder.add(b_at, builder.mul(k, b_steps[1]))
+            across = [builder.load(vector_at(b, at, v), align=size_bytes) for v in range(vectors)]
+            at = builder.add(a_at, builder.mul(k, a_steps[1]))
+            new_sums = []
+            for r in range(height):
+                scalar = builder.load(builder.gep(each[r], [at]))
+                lane = builder.insert_element(nowhere, scalar, ir.Constant(ir.IntType(32), 0))
+                spread = builder.shuffle_vector(lane, nowhere, zeros)
+                for v in range(vectors):
+                    new_sums.append(builder.call(fused, [spread, across[v], sums[r * vectors + v]]))
+            return new_sums
+
+        whole = builder.and_(terms[1], constant(-UNROLLED))
+        sums, k = loop(builder, sums, constant(0), whole, add, UNROLLED)
+        sums, _ = loop(builder, sums, k, terms[1], add, 1)
+        return sums
+
+    sums = run(sums, None) if runs is None else loop(builder, sums, constant(0), runs, run, 1)[0]
+    for r in range(height):
+        for v in range(vectors):
+            target = vector_at(out, builder.mul(constant(r), out_row), v)
+            builder.store(sums[r * vectors + v], target, align=size_bytes)
+
+
+def loop(
+    builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
+) -> tuple[list[Any], Any]:
+    """Write a loop of values = body(values, k), k from first to end; return values and the last k.
+
+    One turn of the loop has the code of `times` values of k.
+    """
+    before = builder.block
+    test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    k = builder.phi(first.type)
+    k.add_incoming(first, before)
+    phis = []
+    for value in values:
+        phi = builder.phi(value.type)
+        phi.add_incoming(value, before)
+        phis.append(phi)
+    builder.cbranch(builder.icmp_signed("<", k, end), turn, after)
+    builder.position_at_end(turn)
+    new: list[Any] = list(phis)
+    for step in range(times):
+        new = body(new, builder.add(k, ir.Constant(k.type, step)))
+    k.add_incoming(builder.add(k, ir.Constant(k.type, times)), builder.block)
+    for phi, value in zip(phis, new, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(test)
+    builder.position_at_end(after)
+    return list(phis), k
+
+
+def _multiply(
+    out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_row: int, a_inner: int,
+    b: Any, b_row: int, rows: int, length: int, columns: int,
+) -> None:  # fmt: skip
+    """Compute `product`; matrices are pointers, followed by their strides."""
+    # what is read again and again should be the smaller one, or stay in the first cache
+    panel = columns if length * columns <= FEW else PANEL
+    for first in range(0, columns, panel):
+        last = min(first + panel, columns)
+        for k in range(0, max(length, 1), TERMS_OF_PANEL):
+            terms, row = min(TERMS_OF_PANEL, length - k), 0
+            start, start_row = (out, out_row) if k else (begin, begin_row)
+            while row < rows:
+                height = min(ROWS, rows - row)
+                height -= height % 2 * (height > 1)
+                left = (a, row * a_row + k * a_inner, a_row, a_inner)
+                j = first
+                while j < last:
+                    target = (out, row * out_row + j, out_row)
+                    before = (start, row * start_row + j, start_row)
+                    right = (b, k * b_row + j, b_row)
+                    if j + COLUMNS <= last:
+                        _tile(COLUMNS, height, terms, target, before, left, right)
+                        j += COLUMNS
+                    elif j + HALF <= last:
+                        _tile(HALF, height, terms, target, before, left, right)
+                        j += HALF
+                    else:
+                        _tile(PAD, height, terms, target, before, left, right)
+                        j += PAD
+                row += height
+
+
+@cache
+def multiplier(dtype: str) -> Any:
+    """Compile the product of float32 or float64 numbers, to call by its address.
+
+    It is the most code by far, so it is compiled by itself and not again with all that call it.
+    """
+    pointer, size = numba_types.CPointer(getattr(types, dtype)), types.intp
+    matrix = pointer, size
+    signature = types.void(*matrix, *matrix, *matrix, size, *matrix, size, size, size)
+    try:
+        with kept_by_content(), one_process(f"{_multiply.__qualname__} {dtype}"):
+            return numba.cfunc(signature, cache=True)(_multiply)
+    except RuntimeError:  # as in `compiled`
+        return numba.cfunc(signature)(_multiply)
+
+
+def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:
+    """Compute out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
+
+    by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
+    of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
+    be 0: the same row for all. a (rows, inner) has a second stride. An element is
+    begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, *matrices, size = arguments
+        values: list[Any] = []
+        for kind, value in zip(signature.args[1:5], matrices, strict=True):
+            array, at, *strides = cgutils.unpack_tuple(builder, value)
+            data = context.make_array(kind[0])(context, builder, array).data
+            values += [builder.gep(data, [at]), *strides]
+        values += cgutils.unpack_tuple(builder, size)
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+        builder.call(builder.inttoptr(address, kind.as_pointer()), values)
+        return context.get_dummy_value()
+
+    return types.void(by, out, begin, a, b, size), generate
+
+
+product: Any = intrinsic(_product)
+
+
+def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    if not a == b == c:
+        raise TypingError(f"fma takes three numbers of one type, not {a}, {b} and {c}")
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return a(a, b, c), generate
+
+
+# a · b + c, rounded once: half the instructions, and the same bits on every machine
+fma: Any = intrinsic(_fma)
+
+
+def scaled(value: Any, scale: Any, inverse: Any) -> Any:
+    """Compute value / scale of a stored number, given inverse = 1 / scale."""
+    raise NotImplementedError
+
+
+@overload(scaled, jit_options={"error_model": "numpy"})
+def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
+    number = np.float32 if inverse == types.float32 else np.float64
+
+    def byte(value: Any, scale: Any, inverse: Any) -> Any:
+        # the quotient, rounded once (Markstein): a division takes five times as long
+        x = number(value)
+        q = x * inverse
+        return fma(fma(-q, scale, x), inverse, q)
+
+    def floating(value: Any, scale: Any, inverse: Any) -> Any:
+        return value / scale
+
+    return byte if value == types.uint8 else floating
+
+
+@inner
+def odd_terms(q: float) -> float:
+    """Sum 1/3 + q/5 + q²/7 + …: atanh(z) = z + z q times this, where q = z² is at most a ninth."""
+    p = 0.0
+    for k in range(len(ODD)):
+        p = fma(p, q, ODD[len(ODD) - 1 - k])
+    return p
+
+
+@inner
+def log_of(x: float) -> float:
+    """Compute log(x) of a float64 that is at least the smallest normal number, or not finite."""
+    if not 0 < x < math.inf:
+        return x
+    bits = np.float64(x).view(np.int64)
+    twos = (bits >> FRACTION) - HALFWAY
+    m = np.int64(bits - (twos << FRACTION)).view(np.float64)
+    if m > 2 * ROOT_HALF:
+        m, twos = 0.5 * m, twos + 1
+    z = (m - 1.0) / (m + 1.0)
+    q = z * z
+    small = fma(2.0 * z, q * odd_terms(q), 2.0 * z)
+    log_x: float = fma(np.float64(twos), TWO_HIGH_64, fma(np.float64(twos), TWO_LOW_64, small))
+    return log_x
+
+
+def softplus_of(x: Any) -> Any:
+    """Compute log(1 + exp(x)) of a scalar in compiled functions; `_softplus_of` has each dtype."""
+    raise NotImplementedError
+
+
+def exp_of(x: Any) -> Any:
+    """Compute exp(x) of a scalar that is not above zero, likewise."""
+    raise NotImplementedError
+
+
+@overload(exp_of, jit_options={"error_model": "numpy"})
+def _exp_of(x: Any) -> Function:
+    def double(x: Any) -> Any:
+        bounded = LEAST if x < LEAST else x
+        twos = np.rint(bounded * PER_TWO_64)
+        r = fma(-twos, TWO_LOW_64, fma(-twos, TWO_HIGH_64, bounded))
+        p = TERMS[11]
+        p = fma(p, r, TERMS[10])
+        p = fma(p, r, TERMS[9])
+        p = fma(p, r, TERMS[8])
+        p = fma(p, r, TERMS[7])
+        p = fma(p, r, TERMS[6])
+        p = fma(p, r, TERMS[5])
+        p = fma(p, r, TERMS[4])
+        p = fma(p, r, TERMS[3])
+        p = fma(p, r, TERMS[2])
+        p = fma(p, r, TERMS[1])
+        p = fma(p, r, TERMS[0])
+        scale = np.int64((np.int64(twos) + HALFWAY) << FRACTION).view(np.float64)
+        return (fma(p, r * r, r) + 1.0) * scale
+
+    def single(x: Any) -> Any:
+        # comparisons that are false keep what is not a number
+        bounded = LOWEST if x < LOWEST else x
+        twos = np.rint(bounded * PER_TWO)
+        r = fma(-twos, TWO_LOW, fma(-twos, TWO_HIGH, bounded))
+        p = fma(fma(fma(fma(E4, r, E3), r, E2), r, E1), r, E0)
+        scale = np.int32((np.int32(twos) + BIAS) << BITS).view(SINGLE)
+        return (fma(p, r * r, r) + ONE) * scale
+
+    return single if x == types.float32 else double
+
+
+@overload(softplus_of, jit_options={"error_model": "numpy"})
+def _softplus_of(x: Any) -> Function:
+    def double(x: Any) -> Any:
+        t = exp_of(-abs(x))
+        z = t / (2.0 + t)
+        q = z * z
+        return max(x, 0.0) + fma(2.0 * z, q * odd_terms(q), 2.0 * z)
+
+    def single(x: Any) -> Any:
+        t = exp_of(-abs(x))
+        z = t / (TWO + t)
+        q = z * z
+        p = fma(fma(fma(fma(A4, q, A3), q, A2), q, A1), q, ONE)
+        above = NOTHING if x < NOTHING else x  # what is not a number stays
+        return fma(TWO * z, p, above)
+
+    return single if x == types.float32 else double

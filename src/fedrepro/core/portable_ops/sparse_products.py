@@ -1,0 +1,213 @@
+"""Products with a factor that is mostly zeros, which are left out, by vectors in compiled code.
+
+A number that is not zero lays a row of a matrix down, times itself, onto numbers that stay in the
+registers meanwhile; or it lifts such numbers, for the gradients of both. An element is one chain of
+fused multiplications and additions in the order of a list; a number that is lifted is a sum of
+lanes, each such a chain, added up in one order. So the bits are the same on every processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils as untyped
+from numba.extending import intrinsic
+
+from fedrepro.core.portable_ops.compiled_math import VECTOR, WIDE, by_height, loop
+
+cgutils: Any = untyped
+LANE_BYTES = VECTOR // 8
+# Vectors of a row, or rows of one vector, that a tile has at most. As tiles overlap from number to
+# number, the order of sums depends on these; on how many the registers hold at a time it does not.
+VECTORS, STRIPS = 10, 5
+HELD = 10 if WIDE else 5
+CASES = range(1, VECTORS + STRIPS)
+
+
+class _Tile:
+    """Writer of the code for the vectors of a tile."""
+
+    def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
+        self.context, self.builder, self.index = context, builder, index
+        self.bytes = dtype.bitwidth // 8
+        self.lanes = LANE_BYTES // self.bytes
+        number = ir.FloatType() if self.bytes == 4 else ir.DoubleType()
+        self.vector = ir.VectorType(number, self.lanes)
+        self.fused = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(self.vector, [self.vector] * 3),
+            f"llvm.fma.v{self.lanes}f{8 * self.bytes}",
+        )
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        return self.builder.call(self.fused, [a, b, c])
+
+    def data(self, kind: Any, array: Any, at: Any) -> Any:
+        """Return a pointer to element `at` of an array."""
+        data = self.context.make_array(kind)(self.context, self.builder, array).data
+        return self.builder.gep(data, [at])
+
+    def spread(self, pointer: Any) -> Any:
+        """Load a number into all lanes."""
+        nowhere, word = ir.Constant(self.vector, ir.Undefined), ir.IntType(32)
+        lane = self.builder.insert_element(
+            nowhere, self.builder.load(pointer), ir.Constant(word, 0)
+        )
+        zeros = ir.Constant(ir.VectorType(word, self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(lane, nowhere, zeros)
+
+    def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
+        """Write the code of all kinds of tiles, and a switch between them."""
+
+        def whole(case: int) -> None:
+            for part in self.parts(case):
+                one(case, part)
+
+        by_height(self.builder, kind, CASES, whole)
+
+    def parts(self, kind: int) -> list[range]:
+        """Split the vectors of a tile into groups that the registers hold; return their numbers."""
+        count = kind if kind <= VECTORS else kind - VECTORS + 1
+        each = -(-count // -(-count // HELD))
+        return [range(first, min(first + each, count)) for first in range(0, count, each)]
+
+    def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
+        """Return pointers to these vectors of a tile that begins at `first`."""
+        if kind <= VECTORS:
+            starts = [ir.Constant(self.index, v * self.lanes) for v in part]
+        else:
+            starts = [self.builder.mul(ir.Constant(self.index, r), apart) for r in part]
+        to = self.vector.as_pointer()
+        return [self.builder.bitcast(self.builder.gep(first, [at]), to) for at in starts]
+
+    def load(self, pointers: list[Any]) -> list[Any]:
+        return [self.builder.load(pointer, align=self.bytes) for pointer in pointers]
+
+    def store(self, values: list[Any], pointers: list[Any]) -> None:
+        for value, pointer in zip(values, pointers, strict=True):
+            self.builder.store(value, pointer, align=self.bytes)
+
+
+def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
+    """Compute image += sum_m amounts[m] · laid[which[m]:], m from part[0] to part[1], for a tile.
+
+    kind: the number of vectors of a row; above VECTORS, rows of one vector, less VECTORS - 1.
+    image, laid: (array, at, from row to row of the tile).
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, image, laid, which, amounts, part = arguments
+        kinds = signature.args
+        image, at, apart = cgutils.unpack_tuple(builder, image)
+        laid, under, below = cgutils.unpack_tuple(builder, laid)
+        first, end = cgutils.unpack_tuple(builder, part)
+        tile = _Tile(context, builder, kinds[1][0].dtype, at.type)
+        onto = tile.data(kinds[1][0], image, at)
+        rows = tile.data(kinds[2][0], laid, under)
+        zero = ir.Constant(at.type, 0)
+        which, amounts = tile.data(kinds[3], which, zero), tile.data(kinds[4], amounts, zero)
+
+        def write(case: int, some: range) -> None:
+            targets = tile.pointers(onto, case, apart, some)
+
+            def add(sums: list[Any], m: Any) -> list[Any]:
+                row = builder.gep(rows, [builder.load(builder.gep(which, [m]))])
+                amount = tile.spread(builder.gep(amounts, [m]))
+                values = tile.load(tile.pointers(row, case, below, some))
+                return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
+
+            sums, _ = loop(builder, tile.load(targets), first, end, add, 1)
+            tile.store(sums, targets)
+
+        tile.write(kind, write)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, image, laid, which, amounts, part), generate
+
+
+lay: Any = intrinsic(_lay)
+
+
+def _lift(
+    typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
+    sums: Any, count: Any,
+) -> Any:  # fmt: skip
+    """Compute the gradients of `lay` for one row of `laid`, of a tile.
+
+    The row's gradient is added to moved; lanes of the gradients of `count` amounts to sums.
+    errors: (array, at, from row to row of the tile), from which tile m begins seats[m] further.
+    laid, moved: arrays, and with the first where both begin and the stride.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, errors, laid, moved, seats, amounts, totals, count = arguments
+        kinds = signature.args
+        errors, at, apart = cgutils.unpack_tuple(builder, errors)
+        laid, under, below = cgutils.unpack_tuple(builder, laid)
+        tile = _Tile(context, builder, kinds[1][0].dtype, at.type)
+        image = tile.data(kinds[1][0], errors, at)
+        row, target = tile.data(kinds[2][0], laid, under), tile.data(kinds[3], moved, under)
+        zero = ir.Constant(at.type, 0)
+        seats, amounts = tile.data(kinds[4], seats, zero), tile.data(kinds[5], amounts, zero)
+        totals = tile.data(kinds[6], totals, zero)
+
+        def write(case: int, some: range) -> None:
+            weights = tile.load(tile.pointers(row, case, below, some))
+            targets = tile.pointers(target, case, below, some)
+
+            def add(moves: list[Any], m: Any) -> list[Any]:
+                seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
+                amount = tile.spread(builder.gep(amounts, [m]))
+                lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
+                place = [builder.bitcast(builder.gep(totals, [lanes]), tile.vector.as_pointer())]
+                (total,) = tile.load(place)
+                values = tile.load(tile.pointers(seat, case, apart, some))
+                for value, weight in zip(values, weights, strict=True):
+                    total = tile.fma(value, weight, total)
+                tile.store([total], place)
+                return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
+
+            moves, _ = loop(builder, tile.load(targets), zero, count, add, 1)
+            tile.store(moves, targets)
+
+        tile.write(kind, write)
+        return context.get_dummy_value()
+
+    return (
+        types.void(types.intp, errors, laid, moved, seats, amounts, sums, count),
+        generate,
+    )
+
+
+lift: Any = intrinsic(_lift)
+
+
+def _total(typing: Any, sums: Any, at: Any) -> Any:
+    """Sum the lanes that begin at `at`: halves, halves of these, and so on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        sums, at = arguments
+        tile = _Tile(context, builder, signature.args[0].dtype, at.type)
+        pointer = tile.data(signature.args[0], sums, at)
+        (value,) = tile.load([builder.bitcast(pointer, tile.vector.as_pointer())])
+        word, lanes = ir.IntType(32), tile.lanes
+        while lanes > 1:
+            lanes //= 2
+            halves = [
+                builder.shuffle_vector(
+                    value,
+                    ir.Constant(value.type, ir.Undefined),
+                    ir.Constant(ir.VectorType(word, lanes), list(range(first, first + lanes))),
+                )
+                for first in (0, lanes)
+            ]
+            value = builder.fadd(*halves)
+        return builder.extract_element(value, ir.Constant(word, 0))
+
+    return sums.dtype(sums, at), generate
+
+
+total: Any = intrinsic(_total)

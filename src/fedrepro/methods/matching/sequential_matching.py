@@ -1,0 +1,269 @@
+"""Sequential matching of the hidden units of J clients in one layer (PFNM, Algorithm 1).
+
+Each client's assignment is a linear assignment problem over the rewards of equation (9), solved
+exactly given all other clients. A client is removed, assigned again and put back, client after
+client, for a number of passes. Each step maximises the sum of its own rewards; the joint
+objective of the paper need not rise, because "with this client as the last customer" is not a
+conditional of one joint law over labelled atoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.methods.matching.rewards import Array, Ints, habit, novelty, popularity, reward_matrix
+from fedrepro.methods.matching.running_sums import (
+    Atoms,
+    MatchedLayer,
+    Past,
+    RunningSums,
+    atoms_of,
+    no_past,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Parameters of joining and making atoms.
+
+    Attributes:
+        gamma0: Mass of the Beta process.
+        popularity: Factor on log(m / (J - m)).
+        count_cap: The largest m used there.
+        width_cap: Atoms beyond which a client may add only one at a time.
+    """
+
+    gamma0: float = 1.0
+    popularity: float = 1.0
+    count_cap: int | None = 10
+    width_cap: int = 700
+
+
+@dataclass(frozen=True)
+class Matching:
+    """A matching of one layer: assignments[j], int64 (L_j,), is the atom of each unit.
+
+    `counts` are int64 (atoms,), members, in a stream those of all steps.
+    """
+
+    assignments: tuple[Ints, ...]
+    counts: Ints
+    atoms: Atoms
+
+
+def match(layer: MatchedLayer, rule: Rule, visits: Ints) -> Matching:
+    """Match the units of one layer; `visits`, (passes, J), are the clients' order in each pass.
+
+    Raises:
+        FedreproError: For values that are not finite, for rows of `visits` that are not
+            permutations, and where the width cap leaves a client without room.
+    """
+    terms = _Terms(
+        lambda _, __, counts: popularity(counts, layer.clients, rule.popularity, rule.count_cap),
+        lambda columns: novelty(columns, layer.clients, rule.gamma0),
+    )
+    return _matched(layer, terms, no_past(layer), rule.width_cap, visits)
+
+
+def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
+    """Match the units of one step of a stream, 1 being the first step.
+
+    The atoms of the past stay the first ones, in their order. Popularity is by a client's own
+    past (supplement equation (11)), so the cap on counts does not apply. Raises as `match` does.
+    """
+    units = sum(layer.widths)
+    members = np.pad(past.members, ((0, 0), (0, units)))  # atoms of this step have no past
+    terms = _Terms(
+        lambda client, slots, _: habit(members[client, slots], step, rule.popularity),
+        lambda columns: novelty(columns, step * len(members), rule.gamma0),
+    )
+    return _matched(layer, terms, past, rule.width_cap, visits)
+
+
+def _matched(
+    layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int, visits: Ints
+) -> Matching:
+    _check(layer, visits)
+    with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
+        table = _Table(layer, terms, past, width_cap)
+        # Wide clients first, equal ones in their order: a stable sort on the negated widths.
+        waiting = [int(j) for j in np.argsort([-n for n in layer.widths], kind="stable")]
+        if not past.members.size:
+            table.seat_first(waiting.pop(0))
+        for client in waiting:
+            table.seat(client)
+        for client in visits.ravel().tolist():
+            table.visit(client)
+        assignments, counts = table.result()
+        return Matching(assignments, counts, atoms_of(layer, assignments, counts, past))
+
+
+def worth_a_look(rewards: Array, new: int) -> Ints:
+    """Return the columns that can be part of a best assignment; the last `new` are new atoms.
+
+    Where there are as many new atoms as units, one of them is left for any unit, at no less than
+    the last one's reward. So an atom that is worth less than that to every unit stays empty.
+    Rewards that are not finite stay, to be refused.
+    """
+    units, columns = rewards.shape
+    if new < units:
+        return np.arange(columns)
+    hopeless = np.all(rewards[:, : columns - new] < rewards[:, -1:], axis=0)
+    return np.flatnonzero(np.append(~hopeless, np.ones(new, bool)))
+
+
+class _Terms(NamedTuple):
+    """Terms of the rewards that do not depend on the weights.
+
+    existing(client, slots, counts): the reward of joining each of these slots, (slots,);
+    new(columns): that of the first, second, ... new atom, (columns,).
+    """
+
+    existing: Callable[[int, Ints, Ints], Array]
+    new: Callable[[int], Array]
+
+
+def best_columns(rewards: Array) -> Ints:
+    """Return the column of each row in an assignment with the largest sum of rewards.
+
+    Equal units must tie exactly for the choice between them to depend on their position alone;
+    but a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a
+    part in 10^11, are rounded away first.
+    """
+    # loaded here: planning lists the methods, and must not wait for SciPy
+    from scipy.optimize import linear_sum_assignment
+
+    bits = np.ascontiguousarray(rewards).view(np.int64)
+    rounded = ((bits + (1 << 15)) & (-1 << 16)).view(np.float64)
+    try:
+        columns: Ints = linear_sum_assignment(rounded, maximize=True)[1].astype(np.int64)
+    except ValueError:
+        raise FedreproError(
+            "matching: a reward is not finite; the clients' weights are too large for the "
+            "variances given"
+        ) from None
+    return columns
+
+
+class _Table:
+    """Seating of the units: slots of all units, members per slot, and the order of the atoms."""
+
+    def __init__(self, layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int) -> None:
+        self.layer = layer
+        self.terms = terms
+        self.width_cap = width_cap
+        self.sums = RunningSums(layer, past)
+        self.slots: list[Ints] = [np.empty(0, np.int64) for _ in layer.widths]
+        # Members by slot. Those of the past never leave, and so neither do its atoms.
+        before = past.members.sum(axis=0)
+        self.counts = np.concatenate([before, np.zeros(sum(layer.widths), np.int64)])
+        self.order = np.arange(len(before))  # live slots, in the order of the atoms
+        self.settled = np.zeros(layer.clients, bool)
+
+    def seat_first(self, client: int) -> None:
+        """Make every unit of the first client an atom."""
+        new = np.ones(self.layer.widths[client], bool)
+        slots = np.arange(len(new))
+        self._join(client, slots, new)
+        self.sums.open(slots)
+        self.sums.add(client, slots)
+
+    def seat(self, client: int) -> None:
+        """Assign a client that holds no atoms, given all that do."""
+        columns = self._best(client)
+        new = columns >= len(self.order)
+        slots = np.empty_like(columns)
+        slots[~new] = self.order[columns[~new]]
+        slots[new] = np.flatnonzero(self.counts == 0)[: new.sum()]
+        self._join(client, slots, new)
+        self.sums.open(slots[new])
+        self.sums.add(client, slots)
+
+    def visit(self, client: int) -> None:
+        """Remove the client, delete the atoms it leaves empty, and assign it again.
+
+        If no other client has moved since its last visit its rewards are unchanged, so
+        it returns to its slots; only the order of the atoms changes.
+        """
+        old_slots = self.slots[client]
+        alone = self._leave(client)
+        if self.settled[client]:
+            self._join(client, old_slots, alone)
+            return
+        self.sums.subtract(client, old_slots)
+        self.seat(client)
+        new_slots = self.slots[client]
+        shared = ~alone
+        joined = self.counts[new_slots] > 1
+        if not (
+            np.array_equal(joined, shared) and np.array_equal(new_slots[shared], old_slots[shared])
+        ):
+            self.settled[:] = False
+        self.settled[client] = True
+
+    def result(self) -> tuple[tuple[Ints, ...], Ints]:
+        """Return assignments by client and members per atom, slots renumbered in atoms' order."""
+        atom = np.empty(len(self.counts), np.int64)
+        atom[self.order] = np.arange(len(self.order))
+        return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
+
+    def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
+        """Put the client's units into slots; new atoms come last, in the order of its units."""
+        self.slots[client] = slots
+        self.counts[slots] += 1
+        self.order = np.concatenate([self.order, slots[new]])
+
+    def _leave(self, client: int) -> np.ndarray:
+        """Take the client's units out; return which of them leave an empty atom.
+
+        Empty atoms are known by their integer count, never by what subtraction leaves.
+        """
+        slots = self.slots[client]
+        self.counts[slots] -= 1
+        self.order = self.order[self.counts[self.order] > 0]
+        alone: np.ndarray = self.counts[slots] == 0
+        return alone
+
+    def _best(self, client: int) -> Ints:
+        """Find the best columns of equation (9) for one client, given the atoms of all others."""
+        counts = self.counts[self.order]
+        rewards = reward_matrix(
+            self.sums.gains(client, self.order, counts),
+            self.terms.existing(client, self.order, counts),
+            self.sums.fresh[client],
+            self.terms.new(self._columns(client)),
+        )
+        kept = worth_a_look(rewards, rewards.shape[1] - len(self.order))
+        if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
+            return best_columns(rewards)
+        return kept[best_columns(rewards[:, kept])]
+
+    def _columns(self, client: int) -> int:
+        """Count columns for new atoms: as many as units, but past the width cap only one."""
+        width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
+        columns = min(width, max(cap - atoms, 1))
+        if atoms + columns < width:
+            raise FedreproError(
+                f"matching: client {client} has {width} hidden units, but a width cap of {cap} "
+                f"leaves room for {atoms + columns}; raise width_cap to {max(self.layer.widths)}"
+            )
+        return columns
+
+
+def _check(layer: MatchedLayer, visits: Ints) -> None:
+    for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
+        if not all(np.isfinite(block).all() for block in blocks):
+            raise FedreproError(
+                f"matching: the model of client {client} has weights that are not finite"
+            )
+    everyone = np.arange(layer.clients)
+    if visits.ndim != 2 or any(not np.array_equal(np.sort(row), everyone) for row in visits):
+        raise FedreproError(
+            f"matching: each pass must visit all {layer.clients} clients once; "
+            "an order that was given does not"
+        )

@@ -1,0 +1,444 @@
+"""Forms of a check, each a function from the numbers of exhibits to statements.
+
+A claim is checked by forms such as "method A minus method B at every point, at least -0.02". Forms
+are data, not code: nothing of a claim's file is executed. Forms with an extreme (the best of
+several rivals, a best number of clients, a spread) leave the choice of the best to their intervals.
+A form that one paper alone needs is in its folder: `FORMS` of its forms.py.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from fedrepro.core.errors import unknown
+from fedrepro.core.metrics import all_metrics
+from fedrepro.core.paper_files import forms_of_papers
+from fedrepro.core.params import comparable_text
+from fedrepro.numbers.intervals import Contrast, first_closed, mean, pairs
+from fedrepro.numbers.verdicts.cells import (
+    Cell,
+    CellFilter,
+    CellKey,
+    Exhibits,
+    Numbers,
+    Statement,
+    Trials,
+    absent,
+    by_trial,
+    cell_key_text,
+    contrasts,
+    filter_cells,
+    grouped,
+    join_cells,
+    order,
+    statement,
+)
+
+BOUNDS = {"above": "above", "at_least": "at least", "below": "below", "at_most": "at most"}
+POINTS = {
+    "every": "at every point",
+    "some": "at some point",
+    "most": "at more than half of the points",
+    "mean": "on average",
+}
+
+
+class Bounds(BaseModel):
+    """Bounds of a check, at least one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Bounds:
+        if not self.bounds:
+            raise ValueError("a check needs a bound: above, at_least, below or at_most")
+        return self
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        values = {key: getattr(self, key) for key in BOUNDS}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+class Form(Bounds):
+    """A check: exhibits, the number that is judged, where, and bounds."""
+
+    exhibits: list[str] = Field(min_length=1)
+    of: str = Field(description="method, by its label")
+    metric: str = "accuracy"
+    split: str = "test"
+    where: dict[str, CellFilter] = Field(
+        default_factory=dict, description="only these values of a column"
+    )
+    points: Literal["every", "some", "most", "mean"] = "every"
+    ragged: bool = Field(
+        False, description="the exhibit leaves out points of some methods by design"
+    )
+    shows: str = Field("", description="the word of the file's head that the bounds are for")
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric not in all_metrics():
+            raise ValueError(str(unknown("metric", metric, all_metrics())))
+        return metric
+
+    # fields that name methods at the same place, columns that vary, and another exhibit
+    compared: ClassVar[tuple[str, ...]] = ()
+    over_columns: ClassVar[tuple[str, ...]] = ()
+    other_exhibit: ClassVar[tuple[str, ...]] = ()
+
+    def _names(self, keys: Sequence[str]) -> list[str]:
+        given = (getattr(self, key) for key in keys)
+        listed = (value if isinstance(value, list) else [value] for value in given)
+        return [name for names in listed for name in names if name]
+
+    @property
+    def named(self) -> list[str]:
+        """Every exhibit that the check needs."""
+        return [*self.exhibits, *self._names(self.other_exhibit)]
+
+    @property
+    def alike(self) -> list[str]:
+        """List the exhibits that must have its method and its columns."""
+        return self.named
+
+    @property
+    def others(self) -> list[str]:
+        """List the methods that it is compared with at the same place."""
+        return self._names(self.compared)
+
+    @property
+    def methods(self) -> list[str]:
+        """Every method that is needed in each exhibit."""
+        return [self.of, *self.others]
+
+    @property
+    def varied(self) -> list[str]:
+        """List the columns that must take two values or more."""
+        return self._names(self.over_columns)
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column that it names."""
+        return [*self.where, *self.varied]
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """Write in words which number is judged."""
+
+    @property
+    def bound(self) -> str:
+        """The bounds in words."""
+        phrase = " and ".join(f"{BOUNDS[key]} {value:g}" for key, value in self.bounds.items())
+        return f"{self.shows}, {phrase}" if self.shows else phrase
+
+    @property
+    def what(self) -> str:
+        split = f" ({self.split})" if self.split else ""
+        return f"{self.metric.replace('_', ' ')}{split} of {self.of}"
+
+    @property
+    def sentence(self) -> str:
+        """The check in words: the number, where, how points count, and the bounds."""
+        where = f", {where_words(self.where)}" if self.where else ""
+        return f"{self.words}{where}, {POINTS[self.points]}: {self.bound}"
+
+    @abstractmethod
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        """Return a statement for each point of one exhibit."""
+
+    def cells(self, numbers: Numbers, method: str) -> list[Cell]:
+        """List the final cells of a method whose places satisfy `where`."""
+        return numbers.cells(method, self.metric, self.split, self.where)
+
+    def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
+        """Each cell of the method with those of the others, where there are any."""
+        other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
+        return (pair for pair in join_cells(self.cells(numbers, self.of), other_cells) if pair[1])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        """Say what one exhibit lacks of what the check names; nothing if it is whole."""
+        own = numbers[exhibit]
+        lacking = [
+            what
+            for name in dict.fromkeys(self.methods)
+            for what in self.missing_of(name, exhibit, own)
+        ]
+        cells = own.cells(self.of, self.metric, self.split, {})
+        for key in self.columns:
+            if cells and not all(key in cell.place for cell in cells):
+                lacking.append(f"{key} of {self.of} in {exhibit}")
+        yield from lacking
+        kept = self.cells(own, self.of)
+        if not lacking and not self.ragged:
+            # places at which only one of two methods stands
+            for name in self.others:
+                others = self.cells(own, name)
+                for have, against, method in ((kept, others, name), (others, kept, self.of)):
+                    alone = (cell for cell, matches in join_cells(have, against) if not matches)
+                    yield from (
+                        f"{method} at {cell_key_text(exhibit, cell.place)}" for cell in alone
+                    )
+        for key in self.varied:
+            if len({comparable_text(cell.place[key]) for cell in kept if key in cell.place}) < 2:
+                yield f"a second value of {key} in {exhibit}"
+
+    def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
+        cells = numbers.cells(method, self.metric, self.split, {})
+        places = [cell.place for cell in cells]
+        # what a method could not give by design is not still to come
+        known = [*places, *(numbers.left_out(method) if self.ragged else ())]
+        if not cells:
+            yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
+            return
+        for key, wanted in self.where.items():
+            if isinstance(wanted, list):
+                present = {comparable_text(place[key]) for place in known if key in place}
+                lacking = [v for v in map(comparable_text, wanted) if present and v not in present]
+                yield from (f"{key} = {value} of {method} in {exhibit}" for value in lacking)
+        if not filter_cells(known, self.where):
+            yield f"{method} in {exhibit} where {where_words(self.where)}"
+        if method in numbers.grid or not self.ragged:
+            kept = [*places, *numbers.left_out(method)]
+            for place in absent(numbers.expected(method, places), kept, self.where):
+                yield f"{method} at {cell_key_text(exhibit, place)}"
+
+
+def where_words(where: Mapping[str, CellFilter]) -> str:
+    """Write in words which values of columns are judged."""
+    return ", ".join(
+        f"{key} {'/'.join(map(comparable_text, wanted)) if isinstance(wanted, list) else wanted}"
+        for key, wanted in where.items()
+    )
+
+
+def best_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"the larger of {' and '.join(names)}"
+
+
+class Value(Form):
+    """The number itself, or what it has above another method's: the best of several in a list."""
+
+    compared = ("minus",)
+    form: Literal["value", "difference"]
+    minus: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _named(self) -> Value:
+        if (self.form == "difference") != bool(self.minus):
+            raise ValueError("a difference needs `minus`, and a value has none")
+        return self
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} minus {best_of(self.minus)}" if self.minus else self.what
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        if not self.minus:
+            for cell in self.cells(numbers[exhibit], self.of):
+                yield statement(exhibit, cell.place, [cell.trials])
+        for cell, rivals in self.beside(numbers[exhibit]):
+            yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
+
+
+def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
+    """Linearise the ratio of two means in each trial."""
+    numerator, denominator = by_trial([one, other]).T
+    ratio = float(numerator.mean() / denominator.mean())
+    moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
+    return statement(exhibit, place, [tuple(moved)])
+
+
+class Ratio(Form):
+    """The number divided by that of another method."""
+
+    compared = ("to",)
+    form: Literal["ratio"]
+    to: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} divided by {self.to}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        for cell, others in self.beside(numbers[exhibit]):
+            for other in others:
+                yield ratio_of(exhibit, cell.place, cell.trials, other.trials)
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        for cell in self.cells(numbers[exhibit], self.to):
+            if not any(cell.trials):
+                yield f"anything to divide by of {self.to} at {cell_key_text(exhibit, cell.place)}"
+
+
+def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
+    """Each cell less the others at its place, by trial."""
+    for cell, matches in join_cells(cells, others):
+        for other in matches:
+            values, other_values = by_trial([cell.trials, other.trials]).T
+            yield Cell(cell.place, tuple(values - other_values))
+
+
+class Change(Form):
+    """The number at the end of a column minus that at its start, each or where it is highest."""
+
+    compared, over_columns = ("minus",), ("along",)
+    form: Literal["change"]
+    along: str
+    start: Literal["first", "best"] = "first"
+    end: Literal["last", "best"] = "last"
+    minus: str | None = Field(None, description="a method whose number is taken off first")
+
+    @property
+    def words(self) -> str:
+        less = f" minus {self.minus}" if self.minus else ""
+        return f"change of {self.what}{less} along {self.along}, {self.start} to {self.end}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        cells = self.cells(numbers[exhibit], self.of)
+        if self.minus:
+            cells = list(cell_differences(cells, self.cells(numbers[exhibit], self.minus)))
+        for place, group in grouped(cells, [self.along]):
+            ordered = sorted(group, key=lambda cell: order(cell.place[self.along]))
+            series = [cell.trials for cell in ordered]
+            best = int(mean(by_trial(series)).argmax())
+            # each end: where it was measured to be, and the numbers it is the best of
+            (first, starts), (last, ends) = (
+                (best, series) if which == "best" else (fixed, [series[fixed]])
+                for which, fixed in ((self.start, 0), (self.end, -1))
+            )
+            named = " to ".join(
+                comparable_text(ordered[i].place[self.along]) for i in (first, last)
+            )
+            yield statement(exhibit, place | {self.along: named}, ends, starts)
+
+
+class Spread(Form):
+    """The largest minus the smallest number as columns vary; less another exhibit's, if named."""
+
+    over_columns, other_exhibit = ("over",), ("minus_exhibit",)
+    form: Literal["spread"]
+    over: list[str] = Field(min_length=1)
+    minus_exhibit: str | None = None
+
+    @property
+    def words(self) -> str:
+        less = f", less that of {self.minus_exhibit}" if self.minus_exhibit else ""
+        return f"spread of {self.what} over {', '.join(self.over)}{less}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        others = self._groups(numbers[self.minus_exhibit]) if self.minus_exhibit else {}
+        for key, (place, trials) in self._groups(numbers[exhibit]).items():
+            if self.minus_exhibit is None:
+                values = by_trial(trials)
+                one = Contrast(pairs(values), np.zeros((len(values), 1)), least=0)
+            elif key in others:
+                both = by_trial([*trials, *others[key][1]])
+                one = Contrast(pairs(both[:, : len(trials)]), pairs(both[:, len(trials) :]))
+            else:
+                continue
+            yield contrasts(cell_key_text(exhibit, place), one)
+
+    def _groups(self, numbers: Numbers) -> dict[frozenset[Any], tuple[CellKey, list[Trials]]]:
+        groups = grouped(self.cells(numbers, self.of), self.over)
+        return {
+            frozenset(place.items()): (place, [cell.trials for cell in group])
+            for place, group in groups
+        }
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        if self.minus_exhibit:
+            yield from self.missing_of(self.of, self.minus_exhibit, numbers[self.minus_exhibit])
+            others = self._groups(numbers[self.minus_exhibit])
+            for key, (place, _) in self._groups(numbers[exhibit]).items():
+                if key not in others:
+                    yield f"{self.of} at {cell_key_text(self.minus_exhibit, place)}"
+
+
+class RoundsTo(Form):
+    """The first measured round in which a method is within reach of what another ended with."""
+
+    compared = ("reach",)
+    form: Literal["rounds_to"]
+    points: Literal["every", "some"] = "every"
+    reach: str
+    within: float = Field(0.0, ge=0)
+
+    @property
+    def words(self) -> str:
+        return f"rounds until {self.what} is within {self.within:g} of {self.reach}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
+        for cell, goals in self.beside(numbers[exhibit]):
+            by_round = measured.get(tuple(cell.place.items()), {})
+            if by_round:
+                series = by_trial([goals[0].trials, *by_round.values()])
+                behind = series[:, [0]] - self.within - series[:, 1:]
+                reached = partial(first_closed, list(by_round), behind)
+                yield Statement(cell_key_text(exhibit, cell.place), len(behind), reached)
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
+        for cell in self.cells(numbers[exhibit], self.of):
+            by_round = measured.get(tuple(cell.place.items()), {})
+            if not by_round:
+                yield f"single rounds of {self.of} at {cell_key_text(exhibit, cell.place)}"
+            for done in numbers[exhibit].due(self.of, list(by_round)):
+                yield f"round {done} of {self.of} at {cell_key_text(exhibit, cell.place)}"
+
+
+FORMS: dict[str, type[Form]] = {
+    "value": Value,
+    "difference": Value,
+    "ratio": Ratio,
+    "change": Change,
+    "spread": Spread,
+    "rounds_to": RoundsTo,
+}
+
+
+def _of_its_form(given: Any) -> Any:
+    """Build a check from its keys; ValueError for an unknown form or a wrong key."""
+    if isinstance(given, Form):
+        return given
+    forms = {**FORMS, **forms_of_papers()}
+    name = given.get("form") if isinstance(given, dict) else None
+    if name not in forms:
+        raise ValueError(str(unknown("form of a check", str(name), forms)))
+    try:
+        return forms[name].model_validate(given)
+    except ValidationError as error:
+        told = (
+            ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
+            for one in error.errors()
+        )
+        raise ValueError("; ".join(told)) from None
+
+
+Check = Annotated[InstanceOf[Form], BeforeValidator(_of_its_form)]

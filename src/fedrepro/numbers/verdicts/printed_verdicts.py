@@ -1,0 +1,356 @@
+"""Verdicts on printed values: each row of a paper's published.csv against our number.
+
+A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
+`reproduced` if the difference is within the larger of two combined standard errors and the
+tolerance. Our own scatter widens that by no more than the printed spread would, and where none is
+printed not at all: else a method that scatters more would be reproduced more easily.
+
+A verdict is passed only where a right implementation would be reproduced with probability 0.8, its
+trials and the printed ones scattering as ours do: else the value is shown, as of `one trial` or of
+`few trials`. `better` and `worse` also ask that such an implementation be as far away in less than
+5 of 100 cases; between both lies `undecided`. Shown are also a `stand-in` (ours was computed on
+other data than the paper's), what is `reduced` (of less than its size) and times.
+
+A row may say that it is to be counted separately, and with which exhibit a setting is varied that
+the paper does not give: such a number is neither better nor worse before that is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.finetuning import TUNE
+from fedrepro.core.metrics import TIMES, all_metrics
+from fedrepro.core.paper_files import OWN_PUBLISHED, claims_file, published_file
+from fedrepro.core.params import comparable_text
+from fedrepro.core.registry import SCENARIO, components
+from fedrepro.numbers.paired_trials import CLIENTS_SD
+from fedrepro.numbers.series import select_series
+from fedrepro.numbers.times import FIRST
+from fedrepro.numbers.verdicts.claims import load_claims
+from fedrepro.numbers.verdicts.published_values import SETTING, PrintedValue, read_published
+from fedrepro.planning.exhibit import CASE, Exhibit, Point
+from fedrepro.planning.plan import Plan, require_frozen
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PRINTED = (
+    *("method", "metric", "split", "mean", "sd", "trials"),
+    *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "noise", "verdict"),
+    *("apart", "set_up", "source", "note"),
+)
+OPEN = "set-up open"  # a setting that the paper does not give may account for the difference
+DIFFERENT = ("better", "worse", "differs")
+# tolerances by the unit of a metric, fixed before any result: a share of the printed value where
+# `relative`; metrics of other units are shown and not judged
+ABSOLUTE = {"share of examples": 0.01}
+RELATIVE = {"units": 0.05, "numbers": 0.05, "rounds": 0.2}
+ERRORS = 2.0  # combined standard errors
+PASSES = 0.8  # how probable it has to be that a right implementation is reproduced
+SURE = 0.95  # that a right implementation is not as far away
+ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
+
+
+def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
+    """List the points that a cell fits: a case by its key or its label, numbers by their value."""
+    known = [*exhibit.swept, *exhibit.shown]
+    for key in printed.cell:
+        if key not in known:
+            raise unknown("key of a cell", key, known, printed.where)
+    return [
+        point
+        for point in exhibit.points
+        if all(
+            text in (point.case, point.values[key])
+            if key == CASE
+            else same(point.values[key], text)
+            for key, text in printed.cell.items()
+            if key in point.values
+        )
+    ]
+
+
+def same(value: Any, other: Any) -> bool:
+    """Tell whether two values of tables are one: numbers by their value, all else by its text."""
+    return comparable_text(value) == comparable_text(other)
+
+
+def fits(value: Any, pattern: str) -> bool:
+    """Tell whether a value is what a cell says, or is of its pattern: Dirichlet *."""
+    return same(value, pattern) or fnmatchcase(comparable_text(value), pattern)
+
+
+def printed_rows(
+    exhibit: Exhibit,
+    values: Sequence[PrintedValue],
+    numbers: pd.DataFrame,
+    stand_ins: Mapping[str, str],
+) -> pd.DataFrame:
+    """Compare each printed value of the exhibit with ours: a row with difference and verdict.
+
+    A setting that the paper names is `taken over` if all points of its cell have it, its number of
+    trials if they have as many or more. `stand_ins` maps the token of a data set to a sentence if
+    it stands in for the paper's, else to an empty text.
+    """
+    import pandas as pd
+
+    exhibit_values = [value for value in values if value.exhibit == exhibit.name]
+    rows = [_row(exhibit, value, numbers, stand_ins) for value in exhibit_values]
+    return pd.DataFrame(rows, columns=[*exhibit.swept, *exhibit.shown, *PRINTED])
+
+
+TOLD = ("method", "metric", "split", "note")
+
+
+def _row(
+    exhibit: Exhibit,
+    printed: PrintedValue,
+    numbers: pd.DataFrame,
+    stand_ins: Mapping[str, str],
+) -> dict[str, Any]:
+    points = points_of(exhibit, printed)
+    if printed.metric == SETTING:
+        return _setting_row(exhibit, printed, points)
+    if len(points) > 1:
+        raise FedreproError(
+            f"{printed.where}: its cell fits {len(points)} points of {exhibit.key}; name more keys"
+        )
+    tolerance = printed.tolerance if printed.tolerance is not None else usual_tolerance(printed)
+    row = {
+        **printed.cell,
+        **{key: getattr(printed, key) for key in (*TOLD, "apart", "set_up", "source")},
+        "printed": printed.value,
+        "printed_sd": printed.sd,
+        "printed_trials": printed.trials,
+        "tolerance": tolerance,
+        "verdict": "not run",
+    }
+    matches = select_series(numbers, printed.metric, printed.split)
+    matches = matches[matches["method"] == printed.method]
+    for point in points:
+        row |= point.values
+        for key, value in point.values.items():
+            matches = matches.loc[[same(cell, value) for cell in matches[key]]]
+    for key in set(printed.cell) & set(exhibit.shown):
+        matches = matches.loc[[same(value, printed.cell[key]) for value in matches[key]]]
+    if not points or matches.empty:
+        return row
+    (ours, *_) = matches.to_dict("records")
+    # a printed spread over clients is compared with ours, and says nothing of the error of a mean
+    over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
+    shown = ours | ({"sd": ours[CLIENTS_SD]} if over_clients else {})
+    row |= {key: shown[key] for key in ("mean", "sd", "trials")}
+    row["difference"] = difference(float(ours["mean"]), printed.value)
+    if printed.metric in TIMES:
+        row["verdict"] = "shown"
+    elif any(stand_ins.get(p.scenario.dataset.token) for p in points if p.scenario):
+        row["verdict"] = "stand-in"
+    elif exhibit.settings.reduced:
+        row["verdict"] = "reduced"
+    else:
+        theirs = replace(printed, sd=None) if over_clients else printed
+        mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
+        row["tolerance"] = allowed_difference(theirs, spread, trials, tolerance)
+        row["noise"] = noise(theirs, spread, trials)
+        row["verdict"] = printed_verdict(
+            printed.metric, mean, row["difference"], row["tolerance"], row["noise"], trials
+        )
+        far = row["tolerance"] is not None and abs(row["difference"]) > row["tolerance"] + ROUNDING
+        if printed.set_up and far:
+            row["verdict"] = OPEN
+    return row
+
+
+def _setting_row(
+    exhibit: Exhibit, printed: PrintedValue, points: Sequence[Point]
+) -> dict[str, Any]:
+    """Compare a setting of the paper with the value that all methods and points have."""
+    values = {value for point in points for value in _set(exhibit, point, printed)}
+    ours = next(iter(values)) if len(values) == 1 else math.nan
+    # more trials than the paper's are its trials and others like them
+    taken = ours >= printed.value if printed.split == "trials" else ours == printed.value
+    word = "taken over" if taken else "differs"
+    return {
+        **printed.cell,
+        **{key: getattr(printed, key) for key in (*TOLD, "source")},
+        "mean": ours,
+        "printed": printed.value,
+        "difference": difference(ours, printed.value),
+        "verdict": word if points else "not run",
+    }
+
+
+def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
+    """Return the values of a setting at a point; NaN for one that is not a number."""
+    kind, _, key = printed.split.partition(".")
+    if printed.split == "trials" and exhibit.timed:
+        return {run.method["rounds"] - FIRST for run in point.runs.values()}
+    if printed.split == "trials":
+        return {float(count) for count in point.trials.values()}
+    # the scenario's component, the method, or how its model is tuned
+    specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
+    if kind in ("method", TUNE.kind):
+        specs = [getattr(run, kind) for label, run in point.runs if label == printed.method]
+    specs = [spec for spec in specs if spec is not None]
+    # another scale may have another component of the kind, with other parameters
+    known = [TUNE] if kind == TUNE.kind else components(kind).values() if specs else []
+    if not any(key in item.params for item in known):
+        raise FedreproError(
+            f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
+            "parameter such as partition.clients, or one of its method, such as method.sigma2 "
+            "or tune.examples"
+        )
+    values = [spec.values.get(key) for spec in specs]
+    lone = [v[0] if isinstance(v, tuple) and len(v) == 1 else v for v in values]
+    return {math.nan if v is None or isinstance(v, tuple) else float(v) for v in lone}
+
+
+def usual_tolerance(printed: PrintedValue) -> float | None:
+    """Return the difference that a metric of this unit may have; None if it is not judged."""
+    unit = all_metrics()[printed.metric].unit
+    if unit in ABSOLUTE:
+        return ABSOLUTE[unit]
+    return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
+
+
+def allowed_difference(
+    printed: PrintedValue, spread: float, trials: int, tolerance: float | None
+) -> float | None:
+    """Return the larger of the tolerance and two combined standard errors; None if not judged.
+
+    `spread`, our standard deviation over `trials`, counts for no more than the printed one.
+    """
+    if tolerance is None:
+        return None
+    errors = 0.0
+    if printed.sd is not None:
+        errors += 0.0 if math.isnan(spread) else min(spread, printed.sd) ** 2 / trials
+        errors += printed.sd**2 / printed.trials if printed.trials else 0.0
+    return max(tolerance, ERRORS * math.sqrt(errors))
+
+
+def difference(ours: float, printed: float) -> float:
+    """Ours less the printed value; 0 for two that were never reached."""
+    return 0.0 if ours == printed else ours - printed
+
+
+def noise(printed: PrintedValue, spread: float, trials: int) -> float:
+    """Return the sd of the difference of two right implementations, both scattering as ours does.
+
+    A printed value counts as one trial where it does not say of how many it is. NaN where ours has
+    no spread.
+    """
+    theirs = max(spread, printed.sd or 0.0)
+    return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
+
+
+def printed_verdict(
+    metric: str, ours: float, away: float, tolerance: float | None, scatter: float, trials: int
+) -> str:
+    """Compare ours with a printed value from which it is `away`.
+
+    `tolerance` is the difference that is allowed; `scatter` is its `noise`, known from `trials`.
+    """
+    from scipy.stats import norm, t
+
+    if tolerance is None:
+        return "shown"
+    if math.isnan(ours):
+        return "failed"
+    if trials < 2:
+        return ONE
+    if not scatter * norm.ppf((1 + PASSES) / 2) <= tolerance:
+        return FEW
+    if abs(away) <= tolerance + ROUNDING:
+        return "reproduced"
+    far = abs(away) > scatter * t.ppf((1 + SURE) / 2, trials - 1)
+    return direction(metric, away) if far else UNDECIDED
+
+
+def direction(metric: str, away: float) -> str:
+    """Return the word for a difference from a printed value."""
+    better = all_metrics()[metric].better
+    if not better:
+        return "differs"
+    return "better" if away * better > 0 else "worse"
+
+
+ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
+
+
+def leave_out_mistaken(plan: Plan) -> None:
+    """Leave out of a plan each paper that has a mistake in its own files.
+
+    These are printed values, claims of one's own, and the ground of its leaderboards. The paper
+    says so itself (`Plan.mistakes`).
+    """
+    for paper in plan.files:
+        claims = claims_file(paper)
+        try:
+            require_printed(plan, [paper])
+            require_frozen(plan, [paper])
+            if claims.parent == OWN_PUBLISHED and claims.exists():
+                load_claims(claims)
+        except FedreproError as error:
+            plan.leave_out(paper, error)
+
+
+def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
+    """Check the printed values of `papers`, or of all.
+
+    Raises:
+        FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
+            value that belongs nowhere, or a check of a claim that the paper does not have.
+    """
+    for paper in plan.files if papers is None else papers:
+        exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
+        rows = read_published(published_file(paper))
+        if plan.scale != "paper" or not exhibits:
+            continue
+        lost = {key.partition("/")[2] for key in plan.broken if key.startswith(f"{paper}/")}
+        values = [printed for printed in rows if printed.exhibit not in lost]
+        require_cells([exhibit for exhibit in exhibits if exhibit.is_table], values)
+        names = [*(exhibit.name for exhibit in exhibits), *lost]
+        checked = any(value.check for value in values)
+        checks = [
+            f"{claim.id}, check {index + 1}"
+            for claim in (load_claims(claims_file(paper)).claims if checked else ())
+            for index in range(len(claim.all_checks))
+        ]
+        for value in values:
+            shown = value.set_up.partition(": ")[0].partition(", ")[0]
+            check = value.apart.partition(": ")[2]
+            if value.set_up and shown not in names:
+                raise unknown("exhibit in set_up", shown, names, value.where)
+            if value.check and check not in checks:
+                raise unknown("check of a claim", check, checks, value.where)
+
+
+def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
+    """Check that each value at the paper's own scale has a point and a method, or says why not.
+
+    Raises:
+        FedreproError: that names the row.
+    """
+    by_name = {exhibit.name: exhibit for exhibit in tables}
+    for value in values:
+        if value.exhibit not in by_name:
+            raise unknown("table", value.exhibit, by_name, value.where)
+        if value.note or value.check or value.metric == SETTING:
+            continue
+        points = points_of(by_name[value.exhibit], value)
+        labels = sorted({measure.label for point in points for measure in point.measures})
+        if value.method not in labels:
+            problem = f"its cell fits no point of {by_name[value.exhibit].key}"
+            if points:
+                known = ", ".join(labels)
+                problem = f"'{value.method}' is not a method of that cell, which has {known}"
+            raise FedreproError(
+                f"{value.where}: {problem}; correct it, or say in its note why it is not run"
+            )

@@ -1,0 +1,350 @@
+"""Verdicts in words and counted: of what a paper printed, and of its claims.
+
+Rows are those of a printed.csv or a claims.csv as text. Counts come before the tables that they are
+of, on the page and in findings, so that no word is read for more than it says: verdicts of one
+trial, values that could hardly come out otherwise, and claims whose bounds came after their numbers
+are counted apart.
+
+A printed value may name an exhibit in which a setting varies that the paper does not give (`set_up`
+in its published.csv). If one setting moves the number towards print by more than ours is away from
+it, and suits the other methods of its table as well, ours is of another set-up; if none does, it is
+judged; until the exhibit is there, that is open. A number that is printed in a sentence, such as a
+mean over tables, has a check of a claim; ours is the value of that check.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from fedrepro.numbers.series import select_series
+from fedrepro.numbers.verdicts.judging import (
+    CONFIDENCE,
+    LOWER,
+    STAND_IN,
+    WHOLE,
+    Verdict,
+    verdict_of_readings,
+)
+from fedrepro.numbers.verdicts.printed_verdicts import (
+    DIFFERENT,
+    OPEN,
+    PRINTED,
+    ROUNDING,
+    difference,
+    direction,
+    fits,
+    printed_verdict,
+)
+from fedrepro.numbers.verdicts.published_values import AGAIN, ELSEWHERE, SETTING, cell_of, check_of
+from fedrepro.planning.drawing import final
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, str]
+Exhibits = Callable[[str], "pd.DataFrame | None"]
+Claims = Sequence[Sequence[Row]]
+ANOTHER = "another set-up"
+NO_PLACE = ("exhibit", *PRINTED)  # the columns of a row that do not tell its place
+JUDGED = ("reproduced", *DIFFERENT)
+SHOWN_APART = ("calibrated", "nearly fixed")  # what could hardly have come out otherwise
+FOUR = ("judged", "shown beside", OPEN, "not run")
+DECIDED = ("holds", "refuted", "depends")
+BY_TRIALS = (*DECIDED, "undecided")
+SEVERAL = {"holds": "hold", "depends": "depend"}
+BOUND = re.compile(r"(above|at least|below|at most) (-?[\d.]+(?:e-?\d+)?)")
+NOT_SO_FAR = "{}, which does not move it that far ({})"
+SET_UP = {
+    OPEN: "{}, and {} shows what it moves",
+    ANOTHER: "{}, which moves it that far ({})",
+    **dict.fromkeys(DIFFERENT, NOT_SO_FAR),
+}
+LABELS = {
+    "exact": "Exact, since they are counts",
+    "identity": "Nearly true by how the methods are defined",
+    "ours": "Sentences that name no outcome, judged by a predicate of ours",
+}
+
+
+def word_of(row: Row) -> str:
+    """Write the verdict on a printed value, with its restriction."""
+    word = row["verdict"]
+    return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
+
+
+def standing(row: Row) -> tuple[str, str]:
+    """Say which of the four counts a printed value belongs to, and its word there."""
+    word, apart = row["verdict"], _apart(row)
+    if word in (OPEN, "not run"):
+        return word, ""
+    if word in JUDGED and apart not in SHOWN_APART:
+        return FOUR[0], word
+    return FOUR[1], apart if word in JUDGED else word
+
+
+def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
+    """Count printed values by the four counts and their words; each where it is judged."""
+    found = {count: Counter[str]() for count in FOUR}
+    for row in rows:
+        if not row["note"].startswith(ELSEWHERE):
+            count, word = standing(row)
+            found[count][word] += 1
+    return found
+
+
+def reasons(row: Row) -> str:
+    """Join the note on a printed value, why it is counted separately, and which setting is open."""
+    apart = row.get("apart", "")
+    check = check_of(apart)
+    parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
+    where, _, reason = row.get("set_up", "").partition(": ")
+    template = SET_UP.get(row["verdict"]) if reason else None
+    exhibit = where.partition(", ")[0]
+    return "; ".join(filter(None, [*parts, template and template.format(reason, exhibit)]))
+
+
+def _apart(row: Row) -> str:
+    # the number of a sentence can fail like any other
+    apart = row.get("apart", "")
+    return "" if check_of(apart) else apart.partition(": ")[0]
+
+
+def printed_counts(rows: Sequence[Row]) -> list[str]:
+    """Say in sentences how many printed values there are, what became of them, where they stood.
+
+    A value that is judged in another exhibit is counted there alone.
+    """
+    rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
+    distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
+    if not distinct:
+        return []
+    of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
+    kind = "rerun value" if any(_apart(row) == "rerun" for row in rows) else "printed value"
+    parts = []
+    for count, words in counts(distinct).items():
+        why = ", ".join(f"{number} {word}" for word, number in words.most_common() if word)
+        parts.append(f"{words.total()} {count}{f' ({why})' if why else ''}")
+    sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
+    read = ", ".join(f"{source} ({number})" for source, number in sources.most_common())
+    return [
+        f"{_number(len(rows), kind)}{of}: {'; '.join(parts)}.",
+        *([f"Read in: {read}."] if read else []),
+    ]
+
+
+def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
+    """Count the values that a paper printed, and its claims that are decided.
+
+    A value that is printed twice counts twice, and one that is judged in another exhibit there.
+    """
+    four = {count: words.total() for count, words in counts(rows).items()}
+    verdicts = [checks[0]["verdict"] for checks in claims]
+    return {
+        "printed values": sum(four.values()),
+        **four,
+        "claims that a run can test": sum(word != "no verdict" for word in verdicts),
+        "decided": sum(word in DECIDED for word in verdicts),
+    }
+
+
+def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
+    """Group the checks of a claim by its readings."""
+    readings: dict[str, list[Row]] = {}
+    for row in checks:
+        readings.setdefault(row["reading"], []).append(row)
+    return readings
+
+
+def trials_to_decide(checks: Sequence[Row]) -> int | None:
+    """About how many trials would decide a claim, given as the rows of its checks.
+
+    Each check is taken to come out as its value lies now. None for a claim that is decided, or that
+    no number of trials is known to decide.
+    """
+
+    def after(row: Row, trials: int) -> Verdict:
+        if row["trials_needed"] and float(row["trials_needed"]) <= trials:
+            return "holds" if _inside(row) else "refuted"
+        return cast(Verdict, row["check_verdict"])
+
+    def decided(trials: int) -> bool:
+        whole = [
+            WHOLE["every"]([after(row, trials) for row in rows])
+            for rows in by_reading(checks).values()
+        ]
+        return verdict_of_readings(whole) in DECIDED
+
+    known = sorted({int(float(row["trials_needed"])) for row in checks if row["trials_needed"]})
+    return None if decided(0) else next(filter(decided, known), None)
+
+
+def _inside(row: Row) -> bool:
+    value = float(row["value"])
+    sides = [(word.replace(" ", "_") in LOWER, float(n)) for word, n in BOUND.findall(row["bound"])]
+    return all(value >= bound if lower else value <= bound for lower, bound in sides)
+
+
+def _number(count: int, of: str) -> str:
+    several = f"{of.removesuffix('y')}ies" if of.endswith("y") else f"{of}s"
+    return f"{count} {of if count == 1 else several}"
+
+
+def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
+    """Sentences on the claims of a paper, each given as the rows of its checks."""
+    heads = [checks[0] for checks in claims]
+    if not heads:
+        return []
+    counts = Counter(row["verdict"] for row in heads).most_common()
+    parts = [f"{n} {word if n == 1 else SEVERAL.get(word, word)}" for word, n in counts]
+    sentences = [f"{_number(len(heads), 'claim')}: {', '.join(parts)}."]
+    decided = [row for row in heads if row["verdict"] in DECIDED]
+    if decided:
+        before = sum(row["fixed"] == "before" for row in decided)
+        sentences.append(
+            f"Decided are those that hold, are refuted or depend; of {len(decided)} the bounds of "
+            f"{before} were fixed before the numbers."
+        )
+    for label, heading in LABELS.items():
+        ids = [row["claim"] for row in heads if row["label"] == label]
+        if ids:
+            sentences.append(f"{heading}: {', '.join(ids)}.")
+    tested = [row for row in heads if row["verdict"] in BY_TRIALS]
+    tested = [row for row in tested if row["label"] not in ("exact", "identity")]
+    if tested:
+        sentences.append(by_chance(len(tested)))
+    return sentences
+
+
+def by_chance(tested: int) -> str:
+    """Bound the numbers of claims that chance alone makes hold, or be refuted.
+
+    A claim whose truth lies on its bound holds in at most half of the error of an interval, and is
+    refuted in the other half; the further inside or outside it lies the more seldom is a wrong
+    verdict.
+    """
+    most = tested * (1 - CONFIDENCE) / 2
+    return (
+        f"Of the {tested} that trials decide, counts and identities left out, chance alone makes "
+        f"at most {most:.1f} hold and {most:.1f} be refuted: as many as if the truth of each lay "
+        "just on its bound."
+    )
+
+
+def resolve(
+    row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
+) -> dict[str, str]:
+    """Return a row of a printed.csv as text, its open verdict closed where that is possible.
+
+    Args:
+        row: the printed value.
+        exhibits: name -> its numbers, None if they are not there.
+        claims: of the paper, each as the rows of its checks in a claims.csv.
+        rows: all rows of its table.
+    """
+    fields = dict(row)
+    if check_of(row.get("apart", "")):
+        return fields | _of_a_sentence(row, claims)
+    if not row.get("set_up") or row["verdict"] != OPEN:
+        return fields
+    numbers = open_setting_values(
+        row["set_up"], row["method"], row["metric"], row["split"], exhibits
+    )
+    if not numbers:
+        return fields
+    others = [other for other in rows if other is not row and _stands_beside(other, row)]
+    nearer = any(
+        moved > abs(float(row["difference"]))
+        and all(_suits(setting, row["set_up"], other, exhibits) for other in others)
+        for setting, moved in enumerate(_moved(numbers, row))
+    )
+    return fields | {"verdict": ANOTHER if nearer else own_verdict(row)}
+
+
+def own_verdict(row: Row) -> str:
+    """Judge a row by its own numbers, whatever settings are open."""
+    mean, away, tolerance, noise = (
+        float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
+    )
+    return printed_verdict(row["metric"], mean, away, tolerance, noise, int(float(row["trials"])))
+
+
+def _stands_beside(other: Row, row: Row) -> bool:
+    """Whether two printed values are of one place, by different methods."""
+    places = [
+        {key: text for key, text in one.items() if key not in NO_PLACE} for one in (other, row)
+    ]
+    measured = other["mean"] and other["metric"] == row["metric"] != SETTING
+    return bool(measured) and other["split"] == row["split"] and places[0] == places[1]
+
+
+def _moved(numbers: Sequence[float], row: Row) -> list[float]:
+    """How far each setting moves a number towards print, from our own setting on.
+
+    That with our own number is ours, or else the first, which may have other trials or examples
+    than the table.
+    """
+    ours = float(row["mean"])
+    here = next((number for number in numbers if math.isclose(number, ours)), numbers[0])
+    sign = 1 if float(row["difference"]) > 0 else -1
+    return [sign * (here - number) for number in numbers]
+
+
+def _suits(setting: int, set_up: str, other: Row, exhibits: Exhibits) -> bool:
+    """Whether a setting moves the number of a neighbour no further from print than it may be."""
+    numbers = open_setting_values(
+        set_up, other["method"], other["metric"], other["split"], exhibits
+    )
+    if not numbers or len(numbers) <= setting:
+        return True
+    away = float(other["difference"])
+    after = abs(away) - _moved(numbers, other)[setting]
+    return abs(after) <= max(abs(away), float(other["tolerance"] or "inf"))
+
+
+def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
+    """Return a row with the verdict of the check of its number; nothing if that was not run."""
+    claim, number = check_of(row["apart"]) or ("", 0)
+    claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
+    if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
+        return {}
+    check = claim_checks[number - 1]
+    away = difference(float(check["value"]), float(row["printed"]))
+    if check["check_verdict"] == STAND_IN:
+        word = "stand-in"
+    elif abs(away) <= float(row["tolerance"]) + ROUNDING:
+        word = "reproduced"
+    else:
+        word = direction(row["metric"], away)
+    measured = {"mean": check["value"], "trials": check["trials"], "difference": f"{away:.10g}"}
+    return measured | {"verdict": word}
+
+
+def open_setting_values(
+    set_up: str, method: str, metric: str, split: str, exhibits: Exhibits
+) -> list[float] | None:
+    """Return the number of each setting; None if there are not two of them.
+
+    A target that was not reached counts as the rounds that were run, which it takes at least.
+    """
+    named = set_up.partition(": ")[0]
+    exhibit, _, cell = named.partition(", ")
+    numbers = exhibits(exhibit)
+    if numbers is None:
+        return None
+    numbers = final(numbers)
+    for key, text in ({"method": method} | cell_of(cell, f"set_up '{named}'")).items():
+        numbers = numbers.loc[[fits(value, text) for value in numbers[key]]]
+    known = select_series(numbers, metric, split)["mean"].to_numpy(float)
+    run = select_series(numbers, "rounds", "")["mean"].to_numpy(float)
+    least = run if len(run) == len(known) else known
+    values = [
+        at_least if math.isinf(value) else value
+        for value, at_least in zip(known, least, strict=True)
+    ]
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    return values

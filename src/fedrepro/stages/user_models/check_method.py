@@ -1,0 +1,235 @@
+"""Checks of a method on digits, in seconds: its contract, and its accuracy, messages and costs."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.api import takes
+from fedrepro.core import plugins
+from fedrepro.core.component_names import spec_called
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.field_names import require_called
+from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.registry import components, components_of
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Component
+from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.numbers.model_evaluation import Draws
+from fedrepro.stages.aggregate import SharedPreparation, run_setting
+from fedrepro.stages.federate import GlobalEvaluator
+from fedrepro.stages.node_evaluation import NodeEvaluator
+from fedrepro.stages.trial_progress import Checkpointer
+from fedrepro.stages.trial_rounds import Evaluator, TrialRounds
+from fedrepro.stages.user_models.evaluate import metrics_on
+from fedrepro.stages.user_models.method_contract import (
+    ContractError,
+    allowed,
+    checks_of,
+    each,
+    watched,
+)
+from fedrepro.stages.user_models.small_problem import SmallProblem, digits_problem
+from fedrepro.training.federation.graph_nodes import GraphNodes
+
+MOST_ROUNDS = 5  # of a method in rounds, that its costs are read off
+# networks that digits can have; the first that a method combines is taken
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "mlp": {"hidden": [20]},
+    "logistic": {},
+    "variational_mlp": {"hidden": [20]},
+}
+WORKS = "runs on digits, to a model that predicts"
+
+
+@dataclass(frozen=True)
+class CheckedMethod:
+    """Result of the checks: `findings` are pairs of a check and why it fails, empty if it passes.
+
+    `numbers` are by metric, with `alone`, the mean accuracy of the clients' own models, `models`,
+    their bytes, and `chance`, the most accuracy that one class for all examples may reach. They are
+    measured after `rounds`, 0 for methods that are not in rounds.
+    """
+
+    item: Component
+    findings: Sequence[tuple[str, str]]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    clients: int = 0
+
+    @property
+    def passes(self) -> bool:
+        return not any(why for _, why in self.findings)
+
+    @property
+    def at_chance(self) -> str:
+        """Say so if the accuracy is not above chance; empty otherwise."""
+        if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
+            return ""
+        return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
+
+
+def methods_of(wanted: str) -> list[Component]:
+    """Load the methods of a file, or the installed method of this name.
+
+    Raises:
+        FedreproError: For a file without a method or that cannot be loaded, and an unknown name.
+    """
+    if not wanted.endswith(".py"):
+        return [_with_defaults(wanted)]
+    files = plugins.configured_files()
+    same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
+    if not same:
+        plugins.set_plugin_files((*files, wanted))
+    methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+    if not methods:
+        raise FedreproError(f"{wanted} has no method: decorate a function or a class by @method")
+    return methods
+
+
+def _with_defaults(name: str) -> Component:
+    """Find a method by name; a name of the field is its component with other defaults."""
+    known = components("method")
+    found = require_called(name, known, "fedrepro (a file ends in .py)")
+    item = known[found.method]
+    if not found.values:
+        return item
+    changed = replace(item)
+    own = {
+        key: replace(param, default=found.values.get(key, param.default))
+        for key, param in item.own_params.items()
+    }
+    vars(changed)["own_params"] = own  # in the place of those of the signature
+    return changed
+
+
+def check_method(item: Component, model: str = "") -> CheckedMethod:
+    """Run every check of the method's kind, and then the method, at its default parameters.
+
+    `model` names a network, such as resnet8 or nets.py:Net, in place of a small one.
+    """
+    missing = [name for name, param in item.params.items() if param.required]
+    if missing:
+        raise FedreproError(
+            f"method '{item.name}' has no default for '{missing[0]}': give it one, with which it "
+            "can be tried"
+        )
+    simulated = not METHOD_KINDS[item.meta["kind"]].with_data
+    digits = None if simulated else problem_for(item, model)
+    findings = [(check.words, _tried(check.run, item, digits)) for check in checks_of(item)]
+    if digits is None:
+        return CheckedMethod(item, findings)
+    numbers: dict[str, float] = {}
+    in_rounds = METHOD_KINDS[item.meta["kind"]].in_rounds
+    work = _in_rounds if in_rounds else _at_once
+    findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
+    if numbers:
+        whole = sum(value.nbytes for value in digits.models.tensors.values())
+        shares = np.bincount(digits.test.labels) / len(digits.test.labels)
+        most = float(shares.max())  # of one class for all examples, and two standard errors
+        chance = most + 2 * math.sqrt(most * (1 - most) / len(digits.test.labels))
+        alone = [digits.models.alone(j) for j in range(digits.models.clients)]
+        accuracy = metrics_on(alone, digits.test, Draws(RngKey(0)))["accuracy"]
+        numbers |= {"models": float(whole), "alone": accuracy, "chance": chance}
+    rounds = int(numbers.pop("done", 0))
+    return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
+
+
+def problem_for(item: Component, named: str = "") -> SmallProblem:
+    """Make digits with a network that the method combines and clients that trained as it requires.
+
+    Raises:
+        FedreproError: For a method that combines neither the network `named` nor one of MODELS.
+    """
+    chosen = spec_called("model", named) if named else None
+    if chosen and not takes(item, chosen):
+        raise FedreproError(
+            f"method '{item.name}' combines {', '.join(sorted(item.meta['models']))}, not "
+            f"'{chosen.token}': name one of these"
+        )
+    allowed_models = item.meta["models"] or set(MODELS)
+    kinds = [name for name in MODELS if name in allowed_models]
+    if not kinds and not chosen:
+        raise FedreproError(
+            f"method '{item.name}' combines {', '.join(sorted(allowed_models))} only, and is "
+            f"checked on digits with {', '.join(MODELS)}: try it in an exhibit"
+        )
+    scenario = item.meta["scenario"]
+    override = scenario.get("training", {})
+    training = dict(override) if isinstance(override, Mapping) else {}
+    if item.meta["one_start"]:
+        training.setdefault("shared_init", True)
+    model = chosen or components("model")[kinds[0]].spec(MODELS[kinds[0]])
+    return digits_problem(model, pooled="partition" in scenario, **training)
+
+
+def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
+    """Run a check; return why it fails, empty if it passes."""
+    try:
+        run(item, problem)
+    except (ContractError, FedreproError) as error:
+        return str(error)
+    except Exception as error:  # a stranger's code may raise anything
+        message = plugins.own_fault(error) or f"{type(error).__name__}: {error}"
+        return message + _undeclared(item, problem) if "None" in str(error) else message
+    return ""
+
+
+def _undeclared(item: Component, problem: SmallProblem | None) -> str:
+    """Name a field of `info` that the file reads and its method does not declare: it is None."""
+    if problem is None:
+        return ""
+    read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", Path(item.file).read_text(encoding="utf-8")))
+    handed = allowed(problem.info, item)
+    none = [f"info.{name}" for name in read if getattr(handed, name, item) is None]
+    return f"; {none[0]} is None where `needs` does not declare it" if none else ""
+
+
+def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
+    """Measure accuracy, sizes, messages and seconds of a one-shot method or a control."""
+    info, rng = allowed(problem.info, item), RngKey(0)
+    spec = item.spec()
+    done = run_setting(
+        spec,
+        problem.models,
+        info,
+        rng,
+        SharedPreparation(item.meta["prepare"], problem.models, info, rng),
+    )
+    if done.made is None:
+        raise FedreproError("it has no model of these clients (None)")
+    if not all(model.finite for model in each(done.made)):
+        raise FedreproError("its model has weights that are not finite")
+    numbers = metrics_on(done.made, problem.test, Draws(rng))
+    numbers |= {number.metric: number.value for number in done.cost}
+    return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
+
+
+def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
+    """Measure accuracy, sizes, messages and seconds after some rounds of a method in rounds."""
+    spec, clients = item.spec(), watched(item, problem.clients)
+    judge: Evaluator = GlobalEvaluator(spec, clients)
+    if isinstance(clients, GraphNodes):
+        judge = NodeEvaluator(spec, clients)
+    info, splits = allowed(problem.info, item), {"test": problem.test}
+    trial = TrialRounds(spec, judge, info, EvaluationSchedule(None), splits)
+    rounds = min(trial.made.rounds, MOST_ROUNDS)
+    with temporary_folder() as folder:
+        keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
+        progress = trial.run(RngKey(0), keeper, rung=rounds)
+    values = judge.evaluate_final(progress, splits, RngKey(0)).values
+    numbers = {
+        number.metric: number.value
+        for number in values
+        if number.client is None and number.split in (None, "test")
+    }
+    effort = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
+    return numbers | effort | {"client_seconds": progress.client_seconds}

@@ -1,0 +1,147 @@
+"""Own models measured on own data: accuracy, loss, confusion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedrepro.api import GlobalModel, LocalModels, MethodOutput
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.method_kinds import MODULE
+from fedrepro.core.rng import RngKey
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.model_evaluation import (
+    Draws,
+    EvaluationSplit,
+    class_scores,
+    measure,
+    measure_alone,
+)
+from fedrepro.stages.user_models.model_context import ASSUMED, ModelFiles, numbers_of
+from fedrepro.stages.user_models.state_files import read_state
+from fedrepro.stages.user_models.user_examples import DataForm, read_files
+from fedrepro.training.examples import Examples
+
+MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model on examples.
+
+    `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
+    `confusion` is int64 (K, K), rows are classes, columns predictions.
+    """
+
+    name: str
+    accuracy: float
+    loss: float | None
+    confusion: np.ndarray
+    parameters: int
+    networks: int
+
+    @property
+    def right(self) -> np.ndarray:
+        """Return each class's recall, float64 (K,); 0 for a class without examples."""
+        shares: np.ndarray = self.confusion.diagonal() / np.maximum(self.confusion.sum(axis=1), 1)
+        return shares
+
+    @property
+    def worst(self) -> int:
+        """Return the class with the lowest recall, among those with examples."""
+        held = self.confusion.sum(axis=1) > 0
+        return int(np.where(held, self.right, np.inf).argmin())
+
+
+def evaluations(
+    models: Sequence[Path], files: ModelFiles
+) -> tuple[list[Evaluation], tuple[str, ...]]:
+    """Measure each model on the examples of `files.evaluate`; return assumptions as well.
+
+    Models may differ in width.
+
+    Raises:
+        FedreproError: For files that cannot be read or do not fit.
+    """
+    assert files.evaluate is not None
+    words = files.model.split(",") if files.model else [None]
+    each = words if len(words) == len(models) else words[:1] * len(models)
+    read = [
+        (str(path), *_model(path, files, words if len(words) > 1 and len(models) == 1 else [word]))
+        for path, word in zip(models, each, strict=True)
+    ]
+    layered = any(not local.model.component.meta.get(MODULE) for _, _, local in read)
+    results, notes = [], {ASSUMED: None} if layered else {}
+    known: dict[DataForm, Examples] = {}
+    for name, model, local in read:
+        form = files.form(local)
+        if form not in known:
+            examples, assumptions = read_files({"data": [files.evaluate]}, form)
+            known[form] = examples["data"][0]
+            notes |= dict.fromkeys(assumptions)
+        results.append(evaluation(name, model, local, known[form]))
+    return results, tuple(notes)
+
+
+def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
+    """Measure a model on these examples; `local` has its shape and classes."""
+    labels, classes = examples.targets.numpy(), local.classes
+    split = EvaluationSplit(examples, labels, local.shape, classes)
+    network = network_of(model.model, local.shape, classes)
+    scores = class_scores(network, model, split.examples, None).double().numpy()
+    taken = scores.argmax(axis=1)
+    confusion = np.bincount(classes * labels + taken, minlength=classes**2)
+    shares = model.gate is None and model.ties is None
+    label_scores = scores[np.arange(len(labels)), labels]
+    loss = -np.log(np.maximum(label_scores, np.finfo(np.float64).tiny)).mean()
+    return Evaluation(
+        name,
+        float((taken == labels).mean()),
+        float(loss) if shares else None,
+        confusion.reshape(classes, classes),
+        model.trained(network.buffers),
+        model.networks,
+    )
+
+
+def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
+    """Measure a method's model, or one for each client, on test examples: by metric."""
+    assert made is not None
+    if isinstance(made, GlobalModel):
+        values = measure(made, {"test": split}, draws)
+    else:
+        values, _ = measure_alone(made, {"test": split}, draws)
+    return {number.metric: number.value for number in values}
+
+
+def _model(
+    path: Path, files: ModelFiles, words: Sequence[str | None]
+) -> tuple[GlobalModel, LocalModels]:
+    """Read a state dict, or a mixture of several; `words` name the network of each."""
+    state, names = read_state(path), [str(path)]
+    mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
+    several = list(state["state_dicts"]) if mixed else [state]
+    if mixed:
+        names = [f"{path}, network {place}" for place in range(len(several))]
+    local = LocalModels.from_state_dicts(
+        several,
+        model=[word for word in words if word],
+        shape=numbers_of(files.shape),
+        layers=files.layers.split(",") if files.layers else None,
+        names=names,
+    )
+    made = GlobalModel(local.model, local.tensors, widths=local.widths)
+    if not mixed:
+        return made, local
+    weights = np.asarray(state["weights"], np.float64)
+    if weights.shape != (len(several), local.classes) or not np.isfinite(weights).all():
+        raise FedreproError(
+            f"{path} has weights {weights.shape} for {len(several)} networks of {local.classes} "
+            "classes, or some that are not finite: write it by `fedrepro combine`"
+        )
+    gate = {name: np.asarray(value, np.float32) for name, value in state.get("gate", {}).items()}
+    ties = RngKey(0, 0) if state.get("vote") else None
+    return replace(made, weights=weights, ties=ties, gate=gate or None), local

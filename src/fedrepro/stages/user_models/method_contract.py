@@ -1,0 +1,314 @@
+"""Contract of every method: the package's own by its tests, others by `fedrepro check-method`.
+
+A check is a function of a component and a small problem, and raises `ContractError` if it fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedrepro.api import (
+    BELIEFS,
+    BUDGET,
+    NEEDS,
+    ClientInfo,
+    GlobalModel,
+    LocalModels,
+    MethodOutput,
+    Report,
+    Simulated,
+    State,
+)
+from fedrepro.core import plugins
+from fedrepro.core.metrics import metrics_of
+from fedrepro.core.registry import components
+from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import from_plain, load_state, save_state, to_plain
+from fedrepro.core.spec import Component
+from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.data.holdout import HOLDOUTS
+from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.stages.aggregate import SharedPreparation, require_models
+from fedrepro.stages.common import AT_CLIENTS
+from fedrepro.stages.user_models.small_problem import SmallProblem, peers_of
+from fedrepro.training.federation.clients import Clients
+from fedrepro.training.federation.graph_nodes import GraphNodes
+
+METHODS = "fedrepro.methods", "fedrepro.papers"
+
+
+class ContractError(Exception):
+    """A sentence that says which rule a method breaks."""
+
+
+def hold(whether: bool, sentence: str) -> None:
+    """Raise ContractError with this sentence unless the condition is true."""
+    if not whether:
+        raise ContractError(sentence)
+
+
+# ------------------------------------------------------------------------------------ handed over
+
+
+class _Watched:
+    """Clients whose data, which stay with them, no method may read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "data":
+            reader = sys._getframe(1).f_globals.get("__name__", "")
+            item = components("method").get(object.__getattribute__(self, "method"))
+            mine = item.fn.__module__ if item else METHODS[0]
+            if reader == mine or reader.startswith((*METHODS, plugins.MODULES)):
+                raise ContractError(
+                    f"a method reads `clients.data` (in {reader}): let clients answer instead"
+                )
+        return super().__getattribute__(name)
+
+
+class WatchedClients(_Watched, Clients):
+    """Clients whose data no method may read."""
+
+
+class WatchedPeers(_Watched, GraphNodes):
+    """Nodes of a graph whose data no method may read."""
+
+
+def watched(item: Component, clients: Clients) -> Clients:
+    """Restrict clients to what this method declared, as the harness does."""
+    on_graph = item.meta["kind"] == "peer"
+    if on_graph and not isinstance(clients, GraphNodes):
+        clients = peers_of(clients)
+    values = {f.name: getattr(clients, f.name) for f in fields(clients)}
+    kind: Callable[..., Clients] = WatchedPeers if on_graph else WatchedClients
+    return kind(**values | {"method": item.name, "needs": item.meta["needs"]})
+
+
+def allowed(info: ClientInfo, item: Component) -> ClientInfo:
+    """Restrict `info` to what this method declared, as the harness does."""
+    keep = item.meta["needs"] | {"training", "device"}
+    if item.meta["needs"] & AT_CLIENTS and info.clients is not None:
+        keep |= {"clients"}
+        info = replace(info, clients=watched(item, info.clients))
+    for part in HOLDOUTS:
+        if part.need in item.meta["needs"] and part.at != "clients":
+            keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
+    if "public_inputs" in item.meta["needs"]:
+        keep |= {"public_inputs"}
+    gone: dict[str, Any] = {f.name: None for f in fields(info) if f.name not in keep}
+    return replace(info, **gone)
+
+
+def made_of(
+    item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
+) -> Any:
+    """Apply one setting of a method, after what it prepares for all of them."""
+    spec = item.spec(values)
+    prepared = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
+    made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
+    require_models(made, spec, models)
+    return made
+
+
+def each(made: MethodOutput) -> list[GlobalModel]:
+    """List the models that were made: one, one for each client, or none."""
+    if made is None:
+        return []
+    return [made] if isinstance(made, GlobalModel) else list(made)
+
+
+def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
+    """Compute class probabilities of the training examples, (N, K)."""
+    network = network_of(model.model, problem.models.shape, problem.models.classes)
+    try:
+        return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
+    except (RuntimeError, ValueError) as error:
+        forms = {name: np.shape(value) for name, value in model.tensors.items()}
+        raise ContractError(
+            f"its networks cannot predict, with tensors of shapes {forms}"
+        ) from error
+
+
+# ----------------------------------------------------------------------------------------- checks
+
+
+def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
+    """Check for known needs, a label, a first line, and that it is measured on test examples."""
+    meta = item.meta
+    strange = sorted(meta["needs"] - set(NEEDS))
+    hold(not strange, f"it declares unknown needs: {', '.join(strange)}")
+    hold(bool(meta["label"]), "it has no label, by which figures call it")
+    hold(bool(item.doc), "its docstring has no first line, which is what people read")
+    hold("test" in meta["evaluate"], "it is not measured on test examples: put test in `evaluate`")
+
+
+def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
+    """Check that its grid has settings, at most BUDGET, and the default among them."""
+    grid = item.meta["grid"]
+    settings = list(item.spec({key: list(values) for key, values in grid.items()}).expand())
+    hold(1 < len(settings) <= BUDGET, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
+    hold(item.spec() in settings, "its grid leaves the default setting out")
+
+
+def predicts(item: Component, problem: SmallProblem) -> None:
+    """Check for finite probabilities from what it declares, and known metrics."""
+    made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
+    known, shape = set(metrics_of(item.spec())), (len(problem.labels), problem.models.classes)
+    for model in each(made):
+        scores = scores_of(model, problem)
+        hold(
+            tuple(scores.shape) == shape, f"its predictions are {tuple(scores.shape)}: not {shape}"
+        )
+        hold(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+        if model.weights is not None:
+            due = (model.networks, problem.models.classes)
+            hold(model.weights.shape == due, f"its weights are {model.weights.shape}, not {due}")
+            hold(np.allclose(model.weights.sum(0), 1), "the weights of a class do not add up to 1")
+        _known({*model.diagnostics}, known, "its diagnostics")
+
+
+def repeats(item: Component, problem: SmallProblem) -> None:
+    """Check for equal bytes at the second call, and that clients' models stay as they are."""
+    before, models = problem.models.tensors, _copied(problem.models)
+    info = allowed(problem.info, item)
+    first, second = (each(made_of(item, models, info, {})) for _ in range(2))
+    changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
+    hold(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
+    for model, repeated in zip(first, second, strict=True):
+        pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
+        differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
+        hold(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
+
+
+def reports(item: Component, problem: SmallProblem) -> None:
+    """Check a round with what is declared: known metrics, and a model that predicts."""
+    made, clients, info = _begun(item, problem)
+    state, report = made.round(
+        made.init(clients, info, RngKey(0)), clients, info, RngKey(0).at(round=0)
+    )
+    _reported(item, report, clients)
+    predicting = made.model(state, clients)
+    first = predicting if isinstance(predicting, GlobalModel) else predicting[0]
+    scores = scores_of(first, problem)
+    hold(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+
+
+def believes(item: Component, problem: SmallProblem) -> None:
+    """Check a round on a graph: both beliefs of every node, float32, finite, before and after."""
+    made, peers, info = _begun(item, problem)
+    begun = made.init(peers, info, RngKey(0))
+    state, report = made.round(begun, peers, info, RngKey(0).at(round=0))
+    _reported(item, report, peers)
+    shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
+    for beliefs in (made.beliefs(begun, peers), made.beliefs(state, peers)):
+        hold(
+            set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {', '.join(BELIEFS)}"
+        )
+        for tensors in beliefs.values():
+            actual = {key: value.shape for key, value in tensors.items()}
+            hold(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
+            finite = all(np.isfinite(value).all() for value in tensors.values())
+            hold(finite, "a belief has weights that are not finite")
+            types = {str(value.dtype) for value in tensors.values()}
+            hold(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
+
+
+def goes_on(item: Component, problem: SmallProblem) -> None:
+    """Check that a round changes none of its inputs, and continues alike from a saved state."""
+    made, clients, info = _begun(item, problem)
+    with temporary_folder() as folder:
+        path = folder / "state.pt"
+
+        def kept(state: State) -> bytes:
+            save_state(path, to_plain(state))
+            return path.read_bytes()
+
+        state = made.init(clients, info, RngKey(0))
+        for done in range(2):
+            before = kept(state)
+            read = from_plain(load_state(path))
+            after, _ = made.round(state, clients, info, RngKey(0).at(round=done))
+            again, _ = made.round(read, clients, info, RngKey(0).at(round=done))
+            hold(
+                kept(after) == kept(again),
+                "from the same state, saved and read, a round comes to another one: keep all that "
+                "it goes on with in the state, and draw from rng",
+            )
+            hold(
+                kept(state) == before, "a round changes the state that it is given: make a new one"
+            )
+            state = after
+
+
+def simulates(item: Component, problem: SmallProblem | None = None) -> None:
+    """Check for known metrics, equal at the second call."""
+    spec = item.spec()
+    first, second = (item.make(Simulated, rng=RngKey(0), **spec.values) for _ in range(2))
+    hold(bool(first.rounds), "it takes no step")
+    names = {name for numbers in first.rounds.values() for name in numbers} | {*first.ended}
+    _known(names, set(metrics_of(spec)), "what it found")
+    hold(repr(first) == repr(second), "a second call finds something else: draw from rng.stream")
+
+
+def _copied(models: LocalModels) -> LocalModels:
+    return replace(models, tensors={name: value.copy() for name, value in models.tensors.items()})
+
+
+def _begun(item: Component, problem: SmallProblem) -> tuple[Any, Any, ClientInfo]:
+    return item.fn(), watched(item, problem.clients), allowed(problem.info, item)
+
+
+def _reported(item: Component, report: Report, clients: Clients) -> None:
+    _known({*report.metrics, *report.clients}, set(metrics_of(item.spec())), "its report")
+    for name, values in report.clients.items():
+        shape = np.shape(values)
+        hold(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
+
+
+def _known(names: set[str], known: set[str], where: str) -> None:
+    strange = sorted(names - known)
+    hold(
+        not strange,
+        f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)",
+    )
+
+
+@dataclass(frozen=True)
+class ContractCheck:
+    """A check; `words` say which rule holds if it passes."""
+
+    words: str
+    run: Callable[[Component, SmallProblem], None]
+
+
+IDENTITY = ContractCheck("says what it is, and what it needs", says_what_it_is)
+GRID = ContractCheck("its grid is of settings, the default among them", tries_settings)
+AT_ONCE = (
+    ContractCheck("predicts, with what it declares and nothing else", predicts),
+    ContractCheck("repeats itself, and leaves clients' models as they are", repeats),
+)
+STATE = ContractCheck("a round is pure, and goes on from a saved state", goes_on)
+OF_KIND = {
+    "one_shot": AT_ONCE,
+    "control": AT_ONCE,
+    "federated": (
+        ContractCheck("a round predicts, with what it declares and nothing else", reports),
+        STATE,
+    ),
+    "peer": (
+        ContractCheck("a round gives beliefs, with what it declares and nothing else", believes),
+        STATE,
+    ),
+    "simulation": (ContractCheck("finds numbers that are known, twice the same", simulates),),
+}
+
+
+def checks_of(item: Component) -> tuple[ContractCheck, ...]:
+    """List the checks for a method of this kind."""
+    grid = (GRID,) if item.meta["grid"] else ()
+    return (IDENTITY, *grid, *OF_KIND[item.meta["kind"]])

@@ -1,0 +1,376 @@
+"""Statistics of a client's data in terms of its network: moments of inputs, Fisher information.
+
+a is the input of a layer, with a 1 behind it if there is a bias, and g the gradient of a log
+probability by what the layer gives before its non-linearity. A convolution has such a pair at each
+place where its kernel is laid, L in all. Matrices have rows as in `networks.matrices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fedrepro.networks.layer_matrices import (
+    LayerMatrix,
+    layer_matrices,
+    parts_with_matrices,
+    tensors_of_matrices,
+)
+from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
+from fedrepro.networks.network import Network
+from fedrepro.networks.torch_modules import ModuleNetwork
+from fedrepro.training.examples import Examples
+from fedrepro.training.federation.body_moments import BodyMoments
+
+if TYPE_CHECKING:
+    import torch
+
+# Labels that gradients are taken at: the model's own, all of them by their probabilities, or those
+# of the data ("empirical").
+Labels = Literal["model", "data"]
+TOGETHER = 500  # examples: patches of a convolution are many times its input
+OF_MODULE = 100  # of a module, all of whose layers may be convolutions
+
+Tensors = Mapping[str, "torch.Tensor"]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A layer on some examples, with its output at each call, by which gradients are taken.
+
+    count: n. rows: gives its inputs (n, L, D). stacked: whether outs have an axis of one model.
+    """
+
+    matrix: LayerMatrix
+    count: int
+    rows: Callable[[], np.ndarray]
+    outs: Sequence[torch.Tensor]
+    stacked: bool = True
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """(n, L, D)."""
+        return self.rows()
+
+    def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
+        """Gradients by what it gives: (n, L, outputs)."""
+        each = []
+        for value in values:
+            given = value[0] if self.stacked else value
+            gradient = (
+                given.flatten(2).transpose(1, 2)
+                if self.matrix.kernel
+                else given.reshape(self.count, -1, given.shape[-1])
+            )
+            each.append(gradient.chunk(self.matrix.groups, -1)[self.matrix.group].cpu().numpy())
+        return np.ascontiguousarray(each[0] if len(each) == 1 else np.concatenate(each, axis=1))
+
+
+def input_moments(
+    network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Compute A = mean of a aᵀ over examples and places, by the key of each layer: (D, D).
+
+    They are float32 and symmetric. With `only` they are those of these layers; tensors of layers
+    above the last of them are not needed.
+    """
+    import torch
+
+    order = [layer.key for layer in layer_matrices(network)]
+    wanted = [weight for weight in order if only is None or weight in only]
+    sums: dict[str, np.ndarray] = {}
+    body = _body(network, tensors, examples)
+    compiled = order[: len(body.kernels)] if body else []
+    above, together = [key for key in wanted if key not in compiled], _together(network)
+    for at in range(0, len(examples.targets), together):
+        x = examples.scaled(slice(at, at + together))
+        if body:
+            x = body.look(x)
+            layers = [layer for layer, weight in enumerate(compiled) if weight in wanted]
+            for place, moment in body.moments(layers).items():
+                _add(sums, order[place], moment)
+        if above:
+            with torch.no_grad():
+                seen, _ = _forward(network, tensors, x, above, body.layers if body else 0)
+            for layer in seen:
+                inputs = layer.inputs
+                _add(sums, layer.matrix.key, _square(inputs) / inputs.shape[1])
+    return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
+
+
+def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments | None:
+    rows = min(TOGETHER, len(examples.targets))
+    return BodyMoments.of(network, tensors, examples.inputs.device.type, rows)
+
+
+def kronecker_factors(
+    network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
+) -> dict[str, np.ndarray]:
+    """Compute A of `input_moments`, and G = mean over examples of the sum over places of g gᵀ.
+
+    A by the key of each layer, G by `errors of` it: float32, symmetric. G is the mean over the
+    model's labels, or that of the data's. The Fisher information of a layer is about A ⊗ G. Source:
+    Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016, up to a factor
+    that moves from one of the two to the other.
+    """
+    sums: dict[str, np.ndarray] = {}
+    body, order = _body(network, tensors, examples), layer_matrices(network)
+    for seen, layer_errors, below in _errors(network, tensors, examples, labels, body):
+        if body:
+            for k, moment in body.moments(range(len(body.kernels))).items():
+                _add(sums, order[k].key, moment)
+            for k, factor in enumerate(body.learn(below, squares=False)):
+                _add(sums, errors_of(order[k].key), factor)
+        for layer, errors in zip(seen, layer_errors, strict=True):
+            name, inputs = layer.matrix.key, layer.inputs
+            _add(sums, name, _square(inputs) / inputs.shape[1])
+            for error in errors:
+                _add(sums, errors_of(name), _square(error))
+    return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
+
+
+def errors_of(key: str) -> str:
+    """Name the factor of gradients of a layer."""
+    return f"errors of {key}"
+
+
+def diagonal_fisher(
+    network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
+) -> dict[str, np.ndarray]:
+    """F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², (*shape).
+
+    float32, by tensor of the layers that are matrices. The mean over labels is by the model's
+    probabilities, or of the data's label alone. Source: Matena and Raffel, NeurIPS 2022, section 3.
+    """
+    sums: dict[str, np.ndarray] = {}
+    body, order = _body(network, tensors, examples), layer_matrices(network)
+    for seen, layer_errors, below in _errors(network, tensors, examples, labels, body):
+        for k, squares in enumerate(body.learn(below, squares=True) if body else ()):
+            _add(sums, order[k].key, squares)
+        for layer, errors in zip(seen, layer_errors, strict=True):
+            inputs = layer.inputs
+            for error in errors:
+                # at one place the square of a product is the product of squares
+                if layer.matrix.kernel is None and inputs.shape[1] == 1:
+                    squares = (inputs[:, 0] ** 2).T @ error[:, 0] ** 2
+                else:
+                    squares = ((inputs.transpose(0, 2, 1) @ error) ** 2).sum(axis=0)
+                _add(sums, layer.matrix.key, squares)
+    count = len(examples.targets)
+    made = tensors_of_matrices(order, {key: total / count for key, total in sums.items()})
+    return {name: np.ascontiguousarray(value, np.float32) for name, value in made.items()}
+
+
+def _together(network: Network) -> int:
+    return OF_MODULE if isinstance(network, ModuleNetwork) else TOGETHER
+
+
+def _forward(
+    network: Network,
+    tensors: Tensors,
+    x: torch.Tensor,
+    only: Sequence[str] | None = None,
+    first: int = 0,
+) -> tuple[list[_Seen], torch.Tensor]:
+    """Run the layers on examples (n, D): what they see, and the logits (1, n, K).
+
+    only: of the layers with these keys, from the lowest up; it ends at the input of the last.
+    first: the lowest layer, which x is given to.
+    """
+    if isinstance(network, ModuleNetwork):
+        return _hooked(network, tensors, x, only)
+    matrices = {layer.weight: layer for layer in layer_matrices(network)}
+    run = Pass()
+    x = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape)
+    seen: list[_Seen] = []
+    for layer, names in network.evaluated[first:]:
+        matrix = matrices.get(names.get("weight", ""))
+        if only is not None and matrix is not None and matrix.weight not in only:
+            matrix = None
+        if matrix is not None:
+            a = _inputs(layer, x.detach()[0].cpu().numpy())
+            if matrix.bias:
+                a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
+            if only is not None and matrix.weight == only[-1]:
+                return [*seen, _Seen(matrix, len(a), partial(_held, a), [x])], x
+        held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
+        x = layer.forward(held, x, run)
+        if matrix is not None:
+            assert isinstance(layer, Affine | Convolution2d)
+            if only is None and not x.requires_grad:
+                x.requires_grad_()
+            seen.append(_Seen(matrix, len(a), partial(_held, a), [x]))
+    return seen, x
+
+
+class _ReachedError(Exception):
+    """The last layer that was asked for has been given its input."""
+
+
+def _hooked(
+    network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
+) -> tuple[list[_Seen], torch.Tensor]:
+    """Run the layers of a module, whose parts say what they are given and give."""
+    calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
+    layers = [m for m in layer_matrices(network) if only is None or m.key in only]
+    wanted = {layer.weight for layer in layers}
+
+    def note(
+        weight: str, part: Any, given: tuple[torch.Tensor, ...], out: torch.Tensor
+    ) -> torch.Tensor:
+        if weight not in wanted:
+            return out
+        if only is None and not out.requires_grad:
+            out.requires_grad_()
+        calls.setdefault(weight, []).append((part, given[0].detach(), out))
+        if only is not None and len(calls) == len(wanted):
+            raise _ReachedError
+        return out.clone()  # what is changed in place behind it stays its own
+
+    hooks = [
+        part.register_forward_hook(partial(note, weight))
+        for weight, _, part in parts_with_matrices(network)
+    ]
+    whole = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}
+    logits = x
+    try:
+        network.module.eval()
+        logits = network.of_one(whole, x.view(len(x), *network.shape)).unsqueeze(0)
+    except _ReachedError:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [
+        _Seen(
+            layer,
+            len(x),
+            partial(_rows, layer, calls[layer.weight], len(x)),
+            [out for *_, out in calls[layer.weight]],
+            stacked=False,
+        )
+        for layer in layers
+    ], logits
+
+
+def _rows(
+    layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
+) -> np.ndarray:
+    """Gather the inputs of a layer's matrix, of all its calls behind each other: (n, L, D)."""
+    import torch
+
+    each = []
+    for part, x, _ in calls:
+        if layer.kernel:
+            mode = "constant" if part.padding_mode == "zeros" else part.padding_mode
+            padded = torch.nn.functional.pad(x, part._reversed_padding_repeated_twice, mode=mode)
+            patches = torch.nn.functional.unfold(
+                padded.chunk(layer.groups, 1)[layer.group],
+                part.kernel_size,
+                dilation=part.dilation,
+                stride=part.stride,
+            ).transpose(1, 2)
+        else:
+            patches = x.reshape(count, -1, x.shape[-1])
+        each.append(patches)
+    rows = torch.cat(each, dim=1)
+    if layer.bias:
+        rows = torch.cat([rows, rows.new_ones(*rows.shape[:2], 1)], dim=2)
+    return np.ascontiguousarray(rows.cpu().numpy())
+
+
+def _held(rows: np.ndarray) -> np.ndarray:
+    return rows
+
+
+def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """Gather the inputs of a layer's matrix, of each example and place: (n, L, D), contiguous."""
+    if not isinstance(layer, Convolution2d):
+        return x.reshape(len(x), 1, -1)
+    edge = (layer.padding, layer.padding)
+    x = np.pad(x, ((0, 0), (0, 0), edge, edge)) if layer.padding else x
+    kernel = (layer.kernel, layer.kernel)
+    # laid out by place in one copy, which takes most of the time
+    patches = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))
+    n, channels, height, width = patches.shape[:4]
+    places = np.ascontiguousarray(patches.transpose(0, 2, 3, 1, 4, 5))
+    return places.reshape(n, height * width, channels * layer.kernel**2)
+
+
+def _errors(
+    network: Network,
+    tensors: Tensors,
+    examples: Examples,
+    labels: Labels,
+    body: BodyMoments | None,
+) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
+    """Run the layers on some examples after others, with gradients (n, L, outputs) of each.
+
+    There are as many of each layer as labels that the mean is over, times the root of their
+    probabilities, so that squares of them add up to the mean. With a body the layers are those
+    above it, and the last list has gradients (n, D) of what it gives.
+    """
+    import torch
+
+    for at in range(0, len(examples.targets), _together(network)):
+        rows = slice(at, at + _together(network))
+        x = examples.scaled(rows)
+        if body:
+            x = body.look(x).requires_grad_()
+        with torch.enable_grad():
+            seen, logits = _forward(network, tensors, x, first=body.layers if body else 0)
+        shares = torch.softmax(logits.detach(), -1)
+        outs = [out for layer in seen for out in layer.outs] + [x] * (body is not None)
+        each: list[list[np.ndarray]] = [[] for _ in seen]
+        below: list[np.ndarray] = []
+        for by in _by_labels(shares, examples.targets[rows], labels):
+            # of a number: gradients of a tensor would import sympy, which takes seconds
+            along = (logits * by).sum()
+            gradients = torch.autograd.grad(
+                along, outs, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            values = iter(gradients)
+            for layer, into in zip(seen, each, strict=True):
+                into.append(layer.gradients([next(values) for _ in layer.outs]))
+            if body:
+                below.append(gradients[-1].numpy())
+        yield seen, each, below
+
+
+def _by_labels(
+    shares: torch.Tensor, targets: torch.Tensor, labels: Labels
+) -> Iterator[torch.Tensor]:
+    """Gradients of log p(y) by the logits, (1, n, K): of the data's y, or √p(y) times of each y."""
+    import torch
+
+    classes = shares.shape[-1]
+    if labels == "data":
+        yield torch.nn.functional.one_hot(targets, classes)[None].to(shares) - shares
+        return
+    from fedrepro.core.portable_ops.exponentials import exponential, logarithm
+
+    identity = torch.eye(classes, dtype=shares.dtype, device=shares.device)
+    for label in range(classes):
+        root = exponential(logarithm(shares[..., label, None]) / 2)  # torch's own goes by MKL
+        yield root * (identity[label] - shares)
+
+
+def _square(rows: np.ndarray) -> np.ndarray:
+    """Sum a aᵀ over vectors (n, L, D): float64 (D, D)."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    gram: np.ndarray = (flat.T @ flat).astype(np.float64)
+    return gram
+
+
+def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
+    sums[name] = sums[name] + value if name in sums else value.astype(np.float64)
+
+
+def _sent(matrix: np.ndarray) -> np.ndarray:
+    """As it goes to the server: float32 and exactly symmetric, so that half of it is sent."""
+    symmetric: np.ndarray = ((matrix + matrix.T) / 2).astype(np.float32)
+    return symmetric
