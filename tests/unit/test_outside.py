@@ -20,7 +20,7 @@ from fedrepro.core.provenance import file_of
 from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.assignment import Assignment, TrainingLabels
-from fedrepro.data.partition_table import _require_owners, build_partition
+from fedrepro.data.partition_table import _require_sound, build_partition
 from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.figure_files import figure
 from fedrepro.planning.config import Config, ExhibitFile
@@ -102,7 +102,8 @@ def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, sai
     labels = np.arange(90) % 3
     examples = TrainingLabels(labels, 3, np.full(90, -1, np.int32))
     with pytest.raises(FedreproError, match=re.escape(said)):
-        _require_owners(spec.component.make(Assignment, examples, RngKey(0)), spec, 90)
+        made = spec.component.make(Assignment, examples, RngKey(0))
+        _require_sound(made, made, spec, 0, 90)
 
 
 @pytest.mark.parametrize("at_head", [False, True])
