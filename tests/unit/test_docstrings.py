@@ -38,7 +38,7 @@ def of_docstring(node: ast.AST, doc: str) -> Iterator[str]:
     if not isinstance(node, ast.FunctionDef):
         return
     if private(node.name):
-        if len(node.body) == 2:
+        if doc and len(node.body) == 2:
             yield "private, of one statement"
         return
     if LIST.search(doc):

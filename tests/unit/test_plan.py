@@ -138,7 +138,7 @@ def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
 
 
 def test_long_runs_are_measured_seldom_and_others_in_every_round():
-    runs = [run for run in Plan(Config(), PFNM, "paper").runs if run.every is not None]
+    runs = [run for run in Plan(Config(), PFNM, "paper").trials if run.every is not None]
     every = {run.method.values.get("rounds"): run.every for run in runs}
     assert (every.pop(8000), every.pop(1000)) == (EvaluationSchedule(40), EvaluationSchedule(10))
     assert set(every.values()) == {EvaluationSchedule(1)}
@@ -177,8 +177,8 @@ def test_digits_never_stand_for_photographs():
 def test_exhibits_share_what_they_have_in_common():
     once = {**FILES["pfnm"].exhibits, "twin": FILES["pfnm"].exhibits["figure-2a"]}
     twins = FILES["pfnm"].model_copy(update={"exhibits": once})
-    assert set(Plan(Config(), {"pfnm": twins}, "tiny").runs) == set(
-        Plan(Config(), PFNM, "tiny").runs
+    assert set(Plan(Config(), {"pfnm": twins}, "tiny").trials) == set(
+        Plan(Config(), PFNM, "tiny").trials
     )
 
 
@@ -191,7 +191,9 @@ def test_selection_does_not_change_paths():
 def test_granularity_cuts_training_into_jobs():
     fine = plan(granularity=Granularity(clients_per_job=1, trials_per_job=1))
     run = next(
-        r for r in fine.runs if r.scenario and r.scenario.partition.token == "homogeneous+clients~4"
+        r
+        for r in fine.trials
+        if r.scenario and r.scenario.partition.token == "homogeneous+clients~4"
     )
     assert len(models_of(fine, {run: 2})) == 8
     assert len(models_of(fine, {run: 1})) == 4

@@ -206,7 +206,7 @@ def test_no_thread_but_a_harmless_one_is_there_at_a_fork():
 def test_the_far_end_pins_libraries_before_they_are_loaded():
     """Else it is of another arithmetic than its jobs, and none of them is handed over."""
     env = {name: value for name, value in os.environ.items() if name not in BRANCHES}
-    far = job_server.FAR_END.rpartition("\n")[0] + "\nprint(arithmetic.taken())"
+    far = job_server.FAR_END.rpartition("\n")[0] + "\nprint(cpu_kernels.active_mode())"
     near = "from fedrepro.core import cpu_kernels; print(cpu_kernels.pin())"
     far_said, near_said = (
         subprocess.run([sys.executable, "-P", "-c", code], env=env, stdout=subprocess.PIPE).stdout

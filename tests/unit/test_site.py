@@ -21,10 +21,10 @@ from fedrepro.record.site.build import _require_own, build
 from fedrepro.record.site.claim_intervals import interval_drawing
 from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.guides import Guides
-from fedrepro.record.site.methods import _known, formula
+from fedrepro.record.site.methods import _known, docstring, formula
 from fedrepro.record.site.minify_svg import minify_svg
-from fedrepro.record.site.pages import home, paper_page, plain_name, telling
-from fedrepro.record.site.report_data import read_reports
+from fedrepro.record.site.pages import claims_part, home, paper_page, plain_name, telling
+from fedrepro.record.site.report_data import claims_of, read_reports
 from fedrepro.record.site.verdict_styles import CLAIMS, PRINTED, glossary
 from fedrepro.record.templating import filled
 
@@ -128,6 +128,27 @@ def test_an_altered_score_changes_the_answer_of_the_home_page(tmp_path):
     about["files"][".csv"] = checksum_of(path.read_bytes())
     write_json(folder / "arena/1.json", about)
     assert told() == ["FedLPA or FedFisher (K-FAC)", *before[1:]]
+
+
+def test_a_closed_table_says_its_verdicts_and_what_is_not_run_is_listed(tmp_path):
+    paper = read_reports(copied(tmp_path), "paper", [KEY]).papers[0]
+    page = paper_page(paper, "Nothing yet.", (), frozenset())
+    (summary,) = re.findall(r'id="table-1"><summary>(.*?)</summary>', page, re.S)
+    counts = map(int, re.findall(r'class="count">(\d+)', summary))
+    assert sum(counts) == len(paper.printed_of("table-1")) > 0
+    absent = page.partition('class="absent"')[2].partition("</ul>")[0]
+    assert re.findall(r"<b>(.*?)</b>, (\d+) printed", absent)[0] == ("Table 2", "20")
+
+
+def test_claims_of_the_paper_stand_before_those_that_were_added():
+    claims = claims_of((RECORD / "paper/pfnm/claims.csv").read_text())
+    names = re.findall(r'<tr id="(\w+)">', claims_part(claims))
+    assert names[:3] == ["p1", "p2a", "p2b"]
+    assert names[-8:] == [f"e{number}" for number in range(1, 9)]
+
+
+def test_a_docstring_keeps_the_blanks_beside_its_code():
+    assert docstring("With `a` and\n`b` x_1.") == "With `a` and\n`b` x\\_1."
 
 
 @pytest.mark.parametrize(
@@ -482,6 +503,13 @@ def test_search_charts_bubbles_and_tables_work_from_disk(site, browser):
     page = context.new_page()
     page.goto((site / "search.html").as_uri() + "?q=weight+divergence")
     page.wait_for_selector("#search-results li p:has-text('divergence')")
+    for asked, title in (("set-up open", "What the verdicts mean"), ("P2b", "PFNM")):
+        page.goto((site / "search.html").as_uri() + f"?q={asked}")
+        page.wait_for_selector("#search-results li p")
+        page.wait_for_function(
+            "title => document.querySelector('#search-results li a').textContent === title",
+            arg=title,
+        )
     page.goto((site / "papers/rm.html").as_uri() + "#table-1")
     cell = page.locator("td[data-more]").first
     cell.focus()
@@ -520,6 +548,7 @@ def test_the_chooser_answers_as_the_command_does(site, browser):
     expected = [choice.method for choice in wanted if choice.kind == "one model"]
     rows = page.locator("#chosen tbody tr:not(.bound) th").all_inner_texts()
     assert rows == expected
+    assert page.locator("#chosen tbody th a[href^='methods/']").count() > len(rows)
     assert "--clients 20 --skew 0.1 --exchanges 1 --only-models" in page.inner_text("#chosen code")
     page.close()
 

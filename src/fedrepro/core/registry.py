@@ -100,7 +100,8 @@ def register(
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
         digest = digest_of_file(component.file)  # as it was loaded, whatever is on disk later
         # results of a file outside the package may change with any change of it
-        shown = f"{version}-{digest}" if component.outside else version
+        ours = fn.__module__.startswith("fedrepro.") and not component.outside
+        shown = version if ours else f"{version}-{digest}"
         component = replace(component, version=shown, digest=digest)
         taken = sorted(set(component.own_params) & set(component.common_params))
         if taken:

@@ -252,7 +252,7 @@ def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]
 
 
 def _paper_first(checks: Sequence[Mapping[str, str]]) -> Any:
-    """Order the claims of a paper by number, before those that were added here."""
+    # claims of the paper go before those that were added here
     return checks[0]["place"] == "ours", _natural(checks[0]["claim"])
 
 

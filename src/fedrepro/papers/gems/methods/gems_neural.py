@@ -119,7 +119,8 @@ class Retraining:
     def __call__(self, tensors: Mapping[str, np.ndarray], layer: int) -> Mapping[str, np.ndarray]:
         """Each client's layers above this one: tensors (J, *shape), named from weight0 on.
 
-        Errors: FedreproError for a client whose training diverged.
+        Raises:
+            FedreproError: For a client whose training diverged.
         """
         heads = self.clients.train_heads(
             tensors,
