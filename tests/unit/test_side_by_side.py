@@ -371,7 +371,7 @@ FAULTS = {
     "two validations": ([*ALL, *ON, *["--validation", "test.npz"] * 2], "give one for all, or"),
     "other counts": ([*ALL, *ON, *DATA, "--labels", "wrong.csv"], "leave out --labels"),
     "a folder that is there": ([*ALL, *ON, "--out", "there"], "there is there already"),
-    "settings of all": ([*ALL, *ON, "--set", "a=1"], "--set is of one method"),
+    "settings of all": ([*ALL, *ON, "--set", "a=1"], "--set changes one method"),
     "no out": (["combine", "average", *CLIENTS], "say by --out which file to write"),
     "divided by nothing": ([*ALL, *ON, "--divide", "0"], "must be a number above 0"),
     "no training": ([*ALL, *ON, "--training", "adm"], "did you mean 'adam'"),
