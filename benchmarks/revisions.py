@@ -15,7 +15,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import harness
 
@@ -28,13 +28,12 @@ NAMES = {
     "registry": "core.registry",
     "rng": "core.rng",
     "predict": "networks.predict",
-    "clients": "federation.clients",
+    "clients": "training.federation.clients",
     "engine": "training.engine",
     "examples": "training.examples",
     "minibatches": "training.minibatches",
     "settings": "training.settings",
 }
-OLDER = {"federation.clients": "training.clients"}  # where checkouts of before have it
 SLACK = 1.05
 Work = Callable[[], object]
 
@@ -45,15 +44,10 @@ def works_of(checkout: Path, names: Sequence[str]) -> dict[str, Work]:
         del sys.modules[name]
     sys.path.insert(0, str(checkout / "src"))
     try:
-        found = {key: _loaded(checkout, name) for key, name in NAMES.items()}
+        found = {key: importlib.import_module(f"fedrepro.{name}") for key, name in NAMES.items()}
         return {name: WORKS[name](SimpleNamespace(**found)) for name in names}
     finally:
         sys.path.pop(0)
-
-
-def _loaded(checkout: Path, name: str) -> ModuleType:
-    file = checkout / "src/fedrepro" / f"{name.replace('.', '/')}.py"
-    return importlib.import_module(f"fedrepro.{name if file.exists() else OLDER.get(name, name)}")
 
 
 def perceptrons(given: SimpleNamespace) -> Work:
@@ -63,8 +57,8 @@ def perceptrons(given: SimpleNamespace) -> Work:
     examples = given.examples.Examples(torch.from_numpy(inputs), torch.from_numpy(labels), 255.0)
     network, settings = parts(given, "mlp", (28, 28), "adam+epochs~1")
     rows = np.split(rng.permutation(len(labels)), 25)
-    tasks = [given.minibatches.Task(own, given.rng.Rng(0, 0, j)) for j, own in enumerate(rows)]
-    start = given.clients.own_starts(network, settings, [task.rng for task in tasks])
+    tasks = [given.minibatches.Task(own, given.rng.RngKey(0, 0, j)) for j, own in enumerate(rows)]
+    start = given.clients.initial_weights(network, settings, [task.rng for task in tasks])
     return lambda: given.engine.train(network, examples, tasks, settings, start)
 
 
@@ -84,9 +78,9 @@ def rounds(
     rows = [rng.choice(len(inputs), examples, replace=False) for _ in range(1000)]
 
     def run() -> object:
-        weights = given.clients.own_starts(network, settings, [given.rng.Rng(0, client=-1)])
+        weights = given.clients.initial_weights(network, settings, [given.rng.RngKey(0, client=-1)])
         for done in range(count):
-            place = given.rng.Rng(0, round=done)
+            place = given.rng.RngKey(0, round=done)
             drawn = place.stream("cohort").choice(len(rows), cohort, replace=False)
             tasks = [given.minibatches.Task(rows[j], place.at(client=int(j))) for j in drawn]
             share = [1 / cohort] * cohort

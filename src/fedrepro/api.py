@@ -6,7 +6,7 @@ method has `beliefs` instead, which reads off the belief of each node. A simulat
 its parameters and an `rng` alone, since it has neither data nor a model:
 
     @method("average", kind="one_shot", needs={"example_counts"})
-    def average(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel: ...
+    def average(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel: ...
 
 A method gets exactly the information that `needs` declares: data in `ClientInfo`, and work of
 `Clients`, who keep their data.

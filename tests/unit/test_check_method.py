@@ -122,7 +122,8 @@ def test_what_cannot_be_checked_is_a_sentence(found, capsys, tmp_path):
     (tmp_path / "deep.py").write_text(changed(MEDIAN, "label=", "models={'cnn'}, label="))
     assert main(["check-method", str(tmp_path / "deep.py")]) == 2
     assert "combines cnn only" in capsys.readouterr().err
-    needing = changed(MEDIAN, "*, rng: Rng)", "*, rng: Rng, share: Annotated[float, Arg('x')])")
+    more = "*, rng: RngKey, share: Annotated[float, Arg('x')])"
+    needing = changed(MEDIAN, "*, rng: RngKey)", more)
     needing = changed(needing, "import numpy", "from typing import Annotated\n\nimport numpy")
     needing = changed(needing, "from fedrepro.core.rng", "from fedrepro.core.spec import Arg\n"
                       "from fedrepro.core.rng")  # fmt: skip
