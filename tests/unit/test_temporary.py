@@ -61,7 +61,8 @@ def test_nothing_makes_temporary_folders_of_its_own():
     """They would stay if their process is killed."""
     made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
     sources = Path(temporary_folders.__file__).parents[1].rglob("*.py")
-    assert [path.name for path in sources if made.search(path.read_text())] == ["temporary_folders.py"]
+    found = [path.name for path in sources if made.search(path.read_text())]
+    assert found == ["temporary_folders.py"]
 
 
 def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
