@@ -14,7 +14,7 @@ FOLDER = Path("benchmarks")
 
 
 def names() -> list[str]:
-    """List the scripts that contain their own command of `fedrepro bench`."""
+    """List the scripts of `benchmarks` that `fedrepro bench` runs: their text has the command."""
     return [
         path.stem
         for path in sorted(FOLDER.glob("*.py"))

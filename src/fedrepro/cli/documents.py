@@ -235,9 +235,10 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
         return *head, row["reason"], "", "", ""
     decided = of_readings(checks)
     parts = [
-        f"{told}, {_looked_at(one)}" if told else _looked_at(one) for told, one in decided.items()
+        f"{reading}, {_looked_at(one)}" if reading else _looked_at(one)
+        for reading, one in decided.items()
     ]
-    numbers = [_measured(one) or ("–" if told else "") for told, one in decided.items()]
+    numbers = [_measured(one) or ("–" if reading else "") for reading, one in decided.items()]
     bounds = dict.fromkeys(one["bound"] for one in decided.values())
     return *head, "; ".join(parts), "; ".join(numbers), "; ".join(bounds), row["fixed"]
 

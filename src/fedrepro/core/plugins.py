@@ -41,9 +41,9 @@ def set_plugin_files(files: Iterable[str]) -> None:
 
 def add_plugin_files(files: Iterable[str]) -> None:
     """Let this process load these files too, each once, however it is written."""
-    told = {os.path.abspath(file) for file in configured_files()}
+    configured = {os.path.abspath(file) for file in configured_files()}
     set_plugin_files(
-        (*configured_files(), *(file for file in files if os.path.abspath(file) not in told))
+        (*configured_files(), *(file for file in files if os.path.abspath(file) not in configured))
     )
 
 

@@ -52,7 +52,7 @@ class Component:
 
     @property
     def file(self) -> str:
-        """Return the path of its file; empty if it has none."""
+        """Return the path of the file that defines the component; empty if there is none."""
         return getattr(sys.modules.get(self.fn.__module__), "__file__", None) or ""
 
     @cached_property
@@ -89,9 +89,9 @@ class Component:
         except FedreproError:
             raise
         except Exception as error:
-            if not (told := own_fault(error)):
+            if not (fault := own_fault(error)):
                 raise
-            raise FedreproError(f"{self.kind} '{self.name}' fails: {told}") from error
+            raise FedreproError(f"{self.kind} '{self.name}' fails: {fault}") from error
         self.require_declared(files, args)
         if not isinstance(result, expected):
             what = "nothing" if result is None else f"a {type(result).__name__}"

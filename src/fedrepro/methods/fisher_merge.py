@@ -45,9 +45,9 @@ def fisher_merge(
     """w_k = sum_i λ_i F_ik w_ik / sum_i λ_i F_ik, F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)².
 
     Source: Matena and Raffel, section 3: information divided by its L2 norm over all weights, and
-    at least 1e-6. They choose λ_i on validation examples; here it is 1 / J or n_i / n. The floor is
-    that of all clients, so their order does not matter. Weights of other layers than `Linear` and
-    `Conv2d` of a module are the mean by λ_i.
+    at least 1e-6. They choose λ_i on validation examples; here it is 1 / J or n_i / n. All
+    clients have this floor, so their order does not matter. Weights of other layers than `Linear`
+    and `Conv2d` have no information and are averaged by λ_i.
     """
     from fedrepro.methods.merging.fisher_average import fisher_mean
 

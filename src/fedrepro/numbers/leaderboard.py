@@ -283,22 +283,22 @@ def _entry(
     )
 
 
-def _method(told: Mapping[str, Any], entry: MethodResult, computed: str) -> Method:
+def _method(description: Mapping[str, Any], entry: MethodResult, computed: str) -> Method:
     return Method(
-        told["label"],
-        _class(told, entry),
-        "; ".join(told["needs"].values()) or NOTHING_MORE,
-        told.get("sends") or "",
-        told.get("criterion") or "",
+        description["label"],
+        _class(description, entry),
+        "; ".join(description["needs"].values()) or NOTHING_MORE,
+        description.get("sends") or "",
+        description.get("criterion") or "",
         computed,
     )
 
 
-def _class(told: Mapping[str, Any], entry: MethodResult) -> str:
+def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     """By what it needs, what comes of it and how often clients and server speak."""
-    if told["reference"] or told["kind"] == "control":
+    if description["reference"] or description["kind"] == "control":
         return "reference"
-    if any(need.startswith("public") for need in told["needs"]):
+    if any(need.startswith("public") for need in description["needs"]):
         return "public data"
     if entry.costs.get("forward_passes", 1) > 1:
         return SEVERAL
@@ -360,18 +360,20 @@ def _class_rows(
     whole, rest = ([r for r in rows if r.method.computed != REPORTED] for rows in (whole, rest))
     known = [row.method.label for row in whole]
     for row in reported:
-        label, told = row.method.label, "reported by others, not verified"
+        label, remark = row.method.label, "reported by others, not verified"
         if not row.unranked_reason:
             found = _standings(ground, blank, scenes, [*known, label], compared)
             (would,) = (one for one in found if one.method == label)
-            told += f"; it would have score {would.score.value:.2f}"
+            remark += f"; it would have score {would.score.value:.2f}"
             if compared:
-                told += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                told += f"beside {ground.board.line} {would.verdict}"
+                remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
+                remark += f"beside {ground.board.line} {would.verdict}"
         rest.append(
             _with(
                 row,
-                unranked_reason=f"{told}; {row.unranked_reason}" if row.unranked_reason else told,
+                unranked_reason=f"{remark}; {row.unranked_reason}"
+                if row.unranked_reason
+                else remark,
             )
         )
     by_label = {row.method.label: row for row in whole}

@@ -59,12 +59,12 @@ def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
 
 def ends_in_words(choices: Sequence[Ends]) -> str:
     """How often each parameter's choice was at an end of its grid."""
-    told = []
+    texts = []
     for name in dict.fromkeys(name for ends in choices for name in ends):
         found = [ends[name] for ends in choices if name in ends]
         low, high = (sum(ends[side] for ends in found) for side in (0, 1))
-        told.append(f"{name}: lowest in {low}, highest in {high} of {len(found)}")
-    return "; ".join(told)
+        texts.append(f"{name}: lowest in {low}, highest in {high} of {len(found)}")
+    return "; ".join(texts)
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:

@@ -272,9 +272,9 @@ def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
     texts = {(str(method), tuple(place)): str(text) for method, *place, text in columns}
     by_method: dict[str, np.ndarray] = {}
     for method in sorted({method for method, _ in texts}):
-        told = [texts.get((method, place), "").split() for place in places]
-        if len({len(scores) for scores in told}) == 1 and told[0]:
-            scores = np.array(told, np.float64)
+        found_there = [texts.get((method, place), "").split() for place in places]
+        if len({len(scores) for scores in found_there}) == 1 and found_there[0]:
+            scores = np.array(found_there, np.float64)
             if np.isfinite(scores).all():
                 by_method[method] = scores
     return by_method

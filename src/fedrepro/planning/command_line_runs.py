@@ -124,10 +124,10 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
     try:
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:
-        where, told = f"{file.place}, {name} at scale {SCALE}", str(error)
+        where, message = f"{file.place}, {name} at scale {SCALE}", str(error)
         if not place:
-            told = told.replace(f"{where}: ", "").replace(f" in {where}", "")
-        raise FedreproError(told.replace(where, f"{place}, {name}")) from None
+            message = message.replace(f"{where}: ", "").replace(f" in {where}", "")
+        raise FedreproError(message.replace(where, f"{place}, {name}")) from None
 
 
 def _methods(words: RunWords) -> dict[str, dict[str, Any]]:

@@ -388,8 +388,8 @@ def _load_python(path: Path, paper: str) -> Any:
         frames = traceback.extract_tb(error.__traceback__)
         mine = [f for f in frames if Path(f.filename).is_relative_to(path.parent.absolute())]
         where = f" in {Path(mine[-1].filename).name}, line {mine[-1].lineno}" if mine else ""
-        told = " ".join(f"{type(error).__name__}: {error}{where}".split())
-        raise FedreproError(f"{path} cannot be read ({told})") from None
+        reason = " ".join(f"{type(error).__name__}: {error}{where}".split())
+        raise FedreproError(f"{path} cannot be read ({reason})") from None
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Planned:
 
     @property
     def axis(self) -> list[str]:
-        """Return the swept parameters, without the case."""
+        """Return the names of the swept parameters, without the column `case` of the scenario."""
         return [key for key in self.points[0] if key != CASE]
 
     @property

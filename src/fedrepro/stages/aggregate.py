@@ -84,7 +84,7 @@ def run(job: Job, device: str = "cpu") -> None:
         data=prepared.checksum,
         stand_in=prepared.stand_in,
         **({"tune": tune.resolved} if tune else {}),
-        **failures.told,
+        **failures.diagnostics,
     )
     names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))

@@ -79,7 +79,7 @@ class Failures(dict[str, str]):
         self.setdefault(setting, f"{setting} failed in trial {trial}: {words}")
 
     @property
-    def told(self) -> dict[str, list[str]]:
+    def diagnostics(self) -> dict[str, list[str]]:
         """Return the failures as a key of provenance; nothing where none failed."""
         return {"failed": list(self.values())} if self else {}
 

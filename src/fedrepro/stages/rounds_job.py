@@ -87,7 +87,7 @@ def run_rounds(inputs: Job, device: str, judge_of: EvaluatorOf) -> FinishedJob:
         path=f"{scenario.token}/{method.token}",
         data=prepared.checksum,
         stand_in=prepared.stand_in,
-        **job.failures.told,
+        **job.failures.diagnostics,
     )
     columns = {
         "trial": [result.trial for result in finished],

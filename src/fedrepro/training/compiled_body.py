@@ -170,9 +170,10 @@ def predictions(net: Net) -> int:
 def match_images(
     net: Net, model: Model, to: Array, add: bool, rows: int, step: float, room: Scratch
 ) -> tuple[Array, Array]:
-    """Match representations of images: errors of these, and their maps learn; see `steps.match`.
+    """Match representations of images, below the affine layers; see `compiled_steps.match`.
 
-    Returns what the received network gives its affine maps, and the same in the order of inputs.
+    Write the error of each representation and update the maps between the two networks. Returns
+    what the received network passes to its affine layers, and the same in the order of inputs.
     """
     raise NotImplementedError
 

@@ -434,11 +434,11 @@ def _of_its_form(given: Any) -> Any:
     try:
         return forms[name].model_validate(given)
     except ValidationError as error:
-        told = (
+        reasons = (
             ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
             for one in error.errors()
         )
-        raise ValueError("; ".join(told)) from None
+        raise ValueError("; ".join(reasons)) from None
 
 
 Check = Annotated[InstanceOf[Form], BeforeValidator(_of_its_form)]

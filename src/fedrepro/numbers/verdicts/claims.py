@@ -139,8 +139,8 @@ def expand_named_bounds(content: Any, where: str) -> Any:
             return node
         word = node[SHOWS]
         if word not in bounds:
-            told = f"{place}; the head of the file has them in `words`"
-            raise unknown("word", str(word), bounds, told)
+            hint = f"{place}; the head of the file has them in `words`"
+            raise unknown("word", str(word), bounds, hint)
         if not isinstance(bounds[word], dict):
             return node
         if doubled := set(bounds[word]) & set(node):

@@ -135,12 +135,12 @@ def _reasoned(row: Mapping[str, str], key: str, known_words: Sequence[str], wher
     """Read a word, one of these if there are any, and after a colon the reason."""
     text = row.get(key, "")
     word, _, reason = text.partition(": ")
-    told = f"one of {', '.join(known_words)}" if known_words else "an exhibit"
-    told += ", a colon and the reason"
+    wanted = f"one of {', '.join(known_words)}" if known_words else "an exhibit"
+    wanted += ", a colon and the reason"
     if word == CLAIM and reason and check_of(text) is None:
-        reason, told = "", f"it as in '{CLAIM}: C1, check 2'"
+        reason, wanted = "", f"it as in '{CLAIM}: C1, check 2'"
     if text and (not reason or (known_words and word not in known_words)):
-        raise FedreproError(f"{where}: '{key}' is '{text}'; write {told}")
+        raise FedreproError(f"{where}: '{key}' is '{text}'; write {wanted}")
     return text
 
 

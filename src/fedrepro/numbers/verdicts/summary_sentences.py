@@ -97,7 +97,7 @@ def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
 
 
 def reasons(row: Row) -> str:
-    """Join the note on a printed value, why it is counted separately, and which setting is open."""
+    """Join what explains a verdict: its note, why it counts apart, the setting not in the paper."""
     apart = row.get("apart", "")
     check = check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]

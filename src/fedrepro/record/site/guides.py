@@ -46,12 +46,12 @@ class Guides:
         """Ask the record for the numbers of a text, and link each to its origin."""
         up = "../" * depth
 
-        def show(asked: RecordQuery, told: str) -> str:
+        def show(asked: RecordQuery, number: str) -> str:
             _, paper, name = asked.file.split("/")
             place = name.partition(".")[0]
             title = html_text(f"{asked.file}: {asked.question}")
             href = f"{up}papers/{paper}.html#{place}"
-            return f'<a class="number" href="{href}" title="{title}">{told}</a>'
+            return f'<a class="number" href="{href}" title="{title}">{number}</a>'
 
         return filled(text, self.record, show) if LINK.search(text) else text
 

@@ -293,7 +293,7 @@ def numbers_page(paper: Paper) -> str:
         "numbers.md",
         up="../",
         name=paper_name(paper.name),
-        told=" ".join(printed_counts(list(paper.printed))),
+        summary=" ".join(printed_counts(list(paper.printed))),
         values=values,
         made=[(shown, _origins(shown.about)) for shown in exhibits],
     )

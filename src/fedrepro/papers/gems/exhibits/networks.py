@@ -64,7 +64,7 @@ UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 
 
 def in_tuples(epsilon_hidden: float) -> Entry:
-    """No clusters, which one stands for: tuples of units of different clients merge."""
+    """Merge units greedily in tuples of different clients; one cluster means no clustering."""
     return {"epsilon_hidden": epsilon_hidden, "clusters": 1, "merge": "tuples"}
 
 

@@ -174,7 +174,7 @@ class CommonLayers:
     tensors: dict[str, np.ndarray]
     inputs: list[Floats]
     heads: list[Floats]
-    told: dict[str, float]
+    diagnostics: dict[str, float]
     sent: Traffic
 
 

@@ -217,7 +217,7 @@ def gems_neural(
     return GlobalModel(
         dense_spec(widths(tensors)),  # no dropout: what is above was trained without
         tensors,
-        diagnostics=diagnostics | hidden.told,
+        diagnostics=diagnostics | hidden.diagnostics,
         traffic=hidden.sent + _heads_sent(clients.clients, head.size),
         exchanges=len(layers) + 1,
     )
