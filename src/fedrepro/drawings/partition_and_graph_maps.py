@@ -190,7 +190,7 @@ class GraphMap:
         shown = range(0, count, 1 if count <= NAMED else -(-count // WRITTEN))
         for axis in (matrix.xaxis, matrix.yaxis):
             axis.set_ticks([node + 0.5 for node in shown], [str(node) for node in shown])
-        matrix.set(aspect="equal", xlabel="weight of what it hears from node", ylabel="node")
+        matrix.set(aspect="equal", xlabel="weight of what it receives from node", ylabel="node")
         return drawn
 
     def _draw_nodes(self, axes: Axes) -> None:
