@@ -6,7 +6,7 @@ supplement 4.1): one local epoch per round, all networks with the master's archi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -135,4 +135,5 @@ def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not 
 def _adam(flat, clients: Clients):  # type: ignore[no-untyped-def]
     from fedrepro.training.gradients import Adam
 
-    return Adam(flat, clients.settings)
+    # the server's Adam, whatever the clients train by
+    return Adam(flat, replace(clients.settings, optimiser="adam"))

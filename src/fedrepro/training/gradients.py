@@ -145,9 +145,7 @@ class Adam:
         import torch
 
         self.settings, self.rates = settings, rates
-        # a method may take Adam whatever the clients train by, so not `settings.remembered`
-        names = ("first", "second", "largest") if settings.amsgrad else ("first", "second")
-        kept = memory or {name: torch.zeros_like(flat) for name in names}
+        kept = memory or {name: torch.zeros_like(flat) for name in settings.remembered}
         self.first, self.second, self.largest = kept["first"], kept["second"], kept.get("largest")
         self.steps = torch.full((), float(steps), dtype=torch.float32, device=flat.device)
 
