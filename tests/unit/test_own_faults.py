@@ -124,10 +124,10 @@ def test_what_the_machine_lacks_is_no_failure_of_a_method(capsys):
     failures = Failures()
     with pytest.raises(MemoryError):
         failures.note("mine", 0, MemoryError())
-    assert not failures.told
+    assert not failures.diagnostics
     failures.note("mine", 1, KeyError("weight9"))
     failures.note("mine", 2, KeyError("weight8"))
-    assert failures.told == {"failed": ["mine failed in trial 1: KeyError: 'weight9'"]}
+    assert failures.diagnostics == {"failed": ["mine failed in trial 1: KeyError: 'weight9'"]}
     assert "KeyError" in capsys.readouterr().err  # the trace is in the log
 
 
