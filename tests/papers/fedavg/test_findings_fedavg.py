@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 
-from fedrepro.numbers.verdicts.published_values import ELSEWHERE, read_published
+from fedrepro.numbers.verdicts.printed_verdicts import ELSEWHERE, read_published
 from fedrepro.papers.fedavg.exhibits import perceptron
 
 FOLDER = RECORD / "paper/fedavg"
