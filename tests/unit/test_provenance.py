@@ -14,10 +14,9 @@ from test_stages import compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, source_digests
 from fedrepro.core.artifacts import read_json
-from fedrepro.core.local_models import read_models
 from fedrepro.core.provenance import Sources, origin, origins, provenance_of
 from fedrepro.core.registry import components
-from fedrepro.core.serialization import load_state
+from fedrepro.core.serialization import load_state, read_models
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"

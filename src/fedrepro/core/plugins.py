@@ -1,8 +1,9 @@
 """Components outside the package: files that the configuration names, and installed packages.
 
 An environment variable hands the files on to jobs. Importing such a file runs it, and its
-decorators register its components (`core/registry.py`). Preloaded jobs import this module too, so
-modules that few calls need are imported by them.
+decorators register its components (`core/registry.py`). Which files it opens is watched, since a
+result depends on them as on its parameters. Preloaded jobs import this module too, so modules that
+few calls need are imported by them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,51 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fedrepro.core.errors import TOLD, FedreproError, printable, unknown
-from fedrepro.core.source_digests import digest_of, digest_of_file
+from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
+
+# opened by Python, its packages and the system
+THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
+CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")
+
+_watched: list[dict[str, None]] = []
+_hooked: list[bool] = []
+
+
+@contextmanager
+def opened_files() -> Iterator[dict[str, None]]:
+    """Yield a dict of the files opened inside, by absolute path, without code and system files."""
+    if not _hooked:
+        _hooked.append(True)  # a hook cannot be taken out again
+        sys.addaudithook(_hook)
+    found: dict[str, None] = {}
+    _watched.append(found)
+    try:
+        yield found
+    finally:
+        _watched.remove(found)
+
+
+def _hook(event: str, args: tuple[object, ...]) -> None:
+    if not _watched or event != "open" or not isinstance(args[0], str | bytes | os.PathLike):
+        return
+    if isinstance(args[2], int) and args[2] & os.O_WRONLY:
+        return
+    path = os.path.abspath(os.fsdecode(args[0]))
+    hidden = f"{os.sep}." in path
+    if not (hidden or path.endswith(CODE) or opened_within(path, *THEIRS) or os.path.isdir(path)):
+        for found in _watched:
+            found[path] = None
+
+
+def opened_within(path: str, *folders: str) -> bool:
+    """Whether an absolute path lies in one of these folders."""
+    return any(path.startswith(os.path.join(os.path.abspath(folder), "")) for folder in folders)
+
 
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
 GROUP = "fedrepro.components"  # entry points of packages, which name modules

@@ -19,11 +19,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.opened_files import opened_files, opened_within
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 from fedrepro.core.plugins import MODULES as OUTSIDE
-from fedrepro.core.plugins import own_fault
+from fedrepro.core.plugins import opened_files, opened_within, own_fault
 
 T = TypeVar("T")
 

@@ -20,16 +20,15 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Tra
 from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.finetuning import finetuning_of
-from fedrepro.core.local_models import TrialModels, read_models
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
 from fedrepro.core.provenance import provenance, provenance_of, resources_used
 from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
-from fedrepro.data.prepared import load_prepared
-from fedrepro.data.unlabelled_inputs import unlabelled
+from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
     Draws,

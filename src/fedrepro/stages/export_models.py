@@ -18,12 +18,11 @@ import numpy as np
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import checksum_of_file, write_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.local_models import read_models
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import save_state
+from fedrepro.core.serialization import read_models, save_state
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_names
 from fedrepro.networks.module_states import with_own_form

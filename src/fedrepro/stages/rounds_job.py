@@ -19,8 +19,8 @@ from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin, provenance, provenance_of, resources_used
 from fedrepro.core.rng import RngKey
+from fedrepro.core.selection_rules import SPLIT, require_fits, successive_halving
 from fedrepro.core.spec import Spec
-from fedrepro.core.successive_halving import SPLIT, require_fits, successive_halving
 from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.planning.runs import Scenario

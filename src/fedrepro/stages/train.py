@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.artifacts import opened, write_table
-from fedrepro.core.local_models import KIND, model_rows, write_models
 from fedrepro.core.provenance import provenance, provenance_of, resources_used
 from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import KIND, model_rows, write_models
 from fedrepro.data.partition_table import PartitionIndices
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
