@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.core import artifacts
+from fedrepro.core import artifacts, serialization
 from fedrepro.core.artifacts import (
     atomic,
     map_array,

@@ -117,18 +117,20 @@ def load_file(file: str) -> Any:
     except FedreproError as error:
         raise FedreproError(f"{file}: {error}") from error
     except Exception as error:
+        what = own_fault(error) or f"{type(error).__name__}: {error}"
+        if isinstance(error, SyntaxError):
+            what = f"line {error.lineno} is not Python ({error.msg})"
         raise FedreproError(
-            f"{file} cannot be loaded: {_told(error)}; fix it, or take it out of "
-            "`components` in config/config.yaml"
+            f"{file} cannot be loaded: {what}; fix it, or take it out of `components` in "
+            "config/config.yaml"
         ) from error
     finally:
         sys.path.remove(folder)
-    if not asked:
-        return None
-    if not callable(getattr(module, asked[0], None)):
+    made = getattr(module, asked[0], None) if asked else None
+    if asked and not callable(made):
         known = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise unknown("class", asked[0], known, file)
-    return getattr(module, asked[0])
+    return made
 
 
 def module_of(file: str) -> str:
@@ -157,13 +159,6 @@ def load_installed() -> None:
             ) from error
 
 
-def _told(error: Exception) -> str:
-    """Say what went wrong, and in which line of the file."""
-    if isinstance(error, SyntaxError):
-        return f"line {error.lineno} is not Python ({error.msg})"
-    return own_fault(error) or f"{type(error).__name__}: {error}"
-
-
 def own_fault(error: BaseException) -> str:
     """Name file, line and source line where an own file went wrong, and how; empty if none did.
 
@@ -178,8 +173,8 @@ def own_fault(error: BaseException) -> str:
     ]
     if not frames:
         return ""
-    name, line, code = frames[-1].filename, frames[-1].lineno, frames[-1].line
+    frame, near = frames[-1], os.path.relpath(frames[-1].filename)
     message = printable(" ".join(str(error).split()))[:TOLD]
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    near = os.path.relpath(name)
-    return f"{name if near.startswith('..') else near}, line {line}, `{code}`: {what}"
+    name = frame.filename if near.startswith("..") else near
+    return f"{name}, line {frame.lineno}, `{frame.line}`: {what}"

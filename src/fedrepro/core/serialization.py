@@ -58,22 +58,21 @@ def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None
     Raises:
         FedreproError: an entry cannot be kept; it is named.
     """
-    known = {} if before is None or before is state else before
-    entries: dict[str, Any] = _settled(state, known, "state")
-    return entries
 
+    def settled(value: Any, before: Any, place: str) -> Any:
+        if type(value) is not dict or MARK in value or type(before) is not dict:
+            return from_plain(to_plain(value, place))
+        entries = {}
+        for key, item in value.items():
+            old = before.get(key)
+            if item is old and type(item) not in PLAIN:
+                entries[key] = item
+            else:
+                _name(key, f"the key {key!r} of {place}")
+                entries[key] = settled(item, old, f"{place}[{key!r}]")
+        return entries
 
-def _settled(value: Any, before: Any, place: str) -> Any:
-    if type(value) is not dict or MARK in value or type(before) is not dict:
-        return from_plain(to_plain(value, place))
-    entries = {}
-    for key, item in value.items():
-        old = before.get(key)
-        if item is old and type(item) not in PLAIN:
-            entries[key] = item
-        else:
-            _name(key, f"the key {key!r} of {place}")
-            entries[key] = _settled(item, old, f"{place}[{key!r}]")
+    entries: dict[str, Any] = settled(state, {} if before is state else before or {}, "state")
     return entries
 
 
@@ -85,18 +84,13 @@ def to_plain(value: Any, place: str = "state") -> Any:
     kind = type(value)
     if kind in PLAIN:
         return value
-    if kind is dict and MARK not in value and _alike(value):
-        keys = [_name(key, f"the key {key!r} of {place}") for key in value]
-        tensors = {
-            name: _tensor(
-                np.stack([arrays[name] for arrays in value.values()]), f"{place}[…][{name!r}]"
-            )
-            for name in value[keys[0]]
-        }
-        return {MARK: "alike", "keys": keys, "each": tensors}
     if kind is dict and MARK not in value:
         keys = [_name(key, f"the key {key!r} of {place}") for key in value]
-        return {key: to_plain(value[key], f"{place}[{key!r}]") for key in keys}
+        if not _alike(value):
+            return {key: to_plain(value[key], f"{place}[{key!r}]") for key in keys}
+        stacked = {name: np.stack([one[name] for one in value.values()]) for name in value[keys[0]]}
+        each = {name: _tensor(array, f"{place}[…][{name!r}]") for name, array in stacked.items()}
+        return {MARK: "alike", "keys": keys, "each": each}
     if kind in (list, tuple):
         return kind(to_plain(item, f"{place}[{i}]") for i, item in enumerate(value))
     if kind in (set, frozenset):
@@ -104,9 +98,15 @@ def to_plain(value: Any, place: str = "state") -> Any:
         return {MARK: kind.__name__, "items": sorted(items, key=repr)}
     if kind is np.ndarray or isinstance(value, np.generic):
         return {MARK: "array" if kind is np.ndarray else "number", "value": _tensor(value, place)}
-    if not _is_tensor(value):
+    import torch
+
+    if kind is not torch.Tensor:
         raise _refused(place, f"a {kind.__name__}")
-    return _contiguous(value, place)
+    if value.device.type != "cpu" or value.layout != torch.strided:
+        raise _refused(place, f"a tensor on {value.device}, {value.layout}")
+    if value.requires_grad:
+        raise _refused(place, "a tensor that needs a gradient")
+    return value.contiguous()
 
 
 def from_plain(data: Any) -> Any:
@@ -122,7 +122,10 @@ def from_plain(data: Any) -> Any:
 
 FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "array": lambda data: data["value"].numpy().copy(),
-    "alike": lambda data: _apart(data["keys"], data["each"]),
+    "alike": lambda data: {
+        key: {name: value[at].numpy().copy() for name, value in data["each"].items()}
+        for at, key in enumerate(data["keys"])
+    },
     "number": lambda data: data["value"].numpy()[()],
     "set": lambda data: set(data["items"]),
     "frozenset": lambda data: frozenset(data["items"]),
@@ -144,13 +147,6 @@ def _alike(value: Mapping[Any, Any]) -> bool:
     return 1 < len(forms) == len(value) and forms[0] != {} and forms.count(forms[0]) == len(forms)
 
 
-def _apart(keys: list[Any], each: Mapping[str, Any]) -> dict[Any, dict[str, np.ndarray]]:
-    return {
-        key: {name: value[at].numpy().copy() for name, value in each.items()}
-        for at, key in enumerate(keys)
-    }
-
-
 def _name(value: Any, place: str) -> Any:
     """Check a key of a dict or an item of a set: plain, or a tuple of plain values."""
     parts = value if type(value) is tuple else (value,)
@@ -168,22 +164,6 @@ def _tensor(value: Any, place: str) -> Any:
         return torch.from_numpy(np.require(value, requirements=("C", "W")))
     except (TypeError, ValueError):
         raise _refused(place, f"an array of {value.dtype}") from None
-
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return type(value) is torch.Tensor
-
-
-def _contiguous(value: Any, place: str) -> Any:
-    import torch
-
-    if value.device.type != "cpu" or value.layout != torch.strided:
-        raise _refused(place, f"a tensor on {value.device}, {value.layout}")
-    if value.requires_grad:
-        raise _refused(place, "a tensor that needs a gradient")
-    return value.contiguous()
 
 
 def _refused(place: str, what: str) -> FedreproError:

@@ -114,9 +114,8 @@ def require_called(name: str, known: Mapping[str, Component], where: str = "") -
 
 def unknown_method(name: str, known: Collection[str], where: str = "") -> FedreproError:
     """Make the error for an unknown name; it names the nearest one."""
-    return unknown(
-        "method", name, [*known, *(item.name.lower() for item in names_of_field(known))], where
-    )
+    names = [*known, *(item.name.lower() for item in names_of_field(known))]
+    return unknown("method", name, names, where)
 
 
 def names_of_field(known: Collection[str]) -> list[FieldName]:
@@ -138,9 +137,8 @@ def setting_token(
     For example fedavg;training+lr~0.1, or average;tune+examples~100.
     """
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
-    parts = [method.token]
-    parts += [f"training{changes}"] if changes else []
-    return ";".join([*parts, tune.token] if tune else parts)
+    trained = f"training{changes}" if changes else ""
+    return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))
 
 
 KEY_BYTES = 5  # of the digest in the name of a folder
@@ -172,11 +170,9 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
         FedreproError: the form is another; the error gives the canonical one.
     """
     spec = read(components, token, kind)
-    if spec.token != token:
-        raise FedreproError(
-            f"{kind} token '{token}' is not in canonical form; write '{spec.token}'"
-        )
-    return spec
+    if spec.token == token:
+        return spec
+    raise FedreproError(f"{kind} token '{token}' is not in canonical form; write '{spec.token}'")
 
 
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
@@ -189,18 +185,17 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
         name, values = found.method, dict(found.values)
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
-    component = components[name]
-    paired = ""
+    component, paired = components[name], ""
     for pair in pairs:
-        key, sep, text = pair.partition("~")
-        if not sep or not text:
+        key, _, text = pair.partition("~")
+        if not text:
             raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
         if key == PAIRED:
             paired = text
-            continue
-        if key not in component.params:
+        elif key in component.params:
+            values[key] = component.params[key].read_list(text, where)
+        else:
             raise unknown("parameter", key, component.params, where)
-        values[key] = component.params[key].read_list(text, where)
     if not paired:
         return component.spec(values)
     return component.listing(values, int(paired) if paired.isdecimal() else 0, where)
