@@ -13,9 +13,9 @@ from fedrepro.cli.printing import say, show, table_of, wide
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.stages.user_models.compare_methods import AppliedMethod
+    from fedrepro.stages.user_models.combine import AppliedMethod
     from fedrepro.stages.user_models.evaluate import Evaluation
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
 ALL = "all"
 MOST_CLASSES = 30  # of a confusion matrix that is printed
@@ -98,8 +98,8 @@ def combine(
     channels: Channels = "",
 ) -> None:
     """Combine models that you trained with plain PyTorch into one, or compare all ways to do so."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
-    from fedrepro.stages.user_models.state_files import SUFFIXES
+    from fedrepro.stages.user_models.user_files import SUFFIXES
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     if not method and (
         words[0].endswith(SUFFIXES) or (Path(words[0]).suffix and Path(words[0]).is_file())
@@ -167,7 +167,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     from rich.box import SIMPLE_HEAD
 
     from fedrepro.numbers.cost_words import times
-    from fedrepro.stages.user_models.compare_methods import run_all
+    from fedrepro.stages.user_models.combine import run_all
 
     results = run_all(files, out, seed)
     for note in results.notes:
@@ -257,7 +257,7 @@ def evaluate(
     channels: Channels = "",
 ) -> None:
     """Measure accuracy, loss and each class of models of your own, on data of your own."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     paths = _fitting("models", models)
     inputs = ModelFiles(
