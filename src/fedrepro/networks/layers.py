@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from fedrepro.core.portable_ops.batched_convolution import convolved
-from fedrepro.core.portable_ops.matmul import multiplied, portable_affine
+from fedrepro.core.portable_ops.torch_ops import convolved, multiplied, portable_affine
 
 if TYPE_CHECKING:
     import torch

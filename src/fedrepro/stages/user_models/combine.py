@@ -16,13 +16,13 @@ import pandas as pd
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.artifacts import require_target, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
-from fedrepro.core.field_names import method_called
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state
 from fedrepro.core.spec import Component, Spec
+from fedrepro.core.tokens import method_called
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_words import needs_in_words
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
