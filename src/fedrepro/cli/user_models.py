@@ -187,7 +187,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
             models = times(sent, sent / entry.sent).removesuffix(" ×") if sent else ""
             costs = [f"{sent / 1e6:.3g}", models, f"{entry.numbers['rounds']:.0f}"]
         table.add_row(
-            entry.called,
+            _called(entry),
             f"{100 * entry.numbers['accuracy']:.1f} %",
             *costs,
             f"{entry.numbers.get('passes', 0):.3g}",
@@ -214,9 +214,13 @@ def _seen(entries: Sequence[AppliedMethod]) -> None:
     """Print what methods see beyond weights, a line for all that see as much."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
-        groups.setdefault(entry.sees, []).append(entry.called)
+        groups.setdefault(entry.sees, []).append(_called(entry))
     for sees, names in groups.items():
         say(f"sees {sees}: {', '.join(names)}")
+
+
+def _called(entry: AppliedMethod) -> str:
+    return f"{entry.label}, control" if entry.kind == "control" else entry.label
 
 
 def _size(entry: AppliedMethod) -> str:

@@ -1,4 +1,7 @@
-"""combine"""
+"""Own models combined: by one one-shot method, in Python or from files, or by all of them.
+
+Nothing of the workflow is needed: no data set, no partition, no exhibit.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_words import needs_in_words
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
 from fedrepro.numbers.summary import csv_text
-from fedrepro.planning.config import load_exhibits
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
 from fedrepro.stages.job_log import log
@@ -35,6 +37,16 @@ from fedrepro.stages.user_models.evaluate import metrics_on
 from fedrepro.stages.user_models.user_files import SUFFIXES, write_state
 from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, read_context
 from fedrepro.training.examples import Examples
+
+COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
+EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
+# what leaderboards call methods, where that is neither a label nor a name of the field
+ON_BOARDS = {
+    "fedavg": "average",
+    "fedavg, one start": "average_shared",
+    "mean of probabilities": "uniform_ensemble",
+    "class-weighted ensemble": "weighted_ensemble",
+}
 
 
 def combine(
@@ -54,30 +66,30 @@ def combine(
     """
     spec = read_token("method", method_named(method)) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
-    ground = ModelContext.of(models)
-    for doubt in ground.doubts(setting.component):
+    context = ModelContext.of(models)
+    for doubt in context.doubts(setting.component):
         warnings.warn(doubt, stacklevel=2)
-    return combined(ground, setting, seed)
+    return combined(context, setting, seed)
 
 
-def combined(ground: ModelContext, setting: Spec, seed: int) -> GlobalModel:
+def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
     """Apply a one-shot method to own models and data that are known of them.
 
     Raises:
         FedreproError: For a method that cannot be applied.
     """
-    name, lacking = setting.name, ground.lacking(setting.component)
+    lacking = context.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
     if lacking:
-        raise FedreproError(f"method '{name}' {lacking}")
-    made = applied(ground, setting, seed).made
+        raise FedreproError(f"method '{setting.name}' {lacking}")
+    made = applied(context, setting, seed).made
     assert isinstance(made, GlobalModel)
-    return replace(made, layers=ground.models.layers)
+    return replace(made, layers=context.models.layers)
 
 
 def applied(
-    ground: ModelContext, setting: Spec, seed: int, costly: SharedPreparation | None = None
+    context: ModelContext, setting: Spec, seed: int, costly: SharedPreparation | None = None
 ) -> SettingResult:
     """Apply a method that lacks nothing; return its models with their costs.
 
@@ -86,7 +98,7 @@ def applied(
     Raises:
         FedreproError: If the method has no model of these clients, or weights are not finite.
     """
-    costly = costly or prepared_by(ground, setting, seed)
+    costly = costly or prepared_by(context, setting, seed)
     done = run_setting(setting, costly.clients, costly.info, costly.rng, costly)
     if done.made is None:
         raise FedreproError(
@@ -102,11 +114,11 @@ def applied(
     return done
 
 
-def prepared_by(ground: ModelContext, method: Spec, seed: int) -> SharedPreparation:
+def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
     """Prepare a method's input, with what it computes once for several settings."""
-    bare = replace(ground.models, label_counts=None, layers=None)
-    item = method.component
-    return SharedPreparation(item.meta["prepare"], bare, ground.info(method), RngKey(seed, 0))
+    bare = replace(context.models, label_counts=None, layers=None)
+    prepare = method.component.meta["prepare"]
+    return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
 
 
 def method_named(words: str) -> str:
@@ -118,27 +130,12 @@ def method_named(words: str) -> str:
     known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
         return words
-    # of leaderboards, whose entries may be nested in any way
-    nodes: list[Any] = []
-    for file in load_exhibits().values():
-        nodes += [file.defaults, file.also, file.exhibits] if file.boards else []
-    labels: dict[str, str] = {}
-    for node in nodes:  # which grows on the way
-        if isinstance(node, dict):
-            nodes += node.values()
-            if str(node.get("name")) in known and "label" in node:
-                labels[str(node["label"]).lower()] = str(node["name"])
-        elif isinstance(node, list):
-            nodes += node
     for called, further in ((words, ""), (name, plus + rest)):
-        if board := labels.get(called.lower()):
+        if board := ON_BOARDS.get(called.lower()):
             return f"{board}{further}"
         if found := method_called(called, known):
             return f"{found.token}{further}"
     return words
-
-
-# --------------------------------------------------------------------------------------- in files
 
 
 def run(
@@ -161,10 +158,10 @@ def run(
         read = read_token("method", f"{spec.name}+{key}~{text.replace(',', '@')}")
         spec = spec.component.spec({**spec.values, key: read.values[key]})
     spec = spec.single()
-    ground, _, notes = read_context(files)
-    made = combined(ground, spec, seed)
-    write_state(out, as_state(made, ground.models.classes))
-    network = network_of(made.model, ground.models.shape, ground.models.classes)
+    context, _, notes = read_context(files)
+    made = combined(context, spec, seed)
+    write_state(out, as_state(made, context.models.classes))
+    network = network_of(made.model, context.models.shape, context.models.classes)
     numbers = f"{made.trained(network.buffers):,}"
     written = f"one network of {numbers} parameters, as a state dict"
     if made.networks > 1:
@@ -175,13 +172,10 @@ def run(
             f"a mixture of {made.networks} networks, {numbers} parameters; `state_dicts` holds "
             f"them, {gate if made.gate else share}"
         )
-    return (*notes, *ground.doubts(spec.component), f"{out}: {written}")
+    return (*notes, *context.doubts(spec.component), f"{out}: {written}")
 
 
-EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
-
-
-COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
+# ------------------------------------------------------------------------------------ all methods
 
 
 @dataclass(frozen=True)
@@ -209,11 +203,6 @@ class AppliedMethod:
         label = str(self.item.meta["label"])
         named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
-
-    @property
-    def called(self) -> str:
-        """The label, which says if it is a control."""
-        return f"{self.label}, control" if self.item.meta["kind"] == "control" else self.label
 
     @property
     def kind(self) -> str:
@@ -246,12 +235,36 @@ class MethodComparison:
         """List methods that could not be applied, by name."""
         return [entry for entry in self.entries if entry.why]
 
+    def as_frame(self) -> pd.DataFrame:
+        """Make the table with every column; methods that could not be applied are last."""
+        rows = []
+        for entry in (*self.applied, *self.left_out):
+            none = None if entry.why else 0.0
+            row = {
+                "method": entry.item.name,
+                "label": entry.label,
+                "kind": "" if entry.why else entry.kind,
+                "setting": entry.setting,
+                "settings_tried": 0 if entry.why else entry.tried,
+                "accuracy": entry.numbers.get("accuracy"),
+                "accuracy_worst": entry.numbers.get("accuracy_worst"),
+                "times_the_models": None if entry.why else entry.sent,
+                **{name: entry.numbers.get(name, none) for name in COSTS},
+                "seconds": None if entry.why else entry.seconds,
+                "client_seconds": None if entry.why else entry.client_seconds,
+                "sees": entry.sees,
+                "not_applied": entry.why,
+            }
+            rows.append(row)
+        return pd.DataFrame(rows)
+
 
 def run_all(files: ModelFiles, out: Path | None = None, seed: int = 0) -> MethodComparison:
     """Apply every method to the models of a command, and measure the results.
 
     A method with a grid is tried at all its settings if there are validation examples, and the best
-    one on these is measured; otherwise defaults are used. `out` is a new folder for the results.
+    one on these is measured; otherwise defaults are used. `out` is a new folder for a table and
+    each method's model, written whole or not at all.
 
     Raises:
         FedreproError: For files that cannot be used; a failure of one method is its entry.
@@ -260,27 +273,40 @@ def run_all(files: ModelFiles, out: Path | None = None, seed: int = 0) -> Method
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
     if out is not None and out.exists():
         raise FedreproError(f"{out} is there already: name a folder that is not, for all models")
-    ground, examples, notes = read_context(files)
+    context, examples, notes = read_context(files)
     assert examples is not None
-    methods = tuple(entries(ground, examples, seed))
-    doubts = [doubt for entry in methods if not entry.why for doubt in ground.doubts(entry.item)]
+    methods = tuple(entries(context, examples, seed))
+    doubts = [doubt for entry in methods if not entry.why for doubt in context.doubts(entry.item)]
     comparison = MethodComparison(methods, (*notes, *dict.fromkeys(doubts)))
-    if out is not None:
-        _write(comparison, ground, out)
+    if out is None:
+        return comparison
+    part, layers = out.with_name(f".{out.name}.part"), context.models.layers or ()
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        for entry in comparison.applied:
+            made = entry.made
+            if isinstance(made, GlobalModel):  # clients alone make none
+                weights = sum(name.startswith("weight") for name in made.tensors)
+                named = replace(made, layers=layers if weights == len(layers) else None)
+                state = as_state(named, context.models.classes)
+                save_state(part / f"{entry.item.name}.pt", state)
+        write_text(part / "table.csv", csv_text(comparison.as_frame()))
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return comparison
 
 
-def entries(ground: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
+def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
     """Yield an entry for each one-shot method and control, by name."""
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
-        why = ground.lacking(item)
-        if why:
+        if why := context.lacking(item):
             yield AppliedMethod(item, why)
             continue
         try:
-            yield _best(item, ground, examples, seed)
+            yield _best(item, context, examples, seed)
         except FedreproError as error:
             yield AppliedMethod(item, f"failed: {error}")
         except Exception as error:  # a fault of one method costs its own row alone
@@ -289,13 +315,12 @@ def entries(ground: ModelContext, examples: Examples, seed: int = 0) -> Iterator
         log(item.name)
 
 
-def _best(item: Component, ground: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
+def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
     """Apply a method at the setting that validation examples choose, the first of equals."""
-    chosen = ground.validation is not None and bool(item.meta["grid"])
-    method = item.spec({k: list(v) for k, v in item.meta["grid"].items()} if chosen else {})
-    settings = list(method.expand())
-    costly, draws = prepared_by(ground, settings[0], seed), Draws(RngKey(seed, 0))
-    known = ground.models
+    known, validation = context.models, context.validation if item.meta["grid"] else None
+    grid = {} if validation is None else {k: list(v) for k, v in item.meta["grid"].items()}
+    settings = list(item.spec(grid).expand())
+    costly, draws = prepared_by(context, settings[0], seed), Draws(RngKey(seed, 0))
 
     def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
         split = EvaluationSplit(on, on.targets.numpy(), known.shape, known.classes)
@@ -304,11 +329,9 @@ def _best(item: Component, ground: ModelContext, examples: Examples, seed: int) 
     best: tuple[float, Spec, SettingResult] | None = None
     seconds = at_clients = 0.0
     for setting in settings:
-        done = applied(ground, setting, seed, costly)
+        done = applied(context, setting, seed, costly)
         seconds, at_clients = seconds + done.seconds, max(at_clients, done.further.seconds)
-        score = 0.0
-        if chosen and ground.validation is not None:
-            score = measured(done.made, ground.validation)["accuracy"]
+        score = 0.0 if validation is None else measured(done.made, validation)["accuracy"]
         if best is None or score > best[0]:
             best = score, setting, done
     assert best is not None
@@ -325,47 +348,3 @@ def _best(item: Component, ground: ModelContext, examples: Examples, seed: int) 
         sent=numbers["bytes_up"] / (FLOAT_BYTES * known.numbers),
         made=done.made,
     )
-
-
-# -------------------------------------------------------------------------------------- written
-
-
-def as_frame(comparison: MethodComparison) -> pd.DataFrame:
-    """Make the table with every column; methods that could not be applied are last, with why."""
-    rows = []
-    for entry in (*comparison.applied, *comparison.left_out):
-        row = {
-            "method": entry.item.name,
-            "label": entry.label,
-            "kind": "" if entry.why else entry.kind,
-            "setting": entry.setting,
-            "settings_tried": 0 if entry.why else entry.tried,
-            "accuracy": entry.numbers.get("accuracy"),
-            "accuracy_worst": entry.numbers.get("accuracy_worst"),
-            "times_the_models": None if entry.why else entry.sent,
-            **{name: entry.numbers.get(name, None if entry.why else 0.0) for name in COSTS},
-            "seconds": None if entry.why else entry.seconds,
-            "client_seconds": None if entry.why else entry.client_seconds,
-            "sees": entry.sees,
-            "not_applied": entry.why,
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _write(comparison: MethodComparison, ground: ModelContext, out: Path) -> None:
-    """Write the folder, whole or not at all: the table, and each method's model if it makes one."""
-    part, layers = out.with_name(f".{out.name}.part"), ground.models.layers or ()
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        for entry in comparison.applied:
-            made = entry.made
-            if isinstance(made, GlobalModel):  # clients alone make none
-                weights = sum(name.startswith("weight") for name in made.tensors)
-                named = replace(made, layers=layers if weights == len(layers) else None)
-                state = as_state(named, ground.models.classes)
-                save_state(part / f"{entry.item.name}.pt", state)
-        write_text(part / "table.csv", csv_text(as_frame(comparison)))
-        part.rename(out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""uf"""
+"""Files of models and examples of one's own: state dicts, csv and npz, counts of labels."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def read_files(
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
     read = {path: _read(path, form) for paths in files.values() for path in paths}
-    places, notes = _places(read, form.classes)
+    outputs, notes = _outputs(read, form.classes)
     notes += [note for data in read.values() for note in data.notes]
     stored = [path for path, data in read.items() if looks_like_pixels(data.x)]
     if stored and form.divide == 1:
@@ -136,7 +136,7 @@ def read_files(
             f"{stored[0]} has numbers up to {read[stored[0]].x.max():g}, which are taken as they "
             f"are: if the networks were trained on them divided by {PIXEL}, say --divide {PIXEL}"
         )
-    examples = {path: _examples(path, data, places, form) for path, data in read.items()}
+    examples = {path: _examples(path, data, outputs, form) for path, data in read.items()}
     return {what: [examples[path] for path in paths] for what, paths in files.items()}, tuple(notes)
 
 
@@ -160,7 +160,7 @@ def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
     return read_npz(path, least=1, labelled=labelled, channels=form.channels)
 
 
-def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
+def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
     """Map the name of each class to an output; return notes on it as well."""
     where = {name: path for path, data in read.items() for name in data.classes}
     if not all(WHOLE.fullmatch(name) for name in where):
@@ -171,7 +171,7 @@ def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str
                 f"the networks have {classes} outputs: number classes as the outputs are, from 0"
             )
         note = f"classes are taken in the order of their names: {', '.join(names)}"
-        return {name: place for place, name in enumerate(names)}, [note]
+        return {name: output for output, name in enumerate(names)}, [note]
     numbers = {name: int(name) for name in where}
     for name, number in numbers.items():
         if not 0 <= number < classes:
@@ -192,7 +192,7 @@ def _some(values: Sequence[object]) -> str:
 
 
 def _examples(
-    path: Path, examples: OwnExamples, places: Mapping[str, int], form: DataForm
+    path: Path, examples: OwnExamples, outputs: Mapping[str, int], form: DataForm
 ) -> Examples:
     shape, wanted = examples.x.shape[1:], form.shape
     sides = [[size for size in each if size > 1] for each in (shape, wanted)]
@@ -204,7 +204,7 @@ def _examples(
             "networks were trained on them"
         )
     inputs = examples.x.reshape(len(examples.x), -1).astype(np.float32) / np.float32(form.divide)
-    number = np.array([places[name] for name in examples.classes], np.int64)
+    number = np.array([outputs[name] for name in examples.classes], np.int64)
     return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
 
 
