@@ -16,10 +16,9 @@ from typing import Any, cast
 import yaml
 
 from fedrepro.core.metrics import all_metrics
-from fedrepro.drawings.table_layout import number_form
-from fedrepro.drawings.tables import TextCell
-from fedrepro.numbers.verdicts.judging import CONFIDENCE, WHOLE, Verdict
-from fedrepro.numbers.verdicts.published_values import AGAIN, APART, ELSEWHERE
+from fedrepro.drawings.tables import TextCell, number_form
+from fedrepro.numbers.verdicts.claims import CONFIDENCE, Verdict, whole_verdict
+from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
 from fedrepro.numbers.verdicts.summary_sentences import (
     BOUND,
     NO_PLACE,
@@ -241,7 +240,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
     """
     readings = by_reading(checks)
     verdicts = {
-        name: WHOLE["every"]([cast(Verdict, row["check_verdict"]) for row in rows])
+        name: whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
         for name, rows in readings.items()
     }
     if len(set(verdicts.values())) < 2:
