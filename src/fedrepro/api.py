@@ -32,8 +32,7 @@ from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.traffic import Traffic as Traffic
 
 if TYPE_CHECKING:
-    from fedrepro.training.federation.clients import Clients
-    from fedrepro.training.federation.graph_nodes import GraphNodes
+    from fedrepro.training.federation.clients import Clients, GraphNodes
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 

@@ -52,7 +52,7 @@ from fedrepro.training.federation.norm_statistics import (
     require_norms,
     running_statistics,
 )
-from fedrepro.training.settings import Settings, settings_of
+from fedrepro.training.procedure import Settings, settings_of
 
 
 def run(job: Job, device: str = "cpu") -> None:

@@ -15,7 +15,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
-from fedrepro.training.settings import Settings
+from fedrepro.training.procedure import Settings
 
 Tensors = dict[str, np.ndarray]
 

@@ -27,8 +27,8 @@ from fedrepro.numbers.beliefs import (
 from fedrepro.numbers.model_evaluation import ALONG, SAMPLES, EvaluationSplit, size
 from fedrepro.stages.trial_progress import Progress
 from fedrepro.stages.trial_rounds import FinalEvaluation, RoundEvaluation, Splits
-from fedrepro.training.federation.graph_nodes import GraphNodes
-from fedrepro.training.graphs.spectrum import second_modulus
+from fedrepro.training.federation.clients import GraphNodes
+from fedrepro.training.graphs import second_modulus
 
 TEST = "test"
 FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on

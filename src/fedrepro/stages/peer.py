@@ -15,8 +15,8 @@ from fedrepro.planning.runs import Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.node_evaluation import NodeEvaluator
 from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
-from fedrepro.training.federation.graph_nodes import GraphNodes
-from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.federation.clients import GraphNodes
+from fedrepro.training.graphs import weights_of
 
 
 def run(job: Job, device: str = "cpu") -> None:

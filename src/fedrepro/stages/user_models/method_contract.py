@@ -37,8 +37,7 @@ from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.stages.aggregate import SharedPreparation, require_models
 from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.stages.user_models.small_problem import SmallProblem, peers_of
-from fedrepro.training.federation.clients import Clients
-from fedrepro.training.federation.graph_nodes import GraphNodes
+from fedrepro.training.federation.clients import Clients, GraphNodes
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
 
