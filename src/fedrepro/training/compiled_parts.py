@@ -29,7 +29,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     scaled,
     softplus_of,
 )
-from fedrepro.core.portable_ops.random_words import words
+from fedrepro.core.portable_ops.philox import words
 from fedrepro.networks.compiled_convolutions import (
     Convolutions,
     Images,

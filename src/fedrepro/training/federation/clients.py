@@ -11,10 +11,9 @@ from typing import Literal
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.core.traffic import Traffic
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout import missing_validation_error
 from fedrepro.networks.heads import hidden_layers
@@ -171,10 +170,12 @@ class Clients:
             rng: the place of the round.
             epochs: passes over the examples of each client.
             chosen: clients that train, by default all.
-            lr, steps: for all, or one each; steps are minibatches instead of whole epochs.
+            lr: for all, or one each.
+            steps: minibatches instead of whole epochs, for all, or one each.
             terms: added to the loss.
             private: tensors of the terms, (chosen, *shape), which the result gives back trained.
-            reference, memory: see `engine.train`; the former (1, *shape), or one each.
+            reference: (1, *shape), or one each; see `engine.train`.
+            memory: see `engine.train`.
             done: minibatches that each of them took in earlier rounds; it goes on after them,
                 within an epoch, in the order of local training.
             keep_gradients: sum the gradients over the steps.
@@ -252,8 +253,10 @@ class Clients:
         Args:
             body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU,
                 which stay as they are.
-            rng, epochs, lr: as for `train`.
+            rng: as for `train`.
             hidden: units of further hidden layers, below the output layer.
+            epochs: passes over the examples of each client.
+            lr: by default the procedure's.
             patience: see `EarlyStopping`.
             weight_sd: of normal weights to start from, with biases of 0, by default as the
                 procedure starts networks.
@@ -307,12 +310,7 @@ class Clients:
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)
-        held = self.data.rows if on == "train" else self.data.validation
-        if not len(held):
-            raise FedreproError(
-                f"method '{self.method}' evaluates on validation examples of clients, and they "
-                "have none: set `validation` of the partition, with validation_at: clients"
-            )
+        self._require_examples(on)
         members = self._members(chosen)
         with self.ledger.timed():
             evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
@@ -342,8 +340,7 @@ class Clients:
             on: "validation" needs client_validation_examples too.
 
         Raises:
-            FedreproError: For answers of other kinds, and for clients that trained no model of
-                their own.
+            FedreproError: For answers of other kinds, and for clients without models of their own.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -355,8 +352,7 @@ class Clients:
                 f"method '{self.method}' asks clients about models of their own, and they trained "
                 "none: say at which weights they are to answer"
             )
-        if not len(self.data.rows if on == "train" else self.data.validation):
-            raise missing_validation_error(f"method '{self.method}'")
+        self._require_examples(on)
         return self._answers(question, weights, chosen, on)
 
     def statistics(
@@ -409,6 +405,10 @@ class Clients:
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
+
+    def _require_examples(self, on: Part) -> None:
+        if not len(self.data.rows if on == "train" else self.data.validation):
+            raise missing_validation_error(f"method '{self.method}'")
 
     def _require(self, what: str, *needs: str) -> None:
         if not any(need in self.needs for need in needs):
