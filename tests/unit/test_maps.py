@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedrepro.training.graphs.layout import PLACES
 from hypothesis import given
 from hypothesis import strategies as st
 from partitioned import spec_of
