@@ -21,9 +21,8 @@ from fedrepro.networks.layer_matrices import (
     parts_with_matrices,
     tensors_of_matrices,
 )
-from fedrepro.networks.layer_parts import Parts, parts_of
 from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
-from fedrepro.networks.memory_layout import Rows, body_of, turned_in
+from fedrepro.networks.memory_layout import Parts, Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
