@@ -114,7 +114,7 @@ def one(method: str, clients: int, count: int) -> None:
 
     from fedrepro.core.registry import components, parse_token
     from fedrepro.planning.jobs import Job
-    from fedrepro.planning.runs import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
     from fedrepro.stages.trial_progress import Checkpointer
 

@@ -51,7 +51,7 @@ def make_run() -> Plan:
             if not Path(job.out).exists():
                 COMPUTING[job.stage][1](job, "cpu")
         exhibit.run(key, plan, Path(plan.exhibit_file(key, "")))
-    maps.run(plan, KEYS, Path(plan.maps_folder("partitions")))
+    maps.run(plan, KEYS, Path(f"reports/{plan.scale}/partitions"))
     claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     return plan
@@ -130,7 +130,7 @@ def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
     table = Path("reports/tiny/pfnm/claims.csv")
     for path in (table, table.with_suffix(".json")):
         yield path, lambda: claims_of(read_claims(table)), [Path(f"{base}{path.suffix}")]
-    drawn = Path(plan.maps_folder("partitions"))
+    drawn = Path(f"reports/{plan.scale}/partitions")
     yield drawn / "maps.json", lambda: maps_of(drawn), [Path(f"{base}.json")]
 
 

@@ -18,8 +18,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
+from fedrepro.planning.jobs import TrialBlock, blocks, whole_blocks
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import TrialBlock, blocks, whole_blocks
 
 ROOT = Path(__file__).parents[2]
 FILES = read_files()

@@ -19,8 +19,8 @@ from fedrepro.numbers.verdicts.printed_verdicts import printed_rows
 from fedrepro.numbers.verdicts.published_values import PrintedValue
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_methods import ExhibitMethod
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import TrialBlock
 
 DATA = {"name": "digits", "validation": 200}
 RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}

@@ -24,9 +24,8 @@ from fedrepro.core.local_models import read_models
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import Config, Granularity, load_exhibits
-from fedrepro.planning.jobs import dataset_folder
+from fedrepro.planning.jobs import TrialBlock, dataset_folder
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import TrialBlock
 
 pytestmark = [
     pytest.mark.workflow,

@@ -370,7 +370,7 @@ def resolved_graphs(wildcards):
 def graph_maps_of_selected(wildcards):
     """Return the folder of drawings of graphs, if the selected exhibits have any."""
     plan = plan_of(wildcards.scale)
-    return [plan.maps_folder("graphs")] if plan.graphs(selected_keys(wildcards)) else []
+    return [f"reports/{wildcards.scale}/graphs"] if plan.graphs(selected_keys(wildcards)) else []
 
 
 def selected_keys_of_paper(wildcards):

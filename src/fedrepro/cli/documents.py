@@ -37,7 +37,7 @@ from fedrepro.numbers.verdicts.summary_sentences import (
     word_of,
 )
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.exhibit_entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
+from fedrepro.planning.exhibit_settings import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.record_results import CLAIMS, RECORD, drawn_keys
 from fedrepro.record.site.claim_intervals import deciding, of_readings
 from fedrepro.record.site.pages import paper_name

@@ -21,7 +21,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.series import mean, of_setting, sd
 from fedrepro.planning.drawing import ROUND
-from fedrepro.planning.paired_trials import Pair
+from fedrepro.planning.exhibit import Pair
 
 if TYPE_CHECKING:
     import pyarrow as pa

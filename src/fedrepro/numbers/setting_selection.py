@@ -20,8 +20,8 @@ from fedrepro.core.params import render
 from fedrepro.core.selection_rules import Over, SelectionRule
 from fedrepro.core.successive_halving import TIE_DIGITS, rungs
 from fedrepro.numbers.series import FAILED, Series, end_series, is_final, mean, sd
-from fedrepro.planning.exhibit_entries import TOGETHER
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
+from fedrepro.planning.exhibit_settings import TOGETHER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,9 +31,9 @@ from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, components
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.drawing import TABLE, Drawing, Strict
-from fedrepro.planning.exhibit_entries import SCALES as SCALES
-from fedrepro.planning.exhibit_entries import ComponentEntry as ComponentEntry
-from fedrepro.planning.exhibit_entries import ExhibitSettings, Scale, merge
+from fedrepro.planning.exhibit_settings import SCALES as SCALES
+from fedrepro.planning.exhibit_settings import ComponentEntry as ComponentEntry
+from fedrepro.planning.exhibit_settings import ExhibitSettings, Scale, merge
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
@@ -200,7 +200,22 @@ class ExhibitFile(Strict):
 
         An exhibit whose scales cannot be read is listed too, so that its error is reported later.
         """
-        return [name for name in self.exhibits if self._is_at(name, scale)]
+        found = []
+        for name in self.exhibits:
+            where = self._where(name, scale)
+            try:
+                scales = _validated(Scales, self._merged(name, scale), where).scales
+            except FedreproError:  # `settings` reports it
+                scales = list(SCALES)
+            found += [name] if scale in scales else []
+        return found
+
+    def is_headline(self, name: str, scale: str) -> bool:
+        """Whether an exhibit is part of the default set, also if it cannot be read."""
+        settings = self.defaults | self.exhibits[name]
+        at = settings.get("at")
+        layer = at.get(scale) if isinstance(at, Mapping) else None
+        return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
         """Replace the methods of `also`, which all exhibits get."""
@@ -221,15 +236,6 @@ class ExhibitFile(Strict):
         """Whether an exhibit is written as a table rather than drawn."""
         drawing = self._merged(name, scale).get(DRAWING)
         return isinstance(drawing, Mapping) and drawing.get("name") == TABLE
-
-    def _is_at(self, name: str, scale: str) -> bool:
-        try:
-            return scale in self._scales(name, scale)
-        except FedreproError:  # `settings` reports it
-            return True
-
-    def _scales(self, name: str, scale: str) -> list[Scale]:
-        return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
 
     def _where(self, name: str, scale: str) -> str:
         return f"{self.place}, {name} at scale {scale}"
@@ -292,20 +298,17 @@ class Papers(dict[str, ExhibitFile]):
     def __missing__(self, paper: str) -> ExhibitFile:
         raise self.unread[paper].error if paper in self.unread else KeyError(paper)
 
-
-def with_others(
-    files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
-) -> Papers:
-    """Add further methods to all exhibits of some papers.
-
-    Raises:
-        FedreproError: `also` names an unknown paper.
-    """
-    unread = files.unread if isinstance(files, Papers) else {}
-    for paper in also:
-        if paper not in files and paper not in unread:
-            raise unknown("paper", paper, files, "`also` of config/config.yaml")
-    return Papers({k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}, unread)
+    @classmethod
+    def with_methods(
+        cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
+    ) -> Papers:
+        """Add further methods to all exhibits of some papers; refuse an unknown paper."""
+        unread = files.unread if isinstance(files, Papers) else {}
+        for paper in also:
+            if paper not in files and paper not in unread:
+                raise unknown("paper", paper, files, "`also` of config/config.yaml")
+        more = {k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}
+        return cls(more, unread)
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
@@ -342,7 +345,12 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     unread: dict[str, Unread] = {}
     for paper, path in paths.items():
         try:
-            read[paper] = _exhibits(path, paper)
+            python = path.suffix == ".py"
+            values = _load_python(path, paper) if python else _load_yaml(path)
+            read[paper] = _validated(ExhibitFile, values, str(path))
+            if read[paper].paper != paper:
+                wrong = read.pop(paper).paper
+                raise FedreproError(f"{path}: paper must be '{paper}', not '{wrong}'")
         except FedreproError as error:
             unread[paper] = Unread(path, error)
     return Papers(read, unread)
@@ -351,16 +359,6 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 def parse_exhibits(path: Path) -> ExhibitFile:
     """Read a YAML file of exhibits, wherever it lies."""
     return _validated(ExhibitFile, _load_yaml(path), str(path))
-
-
-def _exhibits(path: Path, paper: str) -> ExhibitFile:
-    if path.suffix == ".py":
-        file = _validated(ExhibitFile, _load_python(path, paper), str(path))
-    else:
-        file = parse_exhibits(path)
-    if file.paper != paper:
-        raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
-    return file
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
@@ -408,34 +406,27 @@ def _load_yaml(path: Path) -> dict[str, Any]:
 
 
 def _validated(model: type[T], values: Any, where: str) -> T:
+    """Read values as a model; the first problem becomes a sentence."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise _sentence(model, error, where, data) from None
-
-
-def _sentence(
-    model: type[BaseModel], error: ValidationError, where: str, values: Any
-) -> FedreproError:
-    """Say the first problem of a validation in a sentence."""
-    problems = error.errors()
-    first = problems[0]
-    at = _place(values, first["loc"])
+        problems = error.errors()
+    first, at = problems[0], _place(data, problems[0]["loc"])
     if first["type"] == "extra_forbidden":
         if first["loc"] == ("arithmetic",) and model is Config:
-            return FedreproError(
+            raise FedreproError(
                 f"{where}: remove the key 'arithmetic': everything is computed as under portable"
             )
-        return unknown("key", str(first["loc"][-1]), model.model_fields, where)
+        raise unknown("key", str(first["loc"][-1]), model.model_fields, where)
     if first["type"] == "missing":
         missing = ".".join(str(part) for part in first["loc"])
-        return FedreproError(f"{where}: the key '{missing}' is missing")
+        raise FedreproError(f"{where}: the key '{missing}' is missing")
     what = f"'{at}'" if at else "it"
     # where several types are allowed each has a problem of its own, at the same place
-    messages = [problem["msg"] for problem in problems if _place(values, problem["loc"]) == at]
+    messages = [problem["msg"] for problem in problems if _place(data, problem["loc"]) == at]
     text = "; or ".join(dict.fromkeys(messages)).lower()
-    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {text}")
+    raise FedreproError(f"{where}: {what} is {shown(first['input'])}; {text}")
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:

@@ -23,9 +23,8 @@ from fedrepro.core.successive_halving import whole_runs
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.compatibility import FORMS, doubts
 from fedrepro.planning.config import SCALES
-from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job
+from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.planning.runs import Scenario
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}

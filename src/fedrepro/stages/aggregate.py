@@ -38,8 +38,7 @@ from fedrepro.numbers.model_evaluation import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.finetuning import finetuned

@@ -13,7 +13,7 @@ from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
 from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files_table import raw_files, read_dataset_table
-from fedrepro.planning.runs import TrialBlock
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.common import log
 
 MIB = 2**20

@@ -14,8 +14,8 @@ from fedrepro.numbers.exhibit_files import TIMES, write_exhibit
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.numbers.summary import Metrics, csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.numbers.times import method_times, times_of
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Plan, Run
-from fedrepro.planning.runs import specs_of
 from fedrepro.stages.common import log
 
 # keys of the json that the metadata of the tidy metrics repeats

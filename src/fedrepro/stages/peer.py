@@ -10,8 +10,7 @@ import numpy as np
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.serialization import save_state
 from fedrepro.core.spec import Spec
-from fedrepro.planning.jobs import Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.node_evaluation import NodeEvaluator
 from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics

@@ -22,8 +22,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.core.successive_halving import SPLIT, require_fits, successive_halving
 from fedrepro.core.tokens import setting_token
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.common import Failures, TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.trial_progress import Checkpointer, Progress

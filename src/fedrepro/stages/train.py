@@ -17,8 +17,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_table import PartitionIndices
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
-from fedrepro.planning.runs import TrialBlock
+from fedrepro.planning.jobs import LOCAL, TIMINGS, Job, TrialBlock
 from fedrepro.stages.common import TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
 from fedrepro.training.engine import Trained, train

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, exhibit, text
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, exhibit, text
 
 CHANGES = [
     text("""

@@ -14,7 +14,7 @@ from fedrepro.papers.fedavg.exhibits.common import (
     minibatches,
     rounds_table,
 )
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

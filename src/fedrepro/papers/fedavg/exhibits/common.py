@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, component, text, with_changes
+from fedrepro.planning.exhibit_settings import Entry, component, text, with_changes
 
 MNIST = component("mnist")
 CENTRED = with_changes(MNIST, features="centred")  # pixels from −0.5 to 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedrepro.papers.fedavg.exhibits.common import case, fedavg_until, minibatches, rounds_table
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

@@ -11,7 +11,7 @@ from fedrepro.papers.gems.exhibits import both, logistic, networks, public_image
 from fedrepro.papers.gems.exhibits.common import MNIST, SMALL
 from fedrepro.papers.gems.exhibits.logistic import CIFAR_LOGISTIC, HAM_LOGISTIC, MNIST_LOGISTIC
 from fedrepro.papers.gems.exhibits.networks import CIFAR_NETWORKS, HAM_NETWORKS, MNIST_NETWORKS
-from fedrepro.planning.python_exhibits import PaperData, component, exhibit
+from fedrepro.planning.exhibit_settings import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="gems",

@@ -24,7 +24,7 @@ from fedrepro.papers.gems.exhibits.networks import (
     NETWORK,
     NEURAL_LAST,
 )
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

@@ -27,7 +27,7 @@ from fedrepro.papers.gems.exhibits.common import (
     search,
     tuned,
 )
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

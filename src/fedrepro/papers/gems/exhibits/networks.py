@@ -19,7 +19,7 @@ from fedrepro.papers.gems.exhibits.common import (
     TWO,
     tuned_last,
 )
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

@@ -28,7 +28,7 @@ from fedrepro.papers.gems.exhibits.networks import (
     HEADS,
     MNIST_NETWORKS,
 )
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

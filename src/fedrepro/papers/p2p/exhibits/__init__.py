@@ -6,7 +6,7 @@ findings.md has the reason of every number that the paper does not give.
 from __future__ import annotations
 
 from fedrepro.papers.p2p.exhibits import beyond, simulations, two_nodes
-from fedrepro.planning.python_exhibits import PaperData, exhibit
+from fedrepro.planning.exhibit_settings import PaperData, exhibit
 
 EXHIBITS = PaperData(
     paper="p2p",

@@ -25,7 +25,7 @@ from fedrepro.papers.p2p.exhibits.common import (
     lasting,
     table,
 )
-from fedrepro.planning.python_exhibits import ExhibitData, component, exhibit, text, with_changes
+from fedrepro.planning.exhibit_settings import ExhibitData, component, exhibit, text, with_changes
 
 
 def exchanging_every(steps: int, period: str, case: Case) -> Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, component, exhibit, text
+from fedrepro.planning.exhibit_settings import Entry, component, exhibit, text
 
 Case = dict[str, Any]  # its label, and what differs in it
 Cases = dict[str, Case]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.p2p.exhibits.common import CROSSED, LEANING, SHAPES, Case
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, text
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, text
 
 
 def regression(title: str, figure: str, caption: str, **of_nodes: Any) -> ExhibitData:

@@ -17,7 +17,7 @@ from fedrepro.papers.p2p.exhibits.common import (
     consensus,
     table,
 )
-from fedrepro.planning.python_exhibits import ExhibitData, component, exhibit, text, with_changes
+from fedrepro.planning.exhibit_settings import ExhibitData, component, exhibit, text, with_changes
 
 
 def table_accuracy() -> ExhibitData:

@@ -17,7 +17,7 @@ from fedrepro.papers.pfnm.exhibits.common import (
     SHAPES_STAND_IN,
     depths,
 )
-from fedrepro.planning.python_exhibits import ExhibitData, exhibit, text
+from fedrepro.planning.exhibit_settings import ExhibitData, exhibit, text
 
 LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 

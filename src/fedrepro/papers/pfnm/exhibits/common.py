@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, component, exhibit, text, with_changes
+from fedrepro.planning.exhibit_settings import Entry, component, exhibit, text, with_changes
 
 HOMOGENEOUS = component("homogeneous")
 HETEROGENEOUS = component("dirichlet", alpha=0.2)

@@ -22,7 +22,7 @@ from fedrepro.papers.pfnm.exhibits.common import (
     pfnm_chosen,
     pfnm_each,
 )
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

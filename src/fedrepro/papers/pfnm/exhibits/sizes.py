@@ -21,7 +21,7 @@ from fedrepro.papers.pfnm.exhibits.common import (
     clients,
     pfnm_each,
 )
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, text
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, text
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:

@@ -7,7 +7,7 @@ other number. C is the share of clients that take part in a round.
 from __future__ import annotations
 
 from fedrepro.papers.rm.exhibits import ablations, printed
-from fedrepro.planning.python_exhibits import PaperData, component, exhibit
+from fedrepro.planning.exhibit_settings import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="rm",

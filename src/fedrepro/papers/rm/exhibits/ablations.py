@@ -16,7 +16,7 @@ from fedrepro.papers.rm.exhibits.printed import (
     small,
     stepping,
 )
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     component,

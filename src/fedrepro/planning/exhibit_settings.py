@@ -1,4 +1,8 @@
-"""Typed entries of an exhibit: components, methods, cases and settings."""
+"""The settings of an exhibit, typed: from YAML, or from the functions that papers build them with.
+
+The functions return plain keys and values. These are checked when they are read as the classes, so
+that a mistake gives one sentence in both forms.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 from fedrepro.core.selection_rules import SELECTION_RULES, Over, SelectionRule
 from fedrepro.core.successive_halving import SPLIT
-from fedrepro.planning.drawing import Drawing, Strict
+from fedrepro.planning.drawing import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
@@ -58,32 +62,28 @@ def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
 Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
-def _rule(name: str) -> str:
-    if name not in SELECTION_RULES:
-        raise ValueError(f"the rules of choice are {', '.join(SELECTION_RULES)}")
-    return name
-
-
-def _held_out(split: str) -> str:
-    known = list(dict.fromkeys(choice.split for choice in SELECTION_RULES.values()))
-    if split not in known:
-        raise ValueError(f"a setting is chosen on one of {', '.join(known)}; no other split may be")
-    return split
-
-
-def _directed(name: str) -> str:
-    known = all_metrics()
-    if name not in known or not known[name].better:
-        able = ", ".join(key for key, metric in known.items() if metric.better)
-        raise ValueError(f"a setting is chosen by one of {able}")
-    return name
+RuleName = Annotated[str, one_of(lambda: SELECTION_RULES, "the rules of choice are {}")]
+Directed = Annotated[
+    str,
+    one_of(
+        lambda: (name for name, metric in all_metrics().items() if metric.better),
+        "a setting is chosen by one of {}",
+    ),
+]
+HeldOut = Annotated[
+    str,
+    one_of(
+        lambda: (rule.split for rule in SELECTION_RULES.values()),
+        "a setting is chosen on one of {}; no other split may be",
+    ),
+]
 
 
 class ChoiceEntry(Strict):
     """A rule of choice that is written out instead of named."""
 
-    metric: Annotated[str, AfterValidator(_directed)] = Field(description="the number to choose by")
-    split: Annotated[str, AfterValidator(_held_out)] = Field(description="where it is measured")
+    metric: Directed = Field(description="the number to choose by")
+    split: HeldOut = Field(description="where it is measured")
     over: Over = Field(
         "end",
         description="of a method in rounds: its value at the end, the best of all measured "
@@ -116,11 +116,11 @@ class ChoiceEntry(Strict):
     @property
     def choice(self) -> SelectionRule:
         """Return the rule; it discloses what the named rule on the same split does."""
-        near = [c for c in SELECTION_RULES.values() if c.split == self.split]
-        same = next((c for c in near if (c.metric, c.over) == (self.metric, self.over)), None)
-        if same is not None:
-            return same
-        like = next((c for c in near if c.metric == self.metric), near[0])
+        near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
+        named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
+        if named is not None:
+            return named
+        like = next((rule for rule in near if rule.metric == self.metric), near[0])
         name = f"{self.metric} on {self.split}, {self.over}"
         how = {
             "end": "at the end",
@@ -133,14 +133,10 @@ class ChoiceEntry(Strict):
         return SelectionRule(name, self.metric, self.split, self.over, like.need, text)
 
 
-def _form(choose: Any) -> str:
-    return "name" if isinstance(choose, str) else "rule"
-
-
 # decided before validation, so that an error speaks of the form that was meant
 Rule = Annotated[
-    Annotated[str, AfterValidator(_rule), Tag("name")] | Annotated[ChoiceEntry, Tag("rule")],
-    Discriminator(_form),
+    Annotated[RuleName, Tag("name")] | Annotated[ChoiceEntry, Tag("rule")],
+    Discriminator(lambda choose: "name" if isinstance(choose, str) else "rule"),
 ]
 
 
@@ -357,12 +353,40 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
-            merged[key] = merge(old, value)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            same = value.get("name", old.get("name")) == old.get("name")
+            merged[key] = merge(old, value) if same else value
         else:
             merged[key] = value
     return merged
 
 
-def _same_name(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
-    return "name" not in above or above["name"] == below.get("name")
+# ------------------------------------------------------------------- functions that build exhibits
+
+Entry = dict[str, Any]  # a component: its name, and its parameters as further keys
+ExhibitData = dict[str, Any]  # keys of an exhibit, or of the defaults of a file; config/README.md
+PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIBITS` has
+
+
+def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
+    """Build an exhibit from these keys, on top of those of other exhibits; the last one wins.
+
+    A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
+    file are.
+    """
+    return {key: value for one in (*others, keys) for key, value in one.items()}
+
+
+def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
+    """Build the entry of a component by name, or of a method with its label."""
+    return with_changes({"name": name}, label, **parameters)
+
+
+def with_changes(other: Entry, label: str = "", /, **changes: Any) -> Entry:
+    """Copy an entry with another label or other parameters."""
+    return {**other, **({"label": label} if label else {}), **changes}
+
+
+def text(sentence: str) -> str:
+    """Join a sentence that is written over several lines."""
+    return " ".join(line.strip(" ") for line in sentence.strip(" \n").split("\n"))
