@@ -124,7 +124,6 @@ def require_fitting(
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Say where an error of a component comes from."""
     try:
         yield
     except FedreproError as error:

@@ -35,7 +35,8 @@ from fedrepro.planning.exhibit_methods import (
 from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
 from fedrepro.planning.exhibit_methods import Setting as Setting
 from fedrepro.planning.exhibit_settings import ComponentEntry, ExhibitSettings
-from fedrepro.planning.jobs import Run, Scenario
+from fedrepro.planning.jobs import Run as Run
+from fedrepro.planning.jobs import Scenario
 
 
 @dataclass(frozen=True)

@@ -121,12 +121,12 @@ class ExhibitMethod:
     @cached_property
     def swept(self) -> tuple[str, ...]:
         """Return the parameters of method, training and tuning that take several values."""
-        trainings = [dict(setting.training) for setting in self.settings]
+        trainings = [dict(setting.training) for setting in self.settings] or [{}]
         tunings = [setting.tune.values for setting in self.settings if setting.tune]
-        several = [k for k in dict(*trainings[:1]) if len({t[k] for t in trainings}) > 1]
+        several = [k for k in trainings[0] if len({t[k] for t in trainings}) > 1]
         tuned = self.tune.swept if self.tune else ()
-        tuned = tuple(k for k in tuned if len({t[k] for t in tunings}) > 1)
-        return (*self.spec.swept, *several, *tuned)
+        several += [k for k in tuned if len({t[k] for t in tunings}) > 1]
+        return (*self.spec.swept, *several)
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -55,9 +55,6 @@ def folders_of(text: str) -> list[str]:
     return [one for b in blocks for one in folders_of(f"{before}-{match[1]}-{b}{after}")]
 
 
-# -------------------------------------------------------------------------------------- a run
-
-
 @dataclass(frozen=True)
 class TrialBlock:
     """A range of trials or clients, both ends included; written 0-9, or 3 for a single one."""
@@ -133,7 +130,6 @@ class Scenario:
 
 
 def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
-    """Return the components of a scenario; a simulation has none."""
     return scenario.specs if scenario else ()
 
 
@@ -194,9 +190,6 @@ class Run:
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
 
-# -------------------------------------------------------------------------------------- a job
-
-
 @dataclass(frozen=True)
 class Local:
     """The local models of a block of trials, in a file for each piece of the clients.
@@ -211,7 +204,6 @@ class Local:
 
     @property
     def pieces(self) -> list[TrialBlock]:
-        """Return the clients of each file."""
         return list(TrialBlock(0, self.clients - 1).cut(self.each))
 
     @property
@@ -270,7 +262,6 @@ class Job:
 
     @property
     def models(self) -> list[str]:
-        """List the files of local models that it reads."""
         return [path for text in self.local for path in folders_of(text)]
 
     @property
@@ -286,7 +277,6 @@ class Job:
 
     @property
     def text(self) -> str:
-        """Return its json in one line."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {
             item.name: WRITE[item.name](value) if item.name in WRITE else value

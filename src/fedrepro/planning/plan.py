@@ -95,7 +95,7 @@ class Plan:
         for entry in file.also if exhibits else ():
             errors = [self.without.get((key, _called(entry))) for key in exhibits]
             if None not in errors:  # it fits no exhibit
-                self.broken |= {key: error for key in exhibits if (error := errors[0])}
+                self.broken |= {key: why for key in exhibits if (why := errors[0])}
         # Defaults may name labels of some exhibits only, so those of all count; labels that one of
         # those without a mistake does not know may be of one that has one.
         if not self.broken.keys() & {f"{file.paper}/{name}" for name in names}:
