@@ -19,12 +19,10 @@ import pytest
 from fedrepro.cli.job import COMPUTING
 from fedrepro.core.artifacts import forget
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.local_models import read_models
-from fedrepro.core.serialization import load_state
-from fedrepro.data.download import raw_sources
+from fedrepro.core.serialization import load_state, read_models
 from fedrepro.data.partition_table import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
-from fedrepro.data.raw_files_table import COLUMNS, read_dataset_table
+from fedrepro.data.raw_files import COLUMNS, raw_sources, read_dataset_table
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.summary import read_metrics
 from fedrepro.numbers.times import exhibit_seconds, memory_and_seconds

@@ -19,9 +19,9 @@ from fedrepro.api import GlobalModel, LocalModels, takes
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.local_models import read_models
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import read_models
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import module
 from fedrepro.stages.user_models import method_contract as held

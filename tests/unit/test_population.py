@@ -27,14 +27,13 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import load_state, normalized, to_plain
-from fedrepro.data.client_rows import ClientRowsWriter, sizes_of
+from fedrepro.data.client_rows import ClientRowsWriter, Population, population_of, sizes_of
 from fedrepro.data.partition_table import (
     build_partition,
     partition_table_of,
     read_members,
     write_partition,
 )
-from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of

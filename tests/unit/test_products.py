@@ -9,8 +9,14 @@ import sys
 import pytest
 import torch
 
-from fedrepro.core.portable_ops.exponentials import exponential, log_sum_exp, logarithm, root
-from fedrepro.core.portable_ops.matmul import multiplied, portable_affine
+from fedrepro.core.portable_ops.torch_ops import (
+    exponential,
+    log_sum_exp,
+    logarithm,
+    multiplied,
+    portable_affine,
+    root,
+)
 
 SIZES = [(3, 5, 4), (1, 1, 1), (10, 600, 512), (10, 512, 600)]
 KINDS = [torch.float32, torch.float64]

@@ -18,13 +18,13 @@ from pydantic import BaseModel
 
 from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.field_names import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
 from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.core.spec import Component
+from fedrepro.core.tokens import names_of_field
 from fedrepro.numbers.exhibit_files import open_recorded, read_claims
 from fedrepro.numbers.verdicts.published_values import PrintedValue, read_published
 from fedrepro.numbers.verdicts.summary_sentences import (

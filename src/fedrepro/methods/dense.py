@@ -14,7 +14,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.method_kinds import MIXED
 from fedrepro.core.metrics import Metric
-from fedrepro.core.portable_ops.exponentials import exponential, root
+from fedrepro.core.portable_ops.torch_ops import exponential, root
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import MODELS, network_like, of_one_form

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedrepro.core.portable_ops.batched_convolution import convolved
-from fedrepro.core.portable_ops.matmul import portable_affine
+from fedrepro.core.portable_ops.torch_ops import convolved, portable_affine
 
 if TYPE_CHECKING:
     import torch

@@ -333,7 +333,7 @@ def _named(local: str, place: int) -> str:
 def _normals(key: int, sd: float, count: int) -> np.ndarray:
     """Draw N(0, sd²), float32 (count,), by the Philox generator with this key."""
     try:
-        from fedrepro.core.portable_ops.normals import normals
+        from fedrepro.core.portable_ops.philox import normals
     except (ImportError, AttributeError):  # tables that are private to Numba: the bits are NumPy's
         generator = np.random.Generator(np.random.Philox(key=key))
         return generator.normal(0.0, sd, count).astype(np.float32)

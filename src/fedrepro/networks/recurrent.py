@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.core.portable_ops.matmul import multiplied
+from fedrepro.core.portable_ops.torch_ops import multiplied
 from fedrepro.networks.layers import Parameter, Pass, Shape
 
 if TYPE_CHECKING:

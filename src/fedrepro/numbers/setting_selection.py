@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
-from fedrepro.core.selection_rules import Over, SelectionRule
-from fedrepro.core.successive_halving import TIE_DIGITS, rungs
+from fedrepro.core.selection_rules import TIE_DIGITS, Over, SelectionRule, rungs
 from fedrepro.numbers.series import FAILED, Series, end_series, is_final, mean, sd
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.exhibit_settings import TOGETHER

@@ -17,19 +17,18 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
-from fedrepro.core.artifacts import one_line, write_table
+from fedrepro.core.artifacts import one_line, read_source, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.finetuning import finetuning_of
-from fedrepro.core.local_models import TrialModels, read_models
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
-from fedrepro.core.provenance import provenance, provenance_of, resources_used
+from fedrepro.core.provenance import provenance, resources_used
 from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
-from fedrepro.data.prepared import load_prepared
-from fedrepro.data.unlabelled_inputs import unlabelled
+from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
     Draws,
@@ -78,7 +77,7 @@ def run(job: Job, device: str = "cpu") -> None:
         job.seed,
         specs=(*scenario.specs, method),
         device=where,
-        inputs=[prepared.info["provenance"], *map(provenance_of, [job.members, *job.models])],
+        inputs=[prepared.info["provenance"], *map(read_source, [job.members, *job.models])],
         path="/".join([scenario.token, method.token, *([tune.token] if tune else [])]),
         data=prepared.checksum,
         stand_in=prepared.stand_in,

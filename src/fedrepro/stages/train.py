@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.artifacts import opened, write_table
-from fedrepro.core.local_models import KIND, model_rows, write_models
-from fedrepro.core.provenance import provenance, provenance_of, resources_used
+from fedrepro.core.artifacts import opened, read_source, write_table
+from fedrepro.core.provenance import provenance, resources_used
 from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import KIND, model_rows, write_models
 from fedrepro.data.partition_table import PartitionIndices
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
@@ -47,7 +47,7 @@ def run(job: Job, device: str = "cpu") -> None:
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
-    inputs = [prepared.info["provenance"], provenance_of(partition)]
+    inputs = [prepared.info["provenance"], read_source(partition)]
     stated = partial(
         provenance,
         seed,

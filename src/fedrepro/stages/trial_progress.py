@@ -12,8 +12,8 @@ from typing import Any
 from fedrepro.api import Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Number
+from fedrepro.core.selection_rules import SPLIT
 from fedrepro.core.serialization import from_plain, load_state, save_state, to_plain
-from fedrepro.core.successive_halving import SPLIT
 from fedrepro.stages.common import log
 
 REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds

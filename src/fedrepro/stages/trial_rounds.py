@@ -18,9 +18,9 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
 from fedrepro.core.rng import RngKey
+from fedrepro.core.selection_rules import SPLIT, rungs
 from fedrepro.core.serialization import normalized
 from fedrepro.core.spec import Spec
-from fedrepro.core.successive_halving import SPLIT, rungs
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.common import log
 from fedrepro.stages.trial_progress import DIVERGED, REACHED, Checkpointer, Progress

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.gpus import slots
+from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.networks.layers import Convolution2d, Variational
 from fedrepro.networks.torch_modules import OwnModule
 from fedrepro.training.augment import Crops

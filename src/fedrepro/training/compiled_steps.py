@@ -19,7 +19,7 @@ from fedrepro.core.portable_ops import compiled_math as products
 from fedrepro.core.portable_ops import (
     cpu_instructions,
     gathered_products,
-    random_words,
+    philox,
     sparse_products,
 )
 from fedrepro.core.portable_ops.aligned_buffers import LINE
@@ -33,7 +33,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     row_of,
 )
 from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
-from fedrepro.core.portable_ops.random_words import words
+from fedrepro.core.portable_ops.philox import words
 from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.training import (
     compiled_body,
@@ -65,7 +65,7 @@ from fedrepro.training.variational_step import STRIP, draw, variational_gradient
 CALLS = (
     *(
         products,
-        random_words,
+        philox,
         gathered_products,
         sparse_products,
         cpu_instructions,

@@ -17,7 +17,7 @@ from fedrepro.training.flat_layout import first
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.data.population import Population
+    from fedrepro.data.client_rows import Population
     from fedrepro.networks.network import Network
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedrepro.core.portable_ops.exponentials import log_sum_exp
+from fedrepro.core.portable_ops.torch_ops import log_sum_exp
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
 from fedrepro.training.loss_terms import Term, TermInputs

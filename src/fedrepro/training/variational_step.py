@@ -20,7 +20,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     row_of,
     softplus_of,
 )
-from fedrepro.core.portable_ops.random_words import words
+from fedrepro.core.portable_ops.philox import words
 from fedrepro.training.compiled_types import Model, Net, Scratch
 
 STRIP = 4096  # numbers of a model that are moved while they are in the first cache

@@ -14,7 +14,7 @@ from fedrepro.components.features._images import (
     through,
 )
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.portable_ops.matmul import portable_affine
+from fedrepro.core.portable_ops.torch_ops import portable_affine
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg

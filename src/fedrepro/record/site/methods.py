@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 from fedrepro.api import NEEDS
-from fedrepro.core.field_names import names_of_field
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
+from fedrepro.core.tokens import names_of_field
 from fedrepro.drawings.tables import markdown_text
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.record.site.page_templates import marked, page

@@ -17,10 +17,10 @@ import numpy as np
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.artifacts import require_target
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.field_names import method_called
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import method_called
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.config import load_exhibits
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting

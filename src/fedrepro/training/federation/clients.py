@@ -10,10 +10,9 @@ from typing import Literal
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.core.traffic import Traffic
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout import missing_validation_error
 from fedrepro.networks.heads import hidden_layers

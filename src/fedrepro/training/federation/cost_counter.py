@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.traffic import Traffic
+from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
 from fedrepro.training.flat_layout import Layout
 

@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.traffic import Traffic
+from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.training.engine import Averaged
 from fedrepro.training.federation.clients import Clients
 from fedrepro.training.flat_layout import Layout

@@ -351,7 +351,7 @@ def _by_labels(
     if labels == "data":
         yield torch.nn.functional.one_hot(targets, classes)[None].to(shares) - shares
         return
-    from fedrepro.core.portable_ops.exponentials import exponential, logarithm
+    from fedrepro.core.portable_ops.torch_ops import exponential, logarithm
 
     identity = torch.eye(classes, dtype=shares.dtype, device=shares.device)
     for label in range(classes):
