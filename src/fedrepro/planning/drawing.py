@@ -56,12 +56,10 @@ class Planned:
 
     @property
     def axis(self) -> list[str]:
-        """Return the names of the swept parameters, without the column `case` of the scenario."""
         return [key for key in self.points[0] if key != CASE]
 
     @property
     def cases(self) -> int:
-        """Count the cases; 0 if there is a single scenario."""
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
@@ -70,7 +68,6 @@ class Planned:
 
     @property
     def varied(self) -> list[str]:
-        """Return the swept parameters that take several values."""
         return [key for key in self.axis if len(self.values(key)) > 1]
 
 
