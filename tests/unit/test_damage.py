@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.cli.job import COMPUTING
+from fedrepro.cli.job import compute
 from fedrepro.core.artifacts import forget
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.serialization import load_state, read_models
@@ -47,7 +47,7 @@ def make_run() -> Plan:
     for key in KEYS:
         for job in plan.jobs_of(plan.exhibit(key)):
             if not Path(job.out).exists():
-                COMPUTING[job.stage][1](job, "cpu")
+                compute(job, "cpu")
         exhibit.run(key, plan, Path(plan.exhibit_file(key, "")))
     maps.run(plan, KEYS, Path(f"reports/{plan.scale}/partitions"))
     claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))

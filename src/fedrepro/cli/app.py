@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -28,7 +30,7 @@ from fedrepro.cli.results import (
 )
 from fedrepro.cli.run import list_app, methods, run
 from fedrepro.cli.user_models import check_method, combine, evaluate
-from fedrepro.core.errors import installing, printable, unknown
+from fedrepro.core.errors import FedreproError, installing, printable, unknown
 from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
@@ -49,6 +51,7 @@ for command in (run, methods, recommend, combine, evaluate, record, redraw, comp
 app.command()(submit)
 app.command()(verify)
 app.command("check-method")(check_method)
+BENCHMARKS = Path("benchmarks")
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
 
 
@@ -95,8 +98,8 @@ def start(
     """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
     from fedrepro.stages.notebook import start as begin
 
-    made, lacks = begin(folder), find_spec("snakemake") is None
-    say(f"{made}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
+    lacks = find_spec("snakemake") is None
+    say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
     if lacks:
         say(f"that takes Snakemake, which is not installed here: {installing('workflow')}")
 
@@ -155,12 +158,25 @@ def bench(
     name: Annotated[str, typer.Argument(help="which one; none: a list of them")] = "",
 ) -> None:
     """Measure speed against targets: exit 1 if one is missed. `bench NAME --help` says more."""
-    from fedrepro.cli.bench import overview, run_benchmark
-
+    if not BENCHMARKS.is_dir():
+        raise FedreproError(
+            f"the folder {BENCHMARKS} is missing: only a checkout has the benchmarks; start in its "
+            "root"
+        )
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(BENCHMARKS.glob("*.py"))}
+    scripts = {
+        path.stem: text for path, text in texts.items() if f"fedrepro bench {path.stem}" in text
+    }
     if name in ("", "-h", "--help"):
-        typer.echo(overview())
+        typer.echo("Usage: fedrepro bench NAME [OPTIONS]; bench NAME --help says what it measures.")
+        for script, text in scripts.items():
+            first = (ast.get_docstring(ast.parse(text)) or "").partition("\n\n")[0]
+            typer.echo(f"  {script:11} {' '.join(first.split())}")
         return
-    raise typer.Exit(run_benchmark(name, context.args))
+    if name not in scripts:
+        raise unknown("benchmark", name, scripts)
+    words = [sys.executable, str(BENCHMARKS / f"{name}.py"), *context.args]
+    raise typer.Exit(subprocess.run(words).returncode)
 
 
 @app.command()
@@ -201,7 +217,11 @@ def plan(
         table.add_row(stage, str(jobs), "–" if hours is None else f"{hours / 3600:.2f}")
     show(table)
     total = sum(estimate.jobs.values())
-    took = f"{_long(estimate.hours)} of one core or {_long(estimate.hours / cores)} on {cores}"
+    long, short = (
+        f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
+        for hours in (estimate.hours, estimate.hours / cores)
+    )
+    took = f"{long} of one core or {short} on {cores}"
     if estimate.unknown:
         took = f"at least {took}" if estimate.hours else "a time that is not known"
     say(
@@ -226,7 +246,9 @@ def documents(
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
-    stale = {path: text for path, text in generated().items() if _text(path) != text}
+    texts = generated()
+    there = {path: path.read_text(encoding="utf-8") for path in texts if path.exists()}
+    stale = {path: text for path, text in texts.items() if there.get(path, "") != text}
     for path, text in stale.items():
         if not check:
             write_text(path, text)
@@ -246,10 +268,6 @@ def site(
     from fedrepro.stages import site as stage
 
     stage.run(scale, reports / scale, out)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 @draw_app.callback()
@@ -304,7 +322,3 @@ SKEW = {
     "distance from all": ("", "distance_mean", "distance_max"),
     "classes of a client": ("classes_min", "classes_median", "classes_max"),
 }
-
-
-def _long(hours: float) -> str:
-    return f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
