@@ -61,6 +61,13 @@ def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
 Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
+def key(default: Any, description: str, **bounds: Any) -> Any:
+    """Declare a key by its default (a type makes one, ... asks for a value) and its meaning."""
+    if isinstance(default, type):
+        return Field(default_factory=default, description=description, **bounds)
+    return Field(default, description=description, **bounds)
+
+
 RuleName = Annotated[str, one_of(lambda: SELECTION_RULES, "the rules of choice are {}")]
 Directed = Annotated[
     str,
@@ -81,18 +88,18 @@ HeldOut = Annotated[
 class ChoiceEntry(Strict):
     """A rule of choice that is written out instead of named."""
 
-    metric: Directed = Field(description="the number to choose by")
-    split: HeldOut = Field(description="where it is measured")
-    over: Over = Field(
+    metric: Directed = key(..., "the number to choose by")
+    split: HeldOut = key(..., "where it is measured")
+    over: Over = key(
         "end",
-        description="of a method in rounds: its value at the end, the best of all measured "
-        "rounds, the area under its curve divided by the rounds, the same over the second half of "
-        "the rounds that all settings ran, or a race",
+        "of a method in rounds: its value at the end, the best of all measured rounds, the area "
+        "under its curve divided by the rounds, the same over the second half of the rounds that "
+        "all settings ran, or a race",
     )
-    race: Annotated[int, Field(ge=1)] | None = Field(
+    race: Annotated[int, Field(ge=1)] | None = key(
         None,
-        description="the rounds of a race: its settings run side by side in one job, and after "
-        "1/8, 1/4 and 1/2 of so many rounds the worse half of them stops; by itself all rounds",
+        "the rounds of a race: its settings run side by side in one job, and after 1/8, 1/4 and "
+        "1/2 of so many rounds the worse half of them stops; by itself all rounds",
     )
 
     @model_validator(mode="before")
@@ -142,66 +149,63 @@ Rule = Annotated[
 class MethodEntry(ComponentEntry):
     """A method of an exhibit. A list for one of its parameters is a sweep."""
 
-    label: str | None = Field(None, description="name in the legend")
-    trials: Trials | None = Field(None, description="trials, where they differ from the exhibit's")
-    choose: Rule | None = Field(
+    label: str | None = key(None, "name in the legend")
+    trials: Trials | None = key(None, "trials, where they differ from the exhibit's")
+    choose: Rule | None = key(
         None,
-        description="how one setting of a sweep is chosen, over all trials: a rule by its name, "
-        "or the metric, the split and what is taken over rounds",
+        "how one setting of a sweep is chosen, over all trials: a rule by its name, or the "
+        "metric, the split and what is taken over rounds",
     )
-    settings: list[dict[str, Any]] | Literal["grid"] = Field(
-        default_factory=list,
-        description="settings listed one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: "
-        "0.02}], where a sweep would take every combination; grid: those that the method declares "
-        "for comparisons of many methods",
+    settings: list[dict[str, Any]] | Literal["grid"] = key(
+        list,
+        "settings listed one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: 0.02}], where "
+        "a sweep would take every combination; grid: those that the method declares for "
+        "comparisons of many methods",
     )
-    training: Changes = Field(
-        default_factory=dict,
-        description="what differs in the local training of this method; a list is a sweep",
+    training: Changes = key(
+        dict, "what differs in the local training of this method; a list is a sweep"
     )
-    tune: dict[str, Any] | None = Field(
+    tune: dict[str, Any] | None = key(
         None,
-        description="trains what it makes further on a public sample before it is measured: "
-        "examples, repetitions, epochs, lr, layers, patience; a list is a sweep. {} takes all "
-        "defaults",
+        "trains what it makes further on a public sample before it is measured: examples, "
+        "repetitions, epochs, lr, layers, patience; a list is a sweep. {} takes all defaults",
     )
-    spread: Literal["trials", "clients"] = Field(
+    spread: Literal["trials", "clients"] = key(
         "trials",
-        description="spread that is shown with its mean: the sd over trials, or of clients that "
-        "predict by themselves the sd over clients of each one's mean over trials",
+        "spread that is shown with its mean: the sd over trials, or of clients that predict by "
+        "themselves the sd over clients of each one's mean over trials",
     )
-    show: list[str] = Field(
-        default_factory=list,
-        description="swept parameters of which every value is shown; of the others one is chosen",
+    show: list[str] = key(
+        list, "swept parameters of which every value is shown; of the others one is chosen"
     )
-    measure_every: Every | None = Field(
+    measure_every: Every | None = key(
         None,
-        description="rounds between two measurements of a method in rounds, or auto: every round "
-        "up to 50, then every 2 %; the first and the last round are always measured; by itself as "
-        "the exhibit says",
+        "rounds between two measurements of a method in rounds, or auto: every round up to 50, "
+        "then every 2 %; the first and the last round are always measured; by itself as the "
+        "exhibit says",
     )
-    until: float | None = Field(
+    until: float | None = key(
         None,
+        "test accuracy that ends a run of a method in rounds; the rounds that it took are "
+        "measured as rounds_to_target",
         gt=0,
         lt=1,
-        description="test accuracy that ends a run of a method in rounds; the rounds that it took "
-        "are measured as rounds_to_target",
     )
-    node: Annotated[int, Field(ge=1)] | None = Field(
+    node: Annotated[int, Field(ge=1)] | None = key(
         None,
-        description="the node, counted from 1, whose own numbers are shown, of a method that "
-        "measures each; several entries may show nodes of one run",
+        "the node, counted from 1, whose own numbers are shown, of a method that measures each; "
+        "several entries may show nodes of one run",
     )
-    belief: Literal["before", "after"] | None = Field(
+    belief: Literal["before", "after"] | None = key(
         None,
-        description="of a method on a graph: what a node believes before its neighbours' beliefs "
-        "come in, or after",
+        "of a method on a graph: what a node believes before its neighbours' beliefs come in, or "
+        "after",
     )
-    reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
-    paired_with: str = Field(
+    reference: bool = key(False, "drawn as a thin dashed line: a bound, not a rival")
+    paired_with: str = key(
         "",
-        description="where it has fewer trials than others: the label of the method that it is set "
-        "beside, such as the teacher of a distilled network",
+        "where it has fewer trials than others: the label of the method that it is set beside, "
+        "such as the teacher of a distilled network",
     )
 
 
@@ -211,110 +215,101 @@ class Case(Strict):
     It is shown by its label, after the data set's title where cases differ in their data.
     """
 
-    label: str = Field(description="how it is called in the figure")
+    label: str = key(..., "how it is called in the figure")
     dataset: Changes = Field(default_factory=dict)
     partition: Changes = Field(default_factory=dict)
     model: Changes = Field(default_factory=dict)
     training: Changes = Field(default_factory=dict)
     graph: Changes = Field(default_factory=dict)
-    trials: Trials | None = Field(
-        None, description="seeded repetitions, where they differ from the exhibit's"
+    trials: Trials | None = key(None, "seeded repetitions, where they differ from the exhibit's")
+    parameters: dict[str, Any] = key(
+        dict,
+        "values for every method of this case that has such a parameter and does not set it itself",
     )
-    parameters: dict[str, Any] = Field(
-        default_factory=dict,
-        description="values for every method of this case that has such a parameter and does not "
-        "set it itself",
+    measure_every: Every | None = key(
+        None, "rounds between two measurements, where they differ in this case"
     )
-    measure_every: Every | None = Field(
-        None, description="rounds between two measurements, where they differ in this case"
+    methods: list[MethodEntry] = key(
+        list,
+        "methods of this case: one with the label of one of the exhibit's stands in its place, "
+        "others are added",
     )
-    methods: list[MethodEntry] = Field(
-        default_factory=list,
-        description="methods of this case: one with the label of one of the exhibit's stands in "
-        "its place, others are added",
-    )
-    without: list[str] = Field(
-        default_factory=list,
-        description="labels of methods of the exhibit that this case leaves out",
-    )
-    trials_of: dict[str, Trials] = Field(
-        default_factory=dict,
-        description="repetitions of single methods by their labels, where they differ in this case",
+    without: list[str] = key(list, "labels of methods of the exhibit that this case leaves out")
+    trials_of: dict[str, Trials] = key(
+        dict, "repetitions of single methods by their labels, where they differ in this case"
     )
 
 
 class ExhibitSettings(Strict):
     """One figure or table at one scale, after defaults and the scale's settings are merged."""
 
-    title: str = Field(description="what it shows, in a line")
-    place: str = Field(description="where it stands in the paper")
-    caption: str = Field(description="sentence under the figure")
-    headline: bool = Field(False, description="part of the default set")
+    title: str = key(..., "what it shows, in a line")
+    place: str = key(..., "where it stands in the paper")
+    caption: str = key(..., "sentence under the figure")
+    headline: bool = key(False, "part of the default set")
     scales: list[Scale] = Field(
         default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
     )
-    drawing: SerializeAsAny[Drawing] = Field(
-        description="how it is shown: a drawing by name, with its options beside the name"
+    drawing: SerializeAsAny[Drawing] = key(
+        ..., "how it is shown: a drawing by name, with its options beside the name"
     )
-    size: Literal["hidden_units", "parameters", "megabytes"] = Field(
+    size: Literal["hidden_units", "parameters", "megabytes"] = key(
         "parameters",
-        description="which size of models is shown; hidden_units means something for fully "
-        "connected networks only",
+        "which size of models is shown; hidden_units means something for fully connected networks "
+        "only",
     )
-    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        description="parameters that vary along the horizontal axis, as component.parameter"
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = key(
+        ..., "parameters that vary along the horizontal axis, as component.parameter"
     )
-    cases: dict[str, Case] = Field(
-        default_factory=dict,
-        description="scenarios that are set side by side: a label, and what differs of dataset, "
-        "partition, model, training and graph",
+    cases: dict[str, Case] = key(
+        dict,
+        "scenarios that are set side by side: a label, and what differs of dataset, partition, "
+        "model, training and graph",
     )
     dataset: ComponentEntry | None = None
     partition: ComponentEntry | None = None
     model: ComponentEntry | None = None
     training: ComponentEntry | None = None
-    graph: ComponentEntry | None = Field(
-        None, description="whom the clients hear: for peer methods alone, all others are without"
+    graph: ComponentEntry | None = key(
+        None, "whom the clients hear: for peer methods alone, all others are without"
     )
     methods: list[MethodEntry] = Field(min_length=1)
-    parameters: dict[str, Any] = Field(
-        default_factory=dict,
-        description="values for every method that has such a parameter and that neither sets it "
-        "itself nor has it from its case: for what a scale changes of all methods, such as rounds",
+    parameters: dict[str, Any] = key(
+        dict,
+        "values for every method that has such a parameter and that neither sets it itself nor "
+        "has it from its case: for what a scale changes of all methods, such as rounds",
     )
-    reduced: str = Field(
+    reduced: str = key(
         "",
-        description="what is less than in the paper, such as 40 of 600 rounds: printed values are "
-        "then shown and not judged",
+        "what is less than in the paper, such as 40 of 600 rounds: printed values are then shown "
+        "and not judged",
     )
-    trials: Trials = Field(description="seeded repetitions")
-    trials_of: dict[str, Trials] = Field(
-        default_factory=dict,
-        description="repetitions of single methods by their labels, where these differ from the "
-        "method's own `trials`: for what costs most, at one scale",
+    trials: Trials = key(..., "seeded repetitions")
+    trials_of: dict[str, Trials] = key(
+        dict,
+        "repetitions of single methods by their labels, where these differ from the method's own "
+        "`trials`: for what costs most, at one scale",
     )
-    measure_every: Every = Field(
-        1, description="rounds between two measurements, of methods that do not say it themselves"
+    measure_every: Every = key(
+        1, "rounds between two measurements, of methods that do not say it themselves"
     )
-    last_rounds: Annotated[int, Field(ge=1)] = Field(
+    last_rounds: Annotated[int, Field(ge=1)] = key(
         1,
-        description="what is compared of methods in rounds is the mean over so many of the last "
-        "measured rounds, and accuracy_scatter their standard deviation",
+        "what is compared of methods in rounds is the mean over so many of the last measured "
+        "rounds, and accuracy_scatter their standard deviation",
     )
-    by_rounds: bool = Field(
+    by_rounds: bool = key(
         False,
-        description="whether single rounds stand in the csv of a drawing that does not show them, "
-        "because a claim is about them",
+        "whether single rounds stand in the csv of a drawing that does not show them, because a "
+        "claim is about them",
     )
-    paired: bool = Field(
+    paired: bool = key(
         False,
-        description="whether methods may have fewer trials than others: they are then shown as "
-        "the mean of what they are set beside (`paired_with`) over all its trials, plus the "
-        "difference in the trials that both have",
+        "whether methods may have fewer trials than others: they are then shown as the mean of "
+        "what they are set beside (`paired_with`) over all its trials, plus the difference in the "
+        "trials that both have",
     )
-    notes: list[str] = Field(
-        default_factory=list, description="what this project chose where the paper is silent"
-    )
+    notes: list[str] = key(list, "what this project chose where the paper is silent")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
