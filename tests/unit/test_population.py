@@ -40,7 +40,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import Job, Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
-from fedrepro.stages.common import TrialData
+from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.settings import settings_of

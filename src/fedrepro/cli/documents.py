@@ -25,7 +25,7 @@ from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.core.spec import Component
 from fedrepro.core.tokens import names_of_field
 from fedrepro.numbers.exhibit_files import open_recorded, read_claims
-from fedrepro.numbers.verdicts.published_values import read_published
+from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.numbers.verdicts.summary_sentences import (
     claim_counts,
     printed_counts,
@@ -37,6 +37,7 @@ from fedrepro.planning.exhibit_settings import Case, ChoiceEntry, ExhibitSetting
 from fedrepro.record.record_results import CLAIMS, RECORD
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import claims_of
+from fedrepro.record.site.verdicts import glossary_table
 from fedrepro.record.templating import DEFINITION, LINK, filled
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def documents() -> dict[Path, str]:
     parts: dict[Path, tuple[str, Callable[[], str]]] = {
         Path("docs/methods.md"): (FROM, method_table),
         Path("docs/claims.md"): (FROM, how_much),
+        Path("docs/glossary.md"): (FROM, glossary_table),
     }
     pages = findings()
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):

@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
     from fedrepro.stages.user_models.check_method import CheckedMethod
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
 ALL = "all"
 MOST_CLASSES = 30  # of a confusion matrix that is printed
@@ -98,8 +98,8 @@ def combine(
     channels: Channels = "",
 ) -> None:
     """Combine models that you trained with plain PyTorch into one, or compare all ways to do so."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
-    from fedrepro.stages.user_models.state_files import SUFFIXES
+    from fedrepro.stages.user_models.user_files import SUFFIXES
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     if not method and (
         words[0].endswith(SUFFIXES) or (Path(words[0]).suffix and Path(words[0]).is_file())
@@ -169,7 +169,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.core.registry import components
     from fedrepro.numbers.cost_words import times
-    from fedrepro.stages.user_models.compare_methods import run_all
+    from fedrepro.stages.user_models.combine import run_all
 
     results = run_all(files, out, seed)
     for note in results.notes:
@@ -181,8 +181,11 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         column.no_wrap = True  # words of methods go on in the next line, not numbers
     if not beside:
         table.box = SIMPLE_HEAD
+    seen: dict[str, list[str]] = {}
     for entry in results.applied:
         numbers, sent = entry.numbers, entry.numbers["bytes_up"]
+        called = f"{entry.label}, control" if entry.kind == "control" else entry.label
+        seen.setdefault(entry.sees, []).append(called)
         # a control does not exchange models, so its traffic says nothing
         costs = ["–"] * 3
         if entry.kind != "control":
@@ -192,7 +195,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         networks = int(numbers["forward_passes"])
         size = f"{numbers['parameters']:,.0f}" + (f" in {networks}" if networks > 1 else "")
         accuracy = f"{100 * numbers['accuracy']:.1f} %"
-        table.add_row(entry.called, accuracy, *costs, size, *([entry.sees] if beside else []))
+        table.add_row(called, accuracy, *costs, size, *([entry.sees] if beside else []))
     show(table)
     say(
         "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
@@ -200,10 +203,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         "clients, over all settings tried"
     )
     if not beside:
-        groups: dict[str, list[str]] = {}
-        for entry in results.applied:
-            groups.setdefault(entry.sees, []).append(entry.called)
-        for sees, names in groups.items():
+        for sees, names in seen.items():
             say(f"sees {sees}: {', '.join(names)}")
     for left in results.left_out:
         say(f"not applied: {left.item.name} {left.why}")
@@ -236,7 +236,7 @@ def evaluate(
     channels: Channels = "",
 ) -> None:
     """Measure accuracy, loss and each class of models of your own, on data of your own."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     paths = _fitting("models", models)
     inputs = ModelFiles(paths, model, shape, layers, evaluate=data, label=label_column)
@@ -317,7 +317,7 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times
-    from fedrepro.stages.user_models.small_problem import DIGITS
+    from fedrepro.stages.user_models.method_contract import DIGITS
 
     meta, numbers = checked.item.meta, checked.numbers
     needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]

@@ -366,9 +366,13 @@ def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
     """Build an exhibit from these keys, on top of those of other exhibits; the last one wins.
 
     A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
-    file are.
+    file are. Title, caption and notes may be written over several lines.
     """
-    return {key: value for one in (*others, keys) for key, value in one.items()}
+    merged = {key: value for one in (*others, keys) for key, value in one.items()}
+    merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}
+    if "notes" in merged:
+        merged["notes"] = [text(note) for note in merged["notes"]]
+    return merged
 
 
 def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
