@@ -113,8 +113,7 @@ def one(method: str, clients: int, count: int) -> None:
     import torch
 
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.planning.jobs import Job
-    from fedrepro.planning.runs import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
     from fedrepro.stages.trial_rounds import Checkpointer
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedrepro import cli
-from fedrepro.cli import add_scripts_to_path, printing
 from fedrepro.cli import main as entry
+from fedrepro.cli import printing, snakemake_support
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -211,8 +210,8 @@ def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     own = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", "/somewhere")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
-    add_scripts_to_path()
-    add_scripts_to_path()
+    snakemake_support.add_scripts_to_path()
+    snakemake_support.add_scripts_to_path()
     assert entry.sys.modules["os"].environ["PATH"] == f"{own}:/somewhere"
 
 
@@ -251,15 +250,17 @@ def test_a_closed_output_ends_quietly(closed):
 
 def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(cli.atexit, "register", lambda _, *lines, **__: said.append(lines))
+    monkeypatch.setattr(
+        snakemake_support.atexit, "register", lambda _, *lines, **__: said.append(lines)
+    )
     log = tmp_path / "log"
     log.write_text(
         "Command 'fedrepro job x' died with <Signals.SIGKILL: 9>.\nfedrepro: x is wrong\n"
         "Command 'fedrepro job y' returned non-zero exit status 137.\n"
         "Command 'fedrepro job z' returned non-zero exit status 2.\n"
     )
-    cli.repeat_errors(str(log))
-    assert said == [(cli.KILLED, "fedrepro: x is wrong")]
+    snakemake_support.repeat_errors(str(log))
+    assert said == [(snakemake_support.KILLED, "fedrepro: x is wrong")]
 
 
 def test_errors_name_the_nearest_and_all_others():

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.cli.job import COMPUTING
+from fedrepro.cli.job import compute
 from fedrepro.core.artifacts import forget
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.serialization import load_state, read_models
@@ -48,9 +48,9 @@ def make_run() -> Plan:
     for key in KEYS:
         for job in plan.jobs_of(plan.exhibit(key)):
             if not Path(job.out).exists():
-                COMPUTING[job.stage][1](job, "cpu")
+                compute(job, "cpu")
         draw_exhibit(key, plan, Path(plan.exhibit_file(key, "")))
-    draw_maps("partitions", plan, KEYS, Path(plan.maps_folder("partitions")))
+    draw_maps("partitions", plan, KEYS, Path(f"reports/{plan.scale}/partitions"))
     judge_claims(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     return plan
@@ -129,7 +129,7 @@ def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
     table = Path("reports/tiny/pfnm/claims.csv")
     for path in (table, table.with_suffix(".json")):
         yield path, lambda: claims_of(read_claims(table)), [Path(f"{base}{path.suffix}")]
-    drawn = Path(plan.maps_folder("partitions"))
+    drawn = Path(f"reports/{plan.scale}/partitions")
     yield drawn / "maps.json", lambda: maps_of(drawn), [Path(f"{base}.json")]
 
 

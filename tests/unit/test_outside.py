@@ -12,8 +12,8 @@ import pytest
 from partitioned import data_of
 from small_exhibits import small
 
-from fedrepro import cli
-from fedrepro.cli.main import main
+from fedrepro.cli import snakemake_support
+from fedrepro.cli.main import main, name_configured
 from fedrepro.core import plugins, registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import file_of
@@ -250,12 +250,12 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     path = named(MEDIAN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(plugins.NAMED)
-    cli.name_configured()  # no configuration here
+    name_configured()  # no configuration here
     assert plugins.NAMED not in os.environ
     Path("config").mkdir()
     for text in ("scale: quick", "components: [", "components: 3", "- components"):
         Path("config/config.yaml").write_text(text)
-        cli.name_configured()
+        name_configured()
         assert plugins.NAMED not in os.environ
     capsys.readouterr()
     Path("config/config.yaml").write_text("components: [mine.py]\ncomponents: [other.py]\n")
@@ -265,12 +265,12 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     assert main(["list", "methods"]) == 0
     assert "median" in capsys.readouterr().out
     assert plugins.configured_files() == ("mine.py",)
-    cli.name_configured()  # told already
+    name_configured()  # told already
     for variable in ("FEDREPRO_MIRROR", "FEDREPRO_CHECKPOINT_SECONDS"):
         monkeypatch.setenv(variable, "")
-    cli.export_settings("", 20.0)  # the environment stays where nothing is configured
+    snakemake_support.export_settings("", 20.0)  # the environment stays where nothing is configured
     assert plugins.configured_files() == ("mine.py",)
-    cli.export_settings("", 20.0, [path, "more.py"])
+    snakemake_support.export_settings("", 20.0, [path, "more.py"])
     assert plugins.configured_files() == (
         "mine.py",
         "more.py",

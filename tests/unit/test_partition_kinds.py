@@ -15,7 +15,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import UNASSIGNED, TrainingLabels, require_examples
 from fedrepro.data.partition_table import PartitionIndices, build_partition
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Scenario
 
 
 def classes_of(owner, labels):

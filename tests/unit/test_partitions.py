@@ -18,7 +18,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.assignment import Assignment, TrainingLabels, distances, skew_of
 from fedrepro.data.partition_table import build_partition, read_partition, write_partition
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Scenario
 
 
 def assume_enough(name: str, train: np.ndarray, spec: Spec) -> None:

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.prepared import unlabelled
-from fedrepro.planning.runs import public_data_of
+from fedrepro.planning.jobs import public_data_of
 
 FEDDF = components("method")["feddf"]
 

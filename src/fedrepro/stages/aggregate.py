@@ -34,8 +34,7 @@ from fedrepro.numbers.model_evaluation import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import AT_CLIENTS, TrialData, members_of, prepared_for

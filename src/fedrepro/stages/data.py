@@ -12,7 +12,7 @@ from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
 from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, raw_files, raw_sources, read_dataset_table
-from fedrepro.planning.runs import TrialBlock
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.job_log import log
 
 MIB = 2**20

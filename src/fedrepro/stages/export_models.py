@@ -27,8 +27,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_names
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.exhibit_files import open_exhibit
+from fedrepro.planning.jobs import Scenario, public_data_of
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.planning.runs import Scenario, public_data_of
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, ruled
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import log

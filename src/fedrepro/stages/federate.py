@@ -15,8 +15,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
-from fedrepro.planning.jobs import Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.stages.trial_rounds import FinalEvaluation, Progress, RoundEvaluation, Splits

@@ -30,8 +30,7 @@ from fedrepro.numbers.model_evaluation import (
     spreads,
     strange,
 )
-from fedrepro.planning.jobs import Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.stages.trial_rounds import FinalEvaluation, Progress, RoundEvaluation, Splits

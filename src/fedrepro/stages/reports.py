@@ -29,8 +29,8 @@ from fedrepro.numbers.summary import Metrics, csv_text, read_csv, read_metrics, 
 from fedrepro.numbers.times import method_times, times_of
 from fedrepro.numbers.verdicts.claims import verdicts
 from fedrepro.planning.config import load_exhibits
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Plan, Run
-from fedrepro.planning.runs import specs_of
 from fedrepro.record.leaderboards import parts_in, write_board
 from fedrepro.record.record_results import drawn_keys
 from fedrepro.record.site.build import build

@@ -17,8 +17,7 @@ from fedrepro.core.serialization import KIND, model_rows, write_models
 from fedrepro.data.partition_table import PartitionIndices
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
-from fedrepro.planning.runs import TrialBlock
+from fedrepro.planning.jobs import LOCAL, TIMINGS, Job, TrialBlock
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import log
 from fedrepro.stages.trial_data import TrialData, members_of, prepared_for

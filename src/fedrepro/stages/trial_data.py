@@ -27,7 +27,7 @@ from fedrepro.data.partition_table import PartitionIndices, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Scenario
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.procedure import settings_of

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, exhibit
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, exhibit
 
 CHANGES = [
     """Settings are chosen in each trial, as the best client is. A table shows the one that is best

@@ -6,7 +6,7 @@ other number. C is the share of clients that take part in a round.
 
 from __future__ import annotations
 
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     PaperData,

@@ -52,7 +52,7 @@ from fedrepro.papers.gems.exhibits.tables import (
     tuned,
     tuned_last,
 )
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 

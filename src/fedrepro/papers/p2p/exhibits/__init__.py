@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrepro.papers.p2p.exhibits import simulations
 from fedrepro.papers.p2p.exhibits.simulations import CROSSED, LEANING, SHAPES, Case
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     PaperData,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit
 
 exhibits: dict[str, ExhibitData] = {}
 

@@ -27,7 +27,7 @@ from fedrepro.papers.pfnm.exhibits.printed import (
     pfnm_chosen,
     pfnm_each,
 )
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
