@@ -92,8 +92,8 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
     `defaults` are those of all exhibits; `of_both` has the notes of arena/1 that hold for arena/2.
     """
-    methods = first.get("methods", defaults["methods"])
-    notes = [note for note in first.get("notes", defaults["notes"]) if note in of_both]
+    both = {**defaults, **first}
+    notes = [note for note in both["notes"] if note in of_both]
     cases = {
         name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
         for name, case in first["cases"].items()
@@ -106,7 +106,7 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
         first,
         place="arena/2",
         scales=[scale for scale in first.get("scales", ["paper"]) if scale != "quick"],
-        methods=regrid(methods, GRIDS),
+        methods=regrid(both["methods"], GRIDS),
         cases=cases,
         notes=[LOCAL_TRAINING, *CHANGES, *notes],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
 from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
@@ -94,7 +94,7 @@ NETWORKS_OF_FIGURE_2 = "The networks are those of figure 2."
 LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
-def add_panels(part: str, split: str, pictures: str, **changes: Unpack[ExhibitData]) -> None:
+def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
     """Add panels b to d of a figure after its panel a: Dirichlet shares, colour pictures, and both.
 
     Args:
