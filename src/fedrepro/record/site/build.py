@@ -148,8 +148,8 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
         )  # fmt: skip
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
-    contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
-    contents.pages["glossary.md"] = pages.glossary_page(claims)
+    contents.pages["reproduce.md"] = pages.page("reproduce.md", reports=reports, origin=origin)
+    contents.pages["glossary.md"] = pages.page("glossary.md", guide=claims)
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):
