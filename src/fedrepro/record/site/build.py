@@ -201,7 +201,9 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
         for suffix in board.about["files"]:
             if not suffix.endswith(".png"):
                 contents.copies[f"shown/{board.key}{suffix}"] = folder / f"{board.key}{suffix}"
-    contents.pages[f"papers/{paper.name}-numbers.md"] = pages.numbers_page(paper)
+    contents.pages[f"papers/{paper.name}-numbers.md"] = pages.page(
+        "numbers.md", up="../", paper=paper
+    )
     charts = set()
     for shown in paper.exhibits.values():
         numbers = [] if shown.name in paper.parts else [".csv"]

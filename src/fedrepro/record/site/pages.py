@@ -257,11 +257,6 @@ def exhibit_title(paper: Paper, name: str) -> str:
     return plain_name(name) if not found or NUMBERED.fullmatch(name) else found.about["title"]
 
 
-def numbers_page(paper: Paper) -> str:
-    """Write the page with every printed value of a paper, and the making of each exhibit."""
-    return page("numbers.md", up="../", paper=paper)
-
-
 def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List the versions and machines with which an exhibit was computed and drawn."""
     drawn = ("Drawn", about.get("drawn", about))
