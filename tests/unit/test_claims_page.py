@@ -14,7 +14,7 @@ from fedrepro.numbers.exhibit_files import read_claims
 from fedrepro.record.site.pages import claims_part, paper_page
 from fedrepro.record.site.report_data import claims_of, read_reports
 from fedrepro.record.site.verdicts import interval
-from fedrepro.stages import claims
+from fedrepro.stages.reports import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
@@ -32,7 +32,7 @@ def judged(values=plausible, exhibits=BOTH, published=LOOSE) -> dict[str, list[d
     text = PUBLISHED.read_text()
     assert "  trials: 5\n" in text
     LOOSE.write_text(text.replace("  trials: 5\n", "  trials: 2\n"))
-    claims.run(published, exhibits, Path("reports/tiny"), OUT)
+    judge_claims(published, exhibits, Path("reports/tiny"), OUT)
     return {checks[0]["claim"]: checks for checks in claims_of(read_claims(OUT))}
 
 
@@ -114,7 +114,7 @@ def test_a_table_without_a_value_for_each_trial_is_a_sentence(column, value):
     frame.loc[0, column] = value
     frame.to_csv(path, index=False)
     with pytest.raises(FedreproError, match=r"figure-2a\.csv cannot be read"):
-        claims.run(PUBLISHED, BOTH, Path("reports/tiny"), OUT)
+        judge_claims(PUBLISHED, BOTH, Path("reports/tiny"), OUT)
 
 
 def test_a_page_without_claims_has_no_section_for_them():
