@@ -185,7 +185,7 @@ def _devices(about: Mapping[str, Any]) -> str:
 
 
 def _arithmetic(about: Mapping[str, Any]) -> str:
-    """Name the arithmetic of the runs; older files lack it, which used MKL's products."""
+    # older files lack it, which used MKL's products
     return _together(made.get("arithmetic", "before it was named") for made in about["computed"])
 
 
