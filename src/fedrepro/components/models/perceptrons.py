@@ -1,4 +1,4 @@
-"""Multilayer perceptron whose weights are independent normal distributions.
+"""Fully connected networks: logistic regression, perceptrons, and perceptrons of normal weights.
 
 Blundell et al., Weight uncertainty in neural networks, ICML 2015, as P2P uses it.
 """
@@ -10,8 +10,36 @@ from typing import Annotated
 
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.networks.layers import SPREAD, Layer, Relu, Variational
-from fedrepro.networks.network import Network
+from fedrepro.networks.layers import SPREAD, Affine, Dropout, Layer, Relu, Variational
+from fedrepro.networks.network import Network, dense
+
+
+@register("model", "logistic", version=1, title="logistic regression")
+def logistic(shape: tuple[int, ...], classes: int) -> Network:
+    """Softmax of an affine map: a fully connected network without hidden layers."""
+    return dense((math.prod(shape), classes))
+
+
+@register("model", "mlp", version=1, title="multilayer perceptron")
+def mlp(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    hidden: Annotated[tuple[int, ...], Arg("units of each hidden layer", "units", least=1)] = (50,),
+    dropout: Annotated[float, Arg("share of hidden units left out", least=0, most=0.95)] = 0.0,
+    bias: Annotated[bool, Arg("whether layers have biases", later=True)] = True,
+) -> Network:
+    """Fully connected ReLU layers. Source: PFNM, section 3 (one hidden layer of 50 units).
+
+    Dropout after every hidden layer. Source: GEMS, appendix B.4 (rate 0.5).
+    """
+    layers: list[Layer] = []
+    for units in hidden:
+        layers += [Affine(units, bias), Relu()]
+        if dropout:
+            layers.append(Dropout(dropout))
+    return Network((math.prod(shape),), (*layers, Affine(classes, bias)))
+
 
 LEAST_SD, LARGEST_SD = 1e-9, 1e9  # squares and their inverses are single-precision numbers
 LARGEST_START = 100.0  # its exponential is a number

@@ -1,8 +1,8 @@
-"""Coloured shapes: small generated pictures, for figures about photographs at small scales.
+"""Digits and coloured shapes: small images that need no download.
 
-Digits cannot stand for colour photographs. These are not photographs either, but they share what
-makes CIFAR-10 hard for a multilayer perceptron: place, size and colours of what is shown vary, so
-no single pixel says much of the class. It reaches about two thirds of the test pictures.
+Digits cannot stand for colour photographs. Shapes are not photographs either, but share what makes
+CIFAR-10 hard for a multilayer perceptron: place, size and colours of what is shown vary, so no
+single pixel says much of the class. It reaches about two thirds of the test pictures.
 """
 
 from __future__ import annotations
@@ -16,6 +16,45 @@ from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import Arrays
+from fedrepro.data.stratify import Validation
+from fedrepro.data.user_data import OwnExamples, split_by_class
+
+DIGITS_NOTE = (
+    "There is no publisher's split: test and validation examples are drawn, the same in all runs"
+)
+
+
+@register(
+    "dataset",
+    "digits",
+    version=1,
+    files=(),
+    title="Digits (8×8)",
+    licence="CC BY 4.0",
+    citation="Alpaydin, Kaynak: Optical Recognition of Handwritten Digits. "
+    "UCI Machine Learning Repository, 1998",
+)
+def digits(
+    raw: Path,
+    *,
+    test: Annotated[int, Arg("examples set aside for testing", unit="examples", least=10)] = 360,
+    validation: Validation = 0,
+) -> Arrays:
+    """Handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
+
+    The set has no publisher's split. Test examples, and then validation examples, are drawn by
+    class with a fixed seed, so the split is the same whatever the seed of a run, and the test part
+    does not depend on how many examples validation takes. `raw` is not used: the data are embedded.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x, y = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+    examples = OwnExamples(x, y, tuple("0123456789"), (DIGITS_NOTE,))
+    return split_by_class(
+        examples, test, validation, scale=16.0, kind="image", stream="digits-split"
+    )
+
 
 SIDE = 12  # pixels
 SHIFT = 1.5  # pixels that a shape's middle may lie off the picture's, each way
@@ -24,7 +63,9 @@ CLASSES = (
     *("disc", "ring", "square", "frame", "triangle"),
     *("plus", "cross", "rows", "columns", "chequers"),
 )
-NOTE = "The pictures are generated: ten shapes in random colours, places and sizes, with noise."
+SHAPES_NOTE = (
+    "The pictures are generated: ten shapes in random colours, places and sizes, with noise."
+)
 
 
 @register(
@@ -59,7 +100,13 @@ def shapes(
         pictures = [_picture(int(y[split][i]), i, fold, noise) for i in range(count)]
         x[split] = np.array(pictures, np.uint8).reshape(count, 3, SIDE, SIDE)
     return Arrays(
-        x=x, y=y, scale=255.0, shape=(3, SIDE, SIDE), classes=CLASSES, stand_in=NOTE, notes=(NOTE,)
+        x=x,
+        y=y,
+        scale=255.0,
+        shape=(3, SIDE, SIDE),
+        classes=CLASSES,
+        stand_in=SHAPES_NOTE,
+        notes=(SHAPES_NOTE,),
     )
 
 
