@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedrepro.papers.p2p.beliefs import finite, gaussian
-from fedrepro.papers.p2p.beliefs.bounds import (
+from fedrepro.papers.p2p.methods import finite_beliefs, regression_beliefs
+from fedrepro.papers.p2p.methods.finite_beliefs import (
     Problem,
     corrected_bound,
-    corrected_excess_risk,
     least_rate,
     printed_bound,
-    printed_excess_risk,
 )
-from fedrepro.papers.p2p.beliefs.gaussian import Information
+from fedrepro.papers.p2p.methods.regression_beliefs import Information
 
 W = np.array([[0.9, 0.1], [0.6, 0.4]])
 NOISE = 0.64
@@ -30,15 +28,15 @@ def draws() -> np.random.Generator:
 
 def test_beliefs_sum_to_one_however_far_apart_they_are():
     logs = np.array([[0.0, -2000.0], [1e4, 1e4]])
-    found = np.exp(finite.normalised(logs)).sum(axis=-1)
+    found = np.exp(finite_beliefs.normalised(logs)).sum(axis=-1)
     assert found == pytest.approx([1, 1], abs=1e-12)
 
 
 def test_a_node_alone_has_the_exact_posterior(draws):
     likelihoods = np.log(draws.random((5, 1, 4)))
-    beliefs = finite.uniform((1, 4))
+    beliefs = finite_beliefs.uniform((1, 4))
     for seen in likelihoods:
-        beliefs = finite.consensus(np.eye(1), finite.updated(beliefs, seen))
+        beliefs = finite_beliefs.consensus(np.eye(1), finite_beliefs.updated(beliefs, seen))
     product = np.exp(likelihoods.sum(axis=0))
     assert np.exp(beliefs) == pytest.approx(product / product.sum(), rel=1e-12)
 
@@ -46,19 +44,19 @@ def test_a_node_alone_has_the_exact_posterior(draws):
 def test_on_a_complete_graph_the_likelihood_is_taken_to_the_power_one_over_n(draws):
     nodes, likelihoods = 3, np.log(draws.random((6, 3, 4)))
     weights = np.full((nodes, nodes), 1 / nodes)
-    beliefs = finite.uniform((nodes, 4))
+    beliefs = finite_beliefs.uniform((nodes, 4))
     for seen in likelihoods:
-        beliefs = finite.consensus(weights, finite.updated(beliefs, seen))
-    pooled = finite.normalised(likelihoods.sum(axis=(0, 1)) / nodes)
+        beliefs = finite_beliefs.consensus(weights, finite_beliefs.updated(beliefs, seen))
+    pooled = finite_beliefs.normalised(likelihoods.sum(axis=(0, 1)) / nodes)
     assert beliefs == pytest.approx(np.tile(pooled, (nodes, 1)), abs=1e-12)
 
 
 def test_the_recursion_of_the_proof(draws):
     """log rho(a)/rho(b) after n steps is sum_k sum_j (W^k)_ij z_j^(n-k+1): appendix A."""
     steps, likelihoods = 7, np.log(draws.random((7, 2, 2)))
-    beliefs = finite.uniform((2, 2))
+    beliefs = finite_beliefs.uniform((2, 2))
     for seen in likelihoods:
-        beliefs = finite.consensus(W, finite.updated(beliefs, seen))
+        beliefs = finite_beliefs.consensus(W, finite_beliefs.updated(beliefs, seen))
     ratios = likelihoods[..., 0] - likelihoods[..., 1]
     power = np.linalg.matrix_power
     expected = sum(power(W, k) @ ratios[steps - k] for k in range(1, steps + 1))
@@ -67,18 +65,24 @@ def test_the_recursion_of_the_proof(draws):
 
 def test_repeats_do_not_touch_one_another(draws):
     likelihoods = np.log(draws.random((8, 2, 4)))
-    together = finite.consensus(W, finite.updated(finite.uniform((8, 2, 4)), likelihoods))
+    together = finite_beliefs.consensus(
+        W, finite_beliefs.updated(finite_beliefs.uniform((8, 2, 4)), likelihoods)
+    )
     for one, seen in zip(together, likelihoods, strict=True):
-        alone = finite.consensus(W, finite.updated(finite.uniform((2, 4)), seen))
+        alone = finite_beliefs.consensus(
+            W, finite_beliefs.updated(finite_beliefs.uniform((2, 4)), seen)
+        )
         assert np.array_equal(one, alone)
 
 
 def test_consensus_that_is_not_normalised_leaves_the_optimum_where_it_is(draws):
     """Claim Q8, exactly: KL(q || kappa rho) = KL(q || rho) - log kappa for every q."""
-    before = finite.updated(finite.uniform((2, 5)), np.log(draws.random((2, 5))))
-    raw, rho = finite.averaged(W, before), finite.consensus(W, before)
+    before = finite_beliefs.updated(finite_beliefs.uniform((2, 5)), np.log(draws.random((2, 5))))
+    raw, rho = finite_beliefs.averaged(W, before), finite_beliefs.consensus(W, before)
     seen = np.log(draws.random((2, 5)))
-    assert finite.updated(raw, seen) == pytest.approx(finite.updated(rho, seen), abs=1e-12)
+    assert finite_beliefs.updated(raw, seen) == pytest.approx(
+        finite_beliefs.updated(rho, seen), abs=1e-12
+    )
     q = draws.dirichlet(np.ones(5), size=(20, 2))
     gap = (q * (np.log(q) - raw)).sum(axis=-1) - (q * (np.log(q) - rho)).sum(axis=-1)
     constant = -(raw - rho)[:, 0]
@@ -86,9 +90,9 @@ def test_consensus_that_is_not_normalised_leaves_the_optimum_where_it_is(draws):
 
 
 def test_a_tie_is_an_error_and_an_estimate_leads_by_more_than_rounding():
-    near, far = [finite.TIE, 0.0, -1.0], [3 * finite.TIE, 0.0, -1.0]
+    near, far = [finite_beliefs.TIE, 0.0, -1.0], [3 * finite_beliefs.TIE, 0.0, -1.0]
     logs = np.log([[0.4, 0.4, 0.2], [0.4, 0.3, 0.3], [0.2, 0.4, 0.4]])
-    found = finite.learnt(np.array([*logs, near, far]), truth=0)
+    found = finite_beliefs.learnt(np.array([*logs, near, far]), truth=0)
     assert found.tolist() == [False, True, False, False, True]
 
 
@@ -103,7 +107,9 @@ def test_one_node_of_the_regression_has_the_exact_posterior(draws):
     features, targets = observations(draws, 1, 12)
     beliefs = Information.prior(0.5, 3)
     for f, y in zip(features, targets, strict=True):
-        beliefs = gaussian.consensus(np.eye(1), gaussian.observed(beliefs, f, y, NOISE))
+        beliefs = regression_beliefs.consensus(
+            np.eye(1), regression_beliefs.observed(beliefs, f, y, NOISE)
+        )
     x, y = features[:, 0], targets[:, 0]
     precision = np.eye(3) / 0.5 + x.T @ x / NOISE
     assert beliefs.covariance[0] == pytest.approx(np.linalg.inv(precision), rel=1e-10)
@@ -116,7 +122,9 @@ def test_on_a_complete_graph_precisions_are_those_of_all_data_divided_by_n(draws
     weights = np.full((nodes, nodes), 1 / nodes)
     beliefs = Information.prior(0.5, 3)
     for f, y in zip(features, targets, strict=True):
-        beliefs = gaussian.consensus(weights, gaussian.observed(beliefs, f, y, NOISE))
+        beliefs = regression_beliefs.consensus(
+            weights, regression_beliefs.observed(beliefs, f, y, NOISE)
+        )
     x, y = features.reshape(-1, 3), targets.reshape(-1)
     precision = np.eye(3) / 0.5 + x.T @ x / NOISE / nodes
     shift = x.T @ y / NOISE / nodes
@@ -129,11 +137,11 @@ def test_the_finite_set_on_a_fine_grid_is_the_gaussian_in_one_dimension(draws):
     grid = np.linspace(-6, 6, 4001)
     features, targets = observations(draws, 2, 6, weights=1)
     exact = Information.prior(0.5, 1)
-    logs = finite.normalised(np.tile(-(grid**2), (2, 1)))  # N(0, 0.5)
+    logs = finite_beliefs.normalised(np.tile(-(grid**2), (2, 1)))  # N(0, 0.5)
     for f, y in zip(features, targets, strict=True):
-        exact = gaussian.consensus(W, gaussian.observed(exact, f, y, NOISE))
+        exact = regression_beliefs.consensus(W, regression_beliefs.observed(exact, f, y, NOISE))
         likelihoods = -((y[:, None] - f * grid) ** 2) / (2 * NOISE)
-        logs = finite.consensus(W, finite.updated(logs, likelihoods))
+        logs = finite_beliefs.consensus(W, finite_beliefs.updated(logs, likelihoods))
     mass = np.exp(logs)
     mean = mass @ grid
     variance = (mass * (grid - mean[:, None]) ** 2).sum(axis=1)
@@ -144,7 +152,7 @@ def test_the_finite_set_on_a_fine_grid_is_the_gaussian_in_one_dimension(draws):
 def test_the_expected_squared_error_is_that_of_many_new_examples(draws):
     means, truth = np.array([[0.1, 0.2, -0.4]]), np.array([-0.3, 0.5, 0.8])
     moments = np.diag([1, 1 / 3, 0.75])
-    exact = gaussian.expected_squared_error(means, truth, moments, NOISE)
+    exact = regression_beliefs.expected_squared_error(means, truth, moments, NOISE)
     count = 200_000
     x = np.stack(
         [np.ones(count), draws.uniform(-1, 1, count), draws.uniform(-1.5, 1.5, count)], axis=1
@@ -155,7 +163,7 @@ def test_the_expected_squared_error_is_that_of_many_new_examples(draws):
 
 def test_a_node_that_saw_nothing_believes_the_prior():
     prior = Information.prior(0.5, 3)
-    found = gaussian.believed_variance(prior.covariance, np.diag([1, 1 / 3, 0.75]), NOISE)
+    found = regression_beliefs.believed_variance(prior.covariance, np.diag([1, 1 / 3, 0.75]), NOISE)
     assert found == pytest.approx(NOISE + 0.5 * (1 + 1 / 3 + 0.75))
 
 
@@ -197,14 +205,14 @@ def test_the_printed_bound_grows_as_remark_1_says():
     assert printed_bound(problem(rate=EVIDENCE), 0.2) == pytest.approx(usual / 4)
 
 
-def test_the_excess_risk_of_corollary_1_as_printed_is_exceeded_and_the_corrected_one_never(draws):
+def test_the_excess_risk_of_corollary_1_as_printed_is_exceeded_and_pinskers_never(draws):
     """Claim Q2, exactly: two coins whose losses of -1 and 1 differ by more than is printed."""
-    p, q = np.array([0.5, 0.5]), np.array([0.6, 0.4])
-    divergence = float((p * np.log(p / q)).sum())
-    excess = abs(float((p - q) @ np.array([-1.0, 1.0])))
-    assert printed_excess_risk(1, divergence) < excess <= corrected_excess_risk(1, divergence)
-    assert printed_excess_risk(3, 0.25) == pytest.approx(0.75)  # 3 · 0.5 / 2
-    assert corrected_excess_risk(3, 0.5) == pytest.approx(3)  # 3 sqrt(2 · 0.5)
-    for p, q in draws.dirichlet(np.ones(4), size=(200, 2)):
-        divergence = float((p * np.log(p / q)).sum())
-        assert abs(p - q).sum() <= corrected_excess_risk(1, divergence)
+
+    def of(p, q):
+        """Difference of losses at most 1, and the root of the divergence in nats."""
+        return abs(p - q).sum(), float((p * np.log(p / q)).sum()) ** 0.5
+
+    excess, root = of(np.array([0.5, 0.5]), np.array([0.6, 0.4]))
+    assert root / 2 < excess <= 2**0.5 * root  # printed: B sqrt(r) / 2; Pinsker: B sqrt(2 r)
+    pairs = (of(p, q) for p, q in draws.dirichlet(np.ones(4), size=(200, 2)))
+    assert all(apart <= 2**0.5 * root for apart, root in pairs)

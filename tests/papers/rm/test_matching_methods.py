@@ -17,7 +17,10 @@ from fedrepro.methods.fedavg import sample_clients
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
 from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.rm.methods._representation import RepresentationMatching, require_matchable
+from fedrepro.papers.rm.methods.representation_matching import (
+    RepresentationMatching,
+    require_matchable,
+)
 from fedrepro.training.federation.clients import Clients
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import Settings

@@ -14,18 +14,21 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.papers.gems.spaces.certificate import certified
-from fedrepro.papers.gems.spaces.intersection import (
+from fedrepro.papers.gems.spaces.intersections import (
     Array,
     Descent,
     Hinges,
     Spaces,
+    certified,
     descended,
     of_balls,
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.papers.gems.spaces.linear import (
+from fedrepro.papers.gems.spaces.softmax_models import (
+    Bisection,
+    Floats,
+    Radius,
     RightWithin,
     Softmax,
     ball,
@@ -33,7 +36,6 @@ from fedrepro.papers.gems.spaces.linear import (
     proven_ball,
     right_within,
 )
-from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats, Radius
 
 log = logging.getLogger(__name__)
 

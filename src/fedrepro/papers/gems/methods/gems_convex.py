@@ -28,8 +28,13 @@ from fedrepro.papers.gems.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.papers.gems.spaces.linear import Softmax, information, relative_radii
-from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats
+from fedrepro.papers.gems.spaces.softmax_models import (
+    Bisection,
+    Floats,
+    Softmax,
+    information,
+    relative_radii,
+)
 
 
 def good_enough(

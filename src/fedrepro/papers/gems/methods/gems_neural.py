@@ -40,10 +40,8 @@ from fedrepro.papers.gems.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.papers.gems.spaces.linear import Softmax
-from fedrepro.papers.gems.spaces.radius_search import Bisection
-from fedrepro.papers.gems.spaces.unit_balls import Deviation, HiddenUnits
-from fedrepro.papers.gems.spaces.unit_merging import Merged
+from fedrepro.papers.gems.spaces.hidden_units import Deviation, HiddenUnits, Merged
+from fedrepro.papers.gems.spaces.softmax_models import Bisection, Softmax
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients

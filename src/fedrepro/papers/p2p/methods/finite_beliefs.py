@@ -1,16 +1,32 @@
-"""Algorithm 1 of P2P on a finite set of parameters, and the promises of theorem 1.
+"""Algorithm 1 of P2P on a finite set of parameters, and the samples that theorem 1 asks for.
 
 A. Lalitha, O. C. Kilinc, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on graphs. 2019,
-sections 3 and 4. The paper has no experiment on its theorem; this one is ours.
+sections 3 and 4. The paper has no experiment on its theorem; this one is ours. Beliefs are arrays
+(..., N, M) float64 of logarithms, N nodes and M parameters; what stands before are repeats, all
+computed at once.
+
+The printed bound is 16 C log(NM/delta) / (K^2 (1 - lambda)) with C = |log(L/alpha)|, the most that
+the log-likelihoods of two parameters differ, and lambda the second largest eigenvalue of W. Four
+steps of its proof do not hold:
+
+- A log-likelihood ratio within [-C, C] has a range of 2C, so that McDiarmid's inequality gives
+  exp(-eps^2 n / (8 C^2)): C has to be squared.
+- The rate at which W converges is given by the second largest modulus. An eigenvalue of -0.5 makes
+  1 - lambda 1.5. Even by the modulus, 4 log N / (1 - lambda) does not bound every W; the sum that
+  it stands for, S_W = max_i sum_k sum_j |(W^k)_ij - v_j|, can be computed.
+- Merging the two conditions on n needs K <= 1.
+- That no wrong parameter is believed by 1/(2M) takes n >= 2 log(2M) / K as well.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrepro.api import Simulated, method
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
@@ -18,16 +34,113 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.papers.p2p.beliefs.bounds import (
-    Problem,
-    corrected_bound,
-    least_rate,
-    printed_bound,
-    second_eigenvalue,
-)
-from fedrepro.papers.p2p.beliefs.finite import Array, averaged, learnt, uniform
 from fedrepro.training.graphs.build import weights_of
 from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus, stationary
+
+Array = NDArray[np.float64]
+
+TIE = 1e-9  # logarithms this close are equal but for rounding
+
+
+def uniform(shape: tuple[int, ...]) -> Array:
+    """Return equal beliefs in all parameters; shape (..., N, M)."""
+    return np.full(shape, -np.log(shape[-1]))
+
+
+def normalised(logs: Array) -> Array:
+    """Beliefs that sum to one over the parameters."""
+    most = logs.max(axis=-1, keepdims=True)
+    beliefs: Array = logs - (most + np.log(np.exp(logs - most).sum(axis=-1, keepdims=True)))
+    return beliefs
+
+
+def updated(beliefs: Array, likelihoods: Array) -> Array:
+    """Apply Bayes' rule at every node, equation (2): b = l rho, normalised.
+
+    `likelihoods`, (..., N, M), has the logarithm of each parameter's likelihood of what the node
+    saw.
+    """
+    return normalised(beliefs + likelihoods)
+
+
+def averaged(weights: Array, beliefs: Array) -> Array:
+    """Compute the consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
+
+    Rows of `weights`, (N, N), sum to one.
+    """
+    # one product for all repeats
+    mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
+    return mixed
+
+
+def consensus(weights: Array, beliefs: Array) -> Array:
+    """Equation (3): the normalised geometric mean of the neighbours' beliefs."""
+    return normalised(averaged(weights, beliefs))
+
+
+def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
+    """Whether each node's estimate, its most believed parameter, is the true one: (..., N) bool.
+
+    A node that believes another as much has no estimate: ties are errors.
+    """
+    true_belief = beliefs[..., truth]
+    rivals = [beliefs[..., other] for other in range(beliefs.shape[-1]) if other != truth]
+    right: NDArray[Any] = true_belief > np.maximum.reduce(rivals) + TIE
+    return right
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Quantities other than the graph on which the bounds depend.
+
+    Attributes:
+        nodes: N.
+        parameters: M.
+        range: C, at most what log-likelihoods of two parameters differ by.
+        rate: K, the least mean evidence against a wrong parameter in a sample, in nats.
+        delta: the probability of an error at any node that is allowed.
+    """
+
+    nodes: int
+    parameters: int
+    range: float
+    rate: float
+    delta: float
+
+    @property
+    def log_cases(self) -> float:
+        """log(NM/delta)."""
+        return math.log(self.nodes * self.parameters / self.delta)
+
+
+def printed_bound(problem: Problem, eigenvalue: float) -> float:
+    """Theorem 1, equation (4), with the second largest eigenvalue of W, by its value."""
+    return 16 * problem.range * problem.log_cases / (problem.rate**2 * (1 - eigenvalue))
+
+
+def corrected_bound(problem: Problem, mixing: float) -> float:
+    """Compute the bound of the corrected proof, for uniform priors; `mixing` is S_W."""
+    c, k = problem.range, problem.rate
+    return max(
+        4 * c * mixing / k,
+        32 * c**2 * problem.log_cases / k**2,
+        2 * math.log(2 * problem.parameters) / k,
+    )
+
+
+def least_rate(stationary: Array, evidence: Array) -> float:
+    """Compute K = min over wrong parameters of sum_j v_j I_j.
+
+    `stationary` is v, (N,); `evidence` has I_j of each node against each wrong parameter, (N,
+    wrong).
+    """
+    return float((stationary @ evidence).min())
+
+
+def second_eigenvalue(weights: Array) -> float:
+    """Return the second largest eigenvalue of W (of complex ones the real part), as in eq. (4)."""
+    return float(np.sort(np.linalg.eigvals(weights).real)[-2])
+
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
 TRUTH = 3  # by symmetry it does not matter which

@@ -1,20 +1,66 @@
-"""Spaces around a softmax model in which every model predicts a number of examples right.
+"""Good-enough spaces of softmax models: every model in one predicts a number of examples right.
 
 A model is moved from its centre along a direction; its logits are linear in how far. So an example
 is predicted right between two distances, which are found once and serve every radius and every
-accuracy that is asked for. A model is (D + 1, K), weights and, in the last row, biases. Ellipsoids
-have relative radii from Fisher information (GEMS, appendix A).
+accuracy that is asked for; radii are found by bisection. A model is (D + 1, K), weights and, in the
+last row, biases. Ellipsoids have relative radii from Fisher information. Source: Model Aggregation
+via Good-Enough Model Spaces (GEMS), algorithm 2 and appendix A.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrepro.papers.gems.spaces.radius_search import EMPTY, Bisection, Floats, Radius, bisected
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """Options of a search: radii up to r_max, to within delta, by `points` on each surface."""
+
+    r_max: float = 4000.0
+    delta: float = 0.01
+    points: int = 500
+
+
+@dataclass(frozen=True)
+class Radius:
+    """Result of a search: the tested side of the last interval.
+
+    `empty`: the centre itself is not good enough, so no space exists. `capped`: every surface up to
+    r_max was good enough, so the true radius is not smaller.
+    """
+
+    value: float
+    empty: bool = False
+    capped: bool = False
+
+
+EMPTY = Radius(0.0, empty=True)
+
+
+def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
+    """Find the largest radius that was tested and found good enough. Source: GEMS, Algorithm 2.
+
+    good_enough(R) says whether all points drawn from the surface of radius R pass Q. The text does
+    not say which end of the last interval it returns; this is the lower one, which passed.
+    """
+    low, high = 0.0, search.r_max
+    while high - low > search.delta:
+        middle = (low + high) / 2
+        if not low < middle < high:  # closer than numbers are
+            break
+        if good_enough(middle):
+            low = middle
+        else:
+            high = middle
+    return Radius(low, capped=high == search.r_max)
+
 
 BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
 FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none

@@ -1,8 +1,9 @@
-"""Streaming PFNM: data arrive in steps, and the posterior of a step is the prior of the next.
+"""PFNM, ensembles and downpour SGD on data that arrive in steps.
 
-Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, section 3.3 and
-supplement sections 3 and 4.2. The text does not give the noise that is added to the units a client
-starts from, nor what equation (11) means at the first step; both are parameters.
+In PFNM the posterior of a step is the prior of the next. Source: "Probabilistic Federated Neural
+Matching", under review at ICLR 2019, section 3.3 and supplement sections 3 and 4.2. The text does
+not give the noise that is added to the units a client starts from, nor what equation (11) means at
+the first step; both are parameters.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
 from fedrepro.methods.matching.networks import Variances, class_shares, networks_of, tensors_of
 from fedrepro.methods.matching.running_sums import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule
@@ -182,3 +184,142 @@ def _posterior(state: Mapping[str, Any]) -> Posterior:
         layers.append(Past(Atoms(*atoms), members))
     bias, precision = (tensor.numpy() for tensor in state["bias"])
     return Posterior(state["step"], state["inputs"], tuple(layers), bias, precision)
+
+
+@dataclass(kw_only=True)
+class _StreamingEnsemble:
+    """An ensemble whose clients go on training as their data arrive. A round is a step."""
+
+    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    members: Annotated[
+        Literal["latest", "all"],
+        Arg("who predicts: each client's latest network, or those after every step so far"),
+    ] = "latest"
+
+    def __post_init__(self) -> None:
+        self.rounds = self.steps
+
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
+        """Every client's network as local training starts it."""
+        from fedrepro.training.federation.clients import initial_weights
+
+        places = [rng.at(client=j, round=-1) for j in range(clients.count)]
+        networks = initial_weights(clients.network, clients.settings, places)
+        return {"step": 0, "networks": networks, "seen": self.unseen(clients)}
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """Train every client on the examples that arrived, with a new optimiser state.
+
+        Every client's weights go up in each step, and nothing comes down.
+        """
+        step, before, seen = state["step"], state["networks"], state["seen"]
+        arrived = arriving(clients, step, self.steps, rng)
+        latest = {name: value[-clients.count :] for name, value in before.items()}
+        after = arrived.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
+        now = self.see(seen[-clients.count :], arrived)
+        if self.members == "all" and step > 0:
+            after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
+            now = np.concatenate([seen, now])
+        sent = clients.models(up=clients.count, down=0)
+        return {"step": step + 1, "networks": after, "seen": now}, Report(traffic=sent)
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """All members, each weighed by class."""
+        weights = self.weights(state["seen"], clients.network.classes)
+        return GlobalModel(clients.model, state["networks"], weights)
+
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """Return the knowledge of each member's examples before any: nothing, (J, 0)."""
+        return np.zeros((clients.count, 0), np.int64)
+
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """Return the knowledge after the examples that arrived now."""
+        return seen
+
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """Weight of each member and class (m, K), columns sum to one: all alike."""
+        return np.full((len(seen), classes), 1.0 / len(seen))
+
+
+@method(
+    "uniform_ensemble_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds"},
+    paper="pfnm",
+    label="U-Ens streaming",
+)
+class UniformEnsembleStreaming(_StreamingEnsemble):
+    """Mean of class probabilities of networks that train on as data arrive.
+
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+
+@method(
+    "weighted_ensemble_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds", "label_counts"},
+    paper="pfnm",
+    label="W-Ens streaming",
+)
+class WeightedEnsembleStreaming(_StreamingEnsemble):
+    """As the weighted ensemble, by the examples that each member has seen by then.
+
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """Examples of each class, (J, K): none."""
+        return np.zeros((clients.count, clients.network.classes), np.int64)
+
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """Count the examples that arrived."""
+        counts: np.ndarray = seen + here.label_counts
+        return counts
+
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """By the share of all members' examples of a class."""
+        return class_shares(seen)
+
+
+@method(
+    "downpour_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds"},
+    models={"mlp"},
+    paper="pfnm",
+    label="D-SGD streaming",
+)
+class DownpourStreaming(DownpourSgd):
+    """Downpour SGD on data that arrive in steps: the master goes on from step to step.
+
+    A round of the harness is a step, in which there are several rounds of communication. The
+    paper names no number; 10 rounds of one epoch are what it takes without a stream.
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
+        rounds: Annotated[int, Arg("communication rounds in a step", "rounds", least=1)] = 10,
+        epochs: Epochs = 1,
+        messages: Messages = "sequential",
+    ) -> None:
+        super().__init__(rounds=rounds, epochs=epochs, messages=messages)
+        self.exchanges, self.rounds = rounds, steps
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """All rounds of one step, on its part of the clients' data."""
+        step, first = rng.round, rng.round * self.exchanges
+        arrived = arriving(clients, step, self.rounds, rng)
+        for done in range(first, first + self.exchanges):
+            state, _ = super().round(state, arrived, info, rng.at(round=done))
+        return state, Report(exchanges=self.exchanges)
