@@ -131,17 +131,6 @@ def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
     assert one == pytest.approx(two, abs=0.1)
 
 
-def test_shared_and_fresh_directions_give_the_same_radii_on_average():
-    model, search = softmax(), Bisection(64.0, 0.01, 100)
-    shared, fresh = [], []
-    for seed in range(20):
-        kept = softmax_models.right_within(model, np.random.default_rng(seed), search.points)
-        shared.append(softmax_models.ball(kept, model, 0.6, search).value)
-        drawn = np.random.default_rng(1000 + seed)
-        fresh.append(softmax_models.ball_of_fresh_draws(model, drawn, 0.6, search).value)
-    assert np.mean(shared) == pytest.approx(np.mean(fresh), rel=0.05)
-
-
 def test_fisher_information_is_the_mean_square_of_the_scores():
     model = softmax(examples=7)
     found = softmax_models.information(model.inputs, model.centre, np.random.default_rng(3))
@@ -202,20 +191,6 @@ def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
         for a in starts
     ]
     assert hidden_units.balls(own, moved, most, SEARCH) == plain
-
-
-def test_units_have_the_same_radii_from_shared_and_fresh_directions_on_average():
-    own, search = layer(), Bisection(64.0, 0.01, 100)
-    most = hidden_units.allowed(0.2, len(own.inputs), "inside")
-    shared, fresh = [], []
-    for seed in range(20):
-        moved = hidden_units.moves(own, np.random.default_rng(seed), search.points)
-        shared.append(hidden_units.values(hidden_units.balls(own, moved, most, search)).mean())
-        drawn = np.random.default_rng(1000 + seed)
-        fresh.append(
-            hidden_units.values(hidden_units.balls_of_fresh_draws(own, drawn, most, search)).mean()
-        )
-    assert np.mean(shared) == pytest.approx(np.mean(fresh), rel=0.05)
 
 
 # --- a common point

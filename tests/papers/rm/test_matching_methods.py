@@ -155,13 +155,6 @@ def test_what_parameters_alone_tell_is_refused_when_planned(entry, sentence):
         planned(entry)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("model", ["char_lstm", "variational_mlp"])
-def test_matching_on_other_models_is_refused_when_planned(name, model):
-    with pytest.raises(FedreproError, match=f"combines cnn, logistic, mlp models, not '{model}'"):
-        planned({"name": name}, model={"name": model})
-
-
 def test_rewards_need_examples_at_the_server():
     for at in ({"validation": 0}, {"validation_at": "clients"}):
         with pytest.raises(FedreproError, match=r"'M' reads the examples of 'server_validation'"):

@@ -93,11 +93,7 @@ def _read_idx(name: str, path: Path) -> np.ndarray:
     "recognition. Proceedings of the IEEE 86(11), 1998",
 )
 def mnist(
-    raw: Path,
-    *,
-    validation: Validation = 0,
-    features: Features = "pixels",
-    train: Train = None,
+    raw: Path, *, validation: Validation = 0, features: Features = "pixels", train: Train = None
 ) -> Arrays:
     """MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
@@ -125,10 +121,7 @@ CLASSES = (
     "learning algorithms. arXiv:1708.07747, 2017",
 )
 def fashion_mnist(
-    raw: Path,
-    *,
-    validation: Validation = 0,
-    features: Features = "pixels",
+    raw: Path, *, validation: Validation = 0, features: Features = "pixels"
 ) -> Arrays:
     """Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28×28 pixels.
 

@@ -62,38 +62,27 @@ class _Speeches:
 def read_plays(path: Path) -> Lines:
     """`plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by lines `<tab>text`."""
     speeches = _Speeches()
-    with unpack_archive("shakespeare", path, _is_text) as folder:
+    with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
         for play in sorted(folder.rglob("*.txt")):
-            _read_play(_text(play, path), play.stem, speeches)
-    return speeches.lines
-
-
-def _is_text(member: str) -> bool:
-    return member.endswith(".txt")
-
-
-def _text(play: Path, archive: Path) -> str:
-    try:
-        return play.read_text(encoding="utf-8")
-    except ValueError as error:
-        raise corrupt_file_error(archive, f"{play.name} is not a text in UTF-8") from error
-
-
-def _read_play(text: str, play: str, speeches: _Speeches) -> None:
-    started = False
-    for line in text.splitlines():
-        speaker, tab, speech = line.partition("\t")
-        if HEADING.match(line):
-            # what stands before the first act is the list of roles
-            started = started or line.startswith("ACT")
+            try:
+                lines = play.read_text(encoding="utf-8").splitlines()
+            except ValueError as error:
+                raise corrupt_file_error(path, f"{play.name} is not a text in UTF-8") from error
+            started = False
+            for line in lines:
+                speaker, tab, speech = line.partition("\t")
+                if HEADING.match(line):
+                    # what stands before the first act is the list of roles
+                    started = started or line.startswith("ACT")
+                    speeches.end()
+                elif started and tab and speaker:
+                    speeches.begin(f"{play.stem}/{speaker}", speech)
+                elif started and tab and not speech.isupper():
+                    speeches.more(speech)
+                elif started and tab:
+                    speeches.end()  # the title of the play, again
             speeches.end()
-        elif started and tab and speaker:
-            speeches.begin(f"{play}/{speaker}", speech)
-        elif started and tab and not speech.isupper():
-            speeches.more(speech)
-        elif started and tab:
-            speeches.end()  # the title of the play, again
-    speeches.end()
+    return speeches.lines
 
 
 def read_tiny(path: Path) -> Lines:
@@ -120,7 +109,7 @@ def read_leaf(path: Path) -> Lines:
     all in The Comedy of Errors), and goes on with lines indented by four.
     """
     speeches = _Speeches()
-    with unpack_archive("shakespeare", path, _is_text) as folder:
+    with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
         texts = sorted(folder.rglob("*.txt"))
         if not texts:
             raise corrupt_file_error(path, "it holds no text")

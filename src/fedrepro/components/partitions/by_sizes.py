@@ -84,8 +84,7 @@ def quantity_skew(
     *,
     clients: Clients,
     alpha: Annotated[
-        float,
-        Arg("concentration: the smaller, the more unlike the sizes", least=0.001, most=1e6),
+        float, Arg("concentration: the smaller, the more unlike the sizes", least=0.001, most=1e6)
     ] = 0.5,
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,

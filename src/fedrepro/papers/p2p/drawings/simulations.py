@@ -86,11 +86,10 @@ class NumbersAgainstSteps(Along):
         (panels,) = grid_of(figure, 1, len(self.metrics), across=0.5, **margins)
         lowest = []
         for index, (axes, metric) in enumerate(zip(panels, self.metrics, strict=True)):
-            by_method = {label: of_method(rounds, label, metric) for label in labels}
-            lines = {
-                k: line_of(method_rows, method_rows[ROUND].astype(float).tolist())
-                for k, method_rows in by_method.items()
-            }
+            lines = {}
+            for label in labels:
+                rows_of = select(rounds[rounds["method"] == label], metric, "")
+                lines[label] = line_of(rows_of, rows_of[ROUND].astype(float).tolist())
             draw_lines(axes, lines, look, banded=set(lines))
             title = known[metric].title
             axes.set_title(f"{LETTERS[index]}  {title[0].upper()}{title[1:]}", loc="left")
@@ -114,12 +113,6 @@ def along_steps(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     for line in axes.get_lines():
         line.set_markevery(MARKERS)
-
-
-def of_method(rounds: pd.DataFrame, label: str, metric: str) -> pd.DataFrame:
-    """Single rounds of a number that is measured on no split."""
-    metric_rows = select(rounds, metric, "")
-    return metric_rows[metric_rows["method"] == label]
 
 
 # what a simulation of a theorem reports, and the parameter along which it is drawn

@@ -21,7 +21,6 @@ steps of its proof do not hold:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -42,27 +41,6 @@ Array = NDArray[np.float64]
 TIE = 1e-9  # logarithms this close are equal but for rounding
 
 
-def uniform(shape: tuple[int, ...]) -> Array:
-    """Return equal beliefs in all parameters; shape (..., N, M)."""
-    return np.full(shape, -np.log(shape[-1]))
-
-
-def normalised(logs: Array) -> Array:
-    """Beliefs that sum to one over the parameters."""
-    most = logs.max(axis=-1, keepdims=True)
-    beliefs: Array = logs - (most + np.log(np.exp(logs - most).sum(axis=-1, keepdims=True)))
-    return beliefs
-
-
-def updated(beliefs: Array, likelihoods: Array) -> Array:
-    """Apply Bayes' rule at every node, equation (2): b = l rho, normalised.
-
-    `likelihoods`, (..., N, M), has the logarithm of each parameter's likelihood of what the node
-    saw.
-    """
-    return normalised(beliefs + likelihoods)
-
-
 def averaged(weights: Array, beliefs: Array) -> Array:
     """Compute the consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
 
@@ -71,11 +49,6 @@ def averaged(weights: Array, beliefs: Array) -> Array:
     # one product for all repeats
     mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
     return mixed
-
-
-def consensus(weights: Array, beliefs: Array) -> Array:
-    """Equation (3): the normalised geometric mean of the neighbours' beliefs."""
-    return normalised(averaged(weights, beliefs))
 
 
 def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
@@ -137,11 +110,6 @@ def least_rate(stationary: Array, evidence: Array) -> float:
     return float((stationary @ evidence).min())
 
 
-def second_eigenvalue(weights: Array) -> float:
-    """Return the second largest eigenvalue of W (of complex ones the real part), as in eq. (4)."""
-    return float(np.sort(np.linalg.eigvals(weights).real)[-2])
-
-
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
 TRUTH = 3  # by symmetry it does not matter which
 ONE = np.array([0.3, 0.7])  # probability of a one where the bit is 0, and where it is 1
@@ -174,8 +142,7 @@ def finite_beliefs(
     ] = ("0.25_0.75", "0.75_0.25"),
     nodes: Annotated[int, Arg("nodes of the graph, N", "nodes", least=2)] = 2,
     steps: Annotated[
-        int | None,
-        Arg("samples of a node; none: the corrected bound", "samples", least=1),
+        int | None, Arg("samples of a node; none: the corrected bound", "samples", least=1)
     ] = None,
     delta: Annotated[
         float, Arg("probability of an error at any node that is allowed", above=0, most=1)
@@ -188,40 +155,36 @@ def finite_beliefs(
     has the four values of both bits, and the prior is uniform. A node that believes two of them
     equally is wrong. Source: P2P, algorithm 1 and theorem 1.
     """
-    weights = _weights(graph, rows, nodes, rng)
+    values = {"rows": list(rows)} if graph == "matrix" else {}
+    weights = weights_of(components("graph")[graph].spec(values), nodes, rng)
     bits = np.arange(nodes) % 2
     bounds = _bounds(weights, bits, delta)
     last = steps or math.ceil(bounds["bound_corrected"])
-    errors = _errors(weights, _likelihoods(bits), last, repeats, rng)
+    errors = _errors(weights, bits, last, repeats, rng)
     due = [step for step in range(1, last + 1) if EvaluationSchedule(None).is_due(step, last)]
     return Simulated(
         {step: {"error": float(errors[step - 1])} for step in due},
         {
             **bounds,
-            **_at_bounds(errors, bounds),
+            **{
+                f"error_at_{name.removeprefix('bound_')}": float(errors[math.ceil(bound) - 1])
+                for name, bound in bounds.items()
+                if math.ceil(bound) <= last
+            },
             "samples_needed": _needed(errors, delta),
             "modulus": round(second_modulus(weights), 12),
         },
     )
 
 
-def _weights(graph: Graph, rows: tuple[str, ...], nodes: int, rng: RngKey) -> Array:
-    values = {"rows": list(rows)} if graph == "matrix" else {}
-    return weights_of(components("graph")[graph].spec(values), nodes, rng)
-
-
-def _likelihoods(samples: np.ndarray) -> Array:
-    """log l of a zero and of a one at each node under each parameter, (N, 2, M)."""
-    ones = ONE[BITS[:, samples]].T
-    logs: Array = np.log(np.stack([1 - ones, ones], axis=1))
-    return logs
-
-
-def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: RngKey) -> Array:
+def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: RngKey) -> Array:
     """Return the share of repeats in which some node is wrong after each step, (steps,)."""
+    # log l of a zero and of a one at each node under each parameter, (N, 2, M)
+    ones = ONE[BITS[:, bits]].T
+    likelihoods = np.log(np.stack([1 - ones, ones], axis=1))
     nodes = np.arange(len(weights))
     draws = rng.stream("finite-beliefs")
-    beliefs = uniform((repeats, len(weights), len(BITS)))
+    beliefs = np.full((repeats, len(weights), len(BITS)), -np.log(len(BITS)))
     shares = np.empty(steps)
     for step in range(steps):
         seen = (draws.random((repeats, len(weights))) < ONE[1]).astype(np.int64)
@@ -239,17 +202,12 @@ def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
     rate = least_rate(stationary(weights), evidence)
     problem = Problem(len(weights), len(BITS), most, rate, delta)
     return {
-        "bound_printed": printed_bound(problem, second_eigenvalue(weights)),
+        # of complex eigenvalues the real part, as in equation (4)
+        "bound_printed": printed_bound(
+            problem, float(np.sort(np.linalg.eigvals(weights).real)[-2])
+        ),
         "bound_corrected": corrected_bound(problem, mixing_sum(weights)),
     }
-
-
-def _at_bounds(errors: Array, bounds: Mapping[str, float]) -> dict[str, float]:
-    """How often a node is wrong at each bound that is within reach."""
-    samples = {
-        f"error_at_{name.removeprefix('bound_')}": math.ceil(n) for name, n in bounds.items()
-    }
-    return {name: float(errors[n - 1]) for name, n in samples.items() if n <= len(errors)}
 
 
 def _needed(errors: Array, delta: float) -> float:

@@ -70,8 +70,7 @@ def consensus(weights: Array, beliefs: Information) -> Information:
     beliefs.
     """
     return Information(
-        np.einsum("ij,...jde->...ide", weights, beliefs.precision),
-        weights @ beliefs.shift,
+        np.einsum("ij,...jde->...ide", weights, beliefs.precision), weights @ beliefs.shift
     )
 
 

@@ -150,11 +150,7 @@ def kmeans_units(
 
 
 @method(
-    "whole_clients",
-    kind="control",
-    needs={"label_counts"},
-    models={"mlp"},
-    label="whole clients",
+    "whole_clients", kind="control", needs={"label_counts"}, models={"mlp"}, label="whole clients"
 )
 def whole_clients(
     clients: LocalModels,

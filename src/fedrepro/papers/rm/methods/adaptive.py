@@ -221,12 +221,7 @@ Positions = Annotated[
 MetaLr = Annotated[float, Arg("step of the distribution along rewards, eta_H", least=0)]
 Window = Annotated[int, Arg("rewards before the last that an update looks at, Z", least=0)]
 Precision = Annotated[
-    float,
-    Arg(
-        "of both axes at the start",
-        least=LEAST_PRECISION,
-        most=MOST_PRECISION,
-    ),
+    float, Arg("of both axes at the start", least=LEAST_PRECISION, most=MOST_PRECISION)
 ]
 
 LRS = (0.02, 0.04, 0.08, 0.16, 0.32)
@@ -234,12 +229,7 @@ STEP_COUNTS = (10, 20, 30, 40)
 
 
 @method(
-    "adaptive_fedavg",
-    kind="federated",
-    needs=NEEDS,
-    paper="rm",
-    label="FA+AH",
-    metrics=METRICS,
+    "adaptive_fedavg", kind="federated", needs=NEEDS, paper="rm", label="FA+AH", metrics=METRICS
 )
 @dataclass(kw_only=True)
 class AdaptiveFedAvg(fedavg.Averaging):
