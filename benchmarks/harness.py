@@ -234,7 +234,7 @@ def prepared(token: str) -> Any:
     from fedrepro.core.errors import FedreproError
     from fedrepro.core.registry import parse_token
     from fedrepro.data.prepared import load_prepared
-    from fedrepro.data.raw_files_table import raw_files
+    from fedrepro.data.raw_files import raw_files
     from fedrepro.stages.data import download, prepare
 
     spec = parse_token("dataset", token)

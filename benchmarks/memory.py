@@ -119,9 +119,9 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
 def match_block(models: Path, home: Path, block: int) -> None:
     """PFNM on the first clients of all."""
     from fedrepro.api import ClientInfo, LocalModels
-    from fedrepro.core.local_models import read_models
     from fedrepro.core.registry import parse_token
     from fedrepro.core.rng import RngKey
+    from fedrepro.core.serialization import read_models
     from fedrepro.data.partition_table import read_partition
     from fedrepro.data.prepared import load_prepared
 

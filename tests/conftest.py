@@ -188,8 +188,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, pytest.
     """Where bytes differ, say on which machine: they may not on the next one."""
     report: pytest.TestReport = yield
     if report.failed and item.get_closest_marker("bytes"):
-        from fedrepro.core.diagnostics.libraries import libraries
-        from fedrepro.core.diagnostics.system_facts import processor
+        from fedrepro.core.diagnostics.machine_facts import libraries, processor
 
         lines = [f"{one.what}: {one.words}" for one in (processor(), *libraries())]
         report.sections.append(("machine", "\n".join(lines)))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.local_models import read_models
+from fedrepro.core.serialization import read_models
 from fedrepro.data.partition_table import read_partition
 
 PARTITIONS = {"homogeneous": "homogeneous", "heterogeneous": "dirichlet"}

@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/raced.py fedavg/fedsgd-against-fedavg
 
-Runs each race of `core/successive_halving.py` again on the recorded accuracies of examples at the
+Runs each race of `core/selection_rules.py` again on the recorded accuracies of examples at the
 server, with the mean of all trials, of halves of them, and trial by trial. The setting that it
 leaves is held to the one that is best there in the second half of all rounds. Prints how often it
 is another one, and how many points of test accuracy after the last round that costs, in the mean of
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedrepro.core.successive_halving import SPLIT, successive_halving
+from fedrepro.core.selection_rules import SPLIT, successive_halving
 
 RECORD = Path(__file__).parents[1] / "reports/record"
 NOT_SPECS = ("trial", "method", "setting", "client", "round", "phase", "split", "metric", "value")

@@ -1,4 +1,4 @@
-"""What peers share in `population.py`: the same clients as ours, and the lines that they print.
+"""What peers share in `client_rows.py`: the same clients as ours, and the lines that they print.
 
 Clients are made by fedrepro's own `Synthetic`, when a framework asks for their data.
 """

@@ -22,18 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from fedrepro.core.component_names import spec_called
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE, WHICH
 from fedrepro.core.metrics import METRICS, Metric
-from fedrepro.core.registry import register, require_several
+from fedrepro.core.metrics import Traffic as Traffic
+from fedrepro.core.registry import register, require_several, spec_called
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component, Spec
-from fedrepro.core.traffic import Traffic as Traffic
 
 if TYPE_CHECKING:
-    from fedrepro.training.federation.clients import Clients
-    from fedrepro.training.federation.graph_nodes import GraphNodes
+    from fedrepro.training.federation.clients import Clients, GraphNodes
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 

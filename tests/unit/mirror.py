@@ -15,7 +15,7 @@ import pytest
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.raw_files_table import raw_files, read_dataset_table
+from fedrepro.data.raw_files import raw_files, read_dataset_table
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "config" / "datasets.csv"

@@ -17,7 +17,7 @@ from test_datasets import write_idx
 from fedrepro.cli.main import main
 from fedrepro.components.datasets.mnist import TEST, TRAIN
 from fedrepro.core.registry import components
-from fedrepro.data.raw_files_table import COLUMNS
+from fedrepro.data.raw_files import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,8 +21,7 @@ from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data import prepared as prepared_module
-from fedrepro.data import raw_files_table as table_module
-from fedrepro.data.download import raw_sources
+from fedrepro.data import raw_files as table_module
 from fedrepro.data.prepared import (
     PREPARED_FILES,
     SPLITS,
@@ -30,11 +29,12 @@ from fedrepro.data.prepared import (
     load_prepared,
     write_prepared,
 )
-from fedrepro.data.raw_files_table import (
+from fedrepro.data.raw_files import (
     COLUMNS,
     DatasetTable,
     FileRow,
     largest_unpacked,
+    raw_sources,
     read_dataset_table,
 )
 from fedrepro.data.stratify import apportion, split_groups, stratified_sample

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from fedrepro.core.registry import components
-from fedrepro.data.raw_files_table import raw_files
+from fedrepro.data.raw_files import raw_files
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.planning.runs import public_data_of

@@ -12,7 +12,7 @@ import pytest
 
 from fedrepro.cli import doctor
 from fedrepro.cli.main import main
-from fedrepro.core.diagnostics.observation import Observation
+from fedrepro.core.diagnostics.machine_facts import Observation
 
 TABLE = """\
 name,version,file,form,mirror,urls,checksum,bytes,unpacked,licence,citation
@@ -145,7 +145,7 @@ def test_a_machine_that_lacks_nearly_everything_gets_lines_and_no_traceback(
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("CPUINFO", "MEMINFO", "CGROUPS"):
-        monkeypatch.setattr(f"fedrepro.core.diagnostics.system_facts.{name}", tmp_path / "none")
+        monkeypatch.setattr(f"fedrepro.core.diagnostics.machine_facts.{name}", tmp_path / "none")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert main(["doctor"]) == 1

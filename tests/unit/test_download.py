@@ -18,8 +18,7 @@ import pytest
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.data.archive import unpack_archive
-from fedrepro.data.download import fetch, raw_sources
-from fedrepro.data.raw_files_table import DatasetTable, FileRow
+from fedrepro.data.raw_files import DatasetTable, FileRow, fetch, raw_sources
 
 DATA = np.random.default_rng(0).bytes(200_000)
 WRONG = np.random.default_rng(1).bytes(200_000)
@@ -228,7 +227,7 @@ def test_a_full_disk_is_said(target, mirror, monkeypatch):
     def full(*_args, **_more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fedrepro.data.download._receive", full)
+    monkeypatch.setattr("fedrepro.data.raw_files._receive", full)
     with pytest.raises(FedreproError, match="the disk is full"):
         get(target, ROW, mirror=mirror)
 

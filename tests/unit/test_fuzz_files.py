@@ -26,13 +26,18 @@ from fedrepro.components.datasets.mnist import TEST, TRAIN
 from fedrepro.components.datasets.speech_commands import FILE
 from fedrepro.core import artifacts
 from fedrepro.core.artifacts import read_table, write_json, write_table
-from fedrepro.core.local_models import model_rows, read_models, write_models
 from fedrepro.core.registry import parse_token
-from fedrepro.core.serialization import load_state, save_state
+from fedrepro.core.serialization import (
+    load_state,
+    model_rows,
+    read_models,
+    save_state,
+    write_models,
+)
 from fedrepro.data import archive
 from fedrepro.data.archive import decompress_file, unpack_archive
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
-from fedrepro.data.raw_files_table import read_dataset_table
+from fedrepro.data.raw_files import read_dataset_table
 from fedrepro.numbers.exhibit_files import open_exhibit, read_claims, write_claims, write_exhibit
 from fedrepro.record.site.report_data import maps_of
 

@@ -59,7 +59,7 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     from fedrepro.training.examples import Examples
     from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.minibatches import Task
-    from fedrepro.training.settings import settings_of
+    from fedrepro.training.procedure import settings_of
 
     values, shape, classes = MODELS[model]
     network = network_of(components("model")[model].spec(values), shape, classes)
@@ -120,7 +120,7 @@ def functions() -> list[np.ndarray]:
     """Of NumPy and of our own, in single and double precision."""
     import torch
 
-    from fedrepro.core.portable_ops.exponentials import exponential, log_sum_exp, logarithm
+    from fedrepro.core.portable_ops.torch_ops import exponential, log_sum_exp, logarithm
 
     x = np.random.default_rng(0).uniform(0.01, 20, 1003)
     known = (np.exp, np.log, np.log1p, np.expm1, np.tanh, np.sqrt, np.sin, np.cos)
@@ -136,7 +136,7 @@ def operators() -> list[np.ndarray]:
     import torch
     from torch.nn.functional import cross_entropy, softplus
 
-    from fedrepro.core.portable_ops.exponentials import root
+    from fedrepro.core.portable_ops.torch_ops import root
 
     x = torch.from_numpy(np.random.default_rng(0).normal(0, 3, (59, 17)).astype(np.float32))
     labels = torch.arange(59) % 17

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import conftest
-from fedrepro.core.diagnostics import libraries, system_facts, usable_cores
-from fedrepro.core.diagnostics.observation import Observation, why
+from fedrepro.core.diagnostics import machine_facts, usable_cores
+from fedrepro.core.diagnostics.machine_facts import Observation, why
 
 EPYC = """processor\t: 0
 model name\t: AMD EPYC 9R14
@@ -32,11 +32,11 @@ ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve bf16\n"
 )
 def test_a_processor_has_its_name_and_the_flags_that_matter(tmp_path, text, words):
     (tmp_path / "cpuinfo").write_text(text)
-    assert words in system_facts.processor(tmp_path / "cpuinfo").words
+    assert words in machine_facts.processor(tmp_path / "cpuinfo").words
 
 
 def test_a_processor_that_is_not_told_is_said(tmp_path):
-    found = system_facts.processor(tmp_path / "none")
+    found = machine_facts.processor(tmp_path / "none")
     assert "does not tell its flags" in found.words
     assert not found.wrong
 
@@ -44,15 +44,15 @@ def test_a_processor_that_is_not_told_is_said(tmp_path):
 def test_memory_is_what_a_container_may_use(tmp_path):
     info = tmp_path / "meminfo"
     info.write_text("MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:   4194304 kB\n")
-    assert system_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
+    assert machine_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
     (tmp_path / "memory.max").write_text("max\n")
-    assert system_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
+    assert machine_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free"
     (tmp_path / "memory.max").write_text(f"{2**31}\n")
-    assert system_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free, limited to 2.0"
+    assert machine_facts.memory(info, tmp_path).words == "8.0 GiB, 4.0 free, limited to 2.0"
 
 
 def test_memory_that_is_not_told_is_said(tmp_path):
-    assert system_facts.memory(tmp_path / "none", tmp_path).words == "the system does not tell"
+    assert machine_facts.memory(tmp_path / "none", tmp_path).words == "the system does not tell"
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_cores_are_those_of_the_affinity_and_of_control_groups(
 
 
 def test_a_full_disk_is_wrong():
-    assert not any(found.wrong for found in system_facts.disk(least=0))
+    assert not any(found.wrong for found in machine_facts.disk(least=0))
     assert all(
-        found.wrong and "too little" in found.words for found in system_facts.disk(least=2**80)
+        found.wrong and "too little" in found.words for found in machine_facts.disk(least=2**80)
     )
 
 
@@ -108,12 +108,12 @@ def test_slurm_is_asked_whether_it_keeps_account(tmp_path, monkeypatch, answer, 
             (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}\nSLURM_VERSION = 23.02.1'\n")
             (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert words in system_facts.slurm().words
+    assert words in machine_facts.slurm().words
 
 
 def test_without_slurm_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert system_facts.slurm() == Observation("SLURM", "none")
+    assert machine_facts.slurm() == Observation("SLURM", "none")
 
 
 # --------------------------------------------------------------------------------- libraries
@@ -141,13 +141,13 @@ def one_off(a, b):
     ],
 )
 def test_a_wrong_product_is_found(product, wrong):
-    found = libraries.checked_product("numpy matmul", product)
+    found = machine_facts.checked_product("numpy matmul", product)
     assert found.wrong == wrong
     assert ("WRONG" in found.words) == wrong
 
 
 def test_each_library_says_its_branch_and_is_right_here():
-    found = {finding.what: finding for finding in libraries.libraries()}
+    found = {finding.what: finding for finding in machine_facts.libraries()}
     due = {"ATen", "GPU", "numpy", "Numba", "environment", "torch mm on cpu", "numpy matmul"}
     assert {*due, "scipy sgemm"} <= set(found)
     assert any(what.startswith("openblas of ") for what in found)
@@ -158,8 +158,8 @@ def test_each_library_says_its_branch_and_is_right_here():
 
 def test_a_library_that_cannot_be_loaded_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr(libraries, "ASKED", {"Numba": libraries._numba})
-    numba = next(libraries.libraries())
+    monkeypatch.setattr(machine_facts, "ASKED", {"Numba": machine_facts._numba})
+    numba = next(machine_facts.libraries())
     assert numba.wrong
     assert "cannot be used (ModuleNotFoundError" in numba.words
     assert why(KeyError()) == "KeyError"
@@ -183,7 +183,7 @@ def test_others_are_not(request):
 
 @pytest.mark.parametrize(("marked", "failed"), [(True, True), (True, False), (False, True)])
 def test_only_a_failing_test_that_is_marked_names_the_machine(monkeypatch, marked, failed):
-    monkeypatch.setattr(libraries, "ASKED", {})
+    monkeypatch.setattr(machine_facts, "ASKED", {})
     item = SimpleNamespace(get_closest_marker=lambda name: marked and name == "bytes")
     report = SimpleNamespace(failed=failed, sections=[])
     hook = conftest.pytest_runtest_makereport(item)

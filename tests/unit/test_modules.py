@@ -19,9 +19,9 @@ from fedrepro.api import GlobalModel, LocalModels, takes
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.local_models import read_models
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import read_models
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import module
 from fedrepro.stages.user_models import method_contract as held
@@ -32,8 +32,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import Procedure
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import Procedure, settings_of
 
 PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
 (RESNET,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "@module" in code)

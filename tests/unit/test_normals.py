@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.portable_ops.normals import AHEAD, EDGE, normals
+from fedrepro.core.portable_ops.philox import AHEAD, EDGE, normals
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import dense
 
@@ -46,9 +46,9 @@ def test_networks_begin_with_what_numpy_would_draw(sizes):
 
 def test_where_numba_has_no_tables_numpy_draws(monkeypatch):
     there = dense((5, 3)).initial(RngKey(3, 1), 0.3, 0.1)
-    monkeypatch.delitem(sys.modules, "fedrepro.core.portable_ops.normals")
+    monkeypatch.delitem(sys.modules, "fedrepro.core.portable_ops.philox")
     monkeypatch.setitem(sys.modules, "numba.np.random._constants", None)
     monkeypatch.delattr("numba.np.random._constants")
     without = dense((5, 3)).initial(RngKey(3, 1), 0.3, 0.1)
     assert all(same(there[name], without[name]) for name in there)
-    assert "fedrepro.core.portable_ops.normals" not in sys.modules
+    assert "fedrepro.core.portable_ops.philox" not in sys.modules

@@ -16,9 +16,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
-from fedrepro.data.assignment import Assignment, TrainingLabels
+from fedrepro.data.assignment import Assignment, TrainingLabels, distances, skew_of
 from fedrepro.data.partition_table import build_partition, read_partition, write_partition
-from fedrepro.data.skew import distances, skew_of
 from fedrepro.planning.runs import Scenario
 
 

@@ -27,14 +27,13 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import load_state, normalized, to_plain
-from fedrepro.data.client_rows import ClientRowsWriter, sizes_of
+from fedrepro.data.client_rows import ClientRowsWriter, Population, population_of, sizes_of
 from fedrepro.data.partition_table import (
     build_partition,
     partition_table_of,
     read_members,
     write_partition,
 )
-from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
@@ -42,10 +41,10 @@ from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
-from fedrepro.stages.common import TrialData
+from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import settings_of
 
 SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}
 MADE = Synthetic(1.0, 1.0, False, 30, 10, 1.0, 1.0, 0)

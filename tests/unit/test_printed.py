@@ -13,30 +13,28 @@ from synthetic import tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.table_layout import Arrangement, table_of
+from fedrepro.drawings.tables import Arrangement, table_of
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import (
+    COLUMNS,
+    PrintedValue,
     allowed_difference,
+    cell_of,
     difference,
     noise,
     printed_rows,
     printed_verdict,
+    read_published,
     require_cells,
     require_printed,
     same,
     usual_tolerance,
 )
-from fedrepro.numbers.verdicts.published_values import (
-    COLUMNS,
-    PrintedValue,
-    cell_of,
-    read_published,
-)
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page
 from fedrepro.record.site.report_data import read_reports
-from fedrepro.stages import exhibit as stage
+from fedrepro.stages.reports import draw_exhibit
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]
@@ -463,7 +461,7 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     monkeypatch.setattr(where, lambda paper: published)
     made = Plan(Config(), {"small": file}, "paper")
     tables_of(made, "small/x")
-    stage.run("small/x", made, Path(made.exhibit_file("small/x", "")))
+    draw_exhibit("small/x", made, Path(made.exhibit_file("small/x", "")))
     base = made.exhibit_file("small/x", "")
     assert set(read_json(f"{base}.json")["files"]) == {
         *(".html", ".md", ".tex", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet"),

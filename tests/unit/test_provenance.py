@@ -13,11 +13,10 @@ import pytest
 from test_stages import compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, source_digests
-from fedrepro.core.artifacts import read_json
-from fedrepro.core.local_models import read_models
-from fedrepro.core.provenance import Sources, origin, origins, provenance_of
+from fedrepro.core.artifacts import read_json, read_source
+from fedrepro.core.provenance import Sources, origin, origins
 from fedrepro.core.registry import components
-from fedrepro.core.serialization import load_state
+from fedrepro.core.serialization import load_state, read_models
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
@@ -62,8 +61,7 @@ def commit(folder):
 
 
 ASK = (
-    "import json; from dataclasses import asdict; from fedrepro.core.provenance import loaded;"
-    "print(json.dumps(asdict(loaded())))"
+    "import json; from fedrepro.core.provenance import loaded;print(json.dumps(loaded()._asdict()))"
 )
 
 
@@ -163,7 +161,7 @@ def files_of(data, tmp_path):  # noqa: F811
     return {
         "data": read_json(data / "data/dataset.json")["provenance"],
         "state": load_state(tmp_path / "rounds/global.pt")["provenance"],
-        **{kind: provenance_of(path) for kind, path in tables.items()},
+        **{kind: read_source(path) for kind, path in tables.items()},
     }
 
 
@@ -200,7 +198,7 @@ def test_what_went_into_a_file_keeps_its_own_origin(data, tmp_path, monkeypatch)
         assert train(data, tmp_path) == 0
     words = ["--local", tmp_path / "local.parquet", "--method", "average"]
     assert compute("aggregate", data, tmp_path, *words, "--out", tmp_path / "m") == 0
-    found = provenance_of(tmp_path / "m")
+    found = read_source(tmp_path / "m")
     assert found["digest"] == origin()["digest"]
     assert [one["digest"] for one in found["behind"]] == ["12" * 16]
     assert {one["revision"] for one in origins([found])} == {"earlier", origin()["revision"]}
@@ -221,8 +219,8 @@ def test_local_models_say_that_sources_changed_while_they_were_trained(
     monkeypatch.setattr(source_digests, "digest", changing)
     assert train(data, tmp_path) == 0
     for name in ("local.parquet", "timings.parquet"):
-        found = provenance_of(tmp_path / name)
-        assert found["digest"] == provenance_of(local)["digest"]
+        found = read_source(tmp_path / name)
+        assert found["digest"] == read_source(local)["digest"]
         assert found["changed_to"] == "56" * 16
     one, two = read_models([local], [0, 1]), read_models([tmp_path / "local.parquet"], [0, 1])
     for trial in (0, 1):

@@ -13,7 +13,7 @@ from problems import problem
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.data.unlabelled_inputs import unlabelled
+from fedrepro.data.prepared import unlabelled
 from fedrepro.planning.runs import public_data_of
 
 FEDDF = components("method")["feddf"]

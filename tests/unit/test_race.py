@@ -16,8 +16,8 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.registry import parse_token
+from fedrepro.core.selection_rules import better_half, rungs, successive_halving, whole_runs
 from fedrepro.core.serialization import from_plain, load_state
-from fedrepro.core.successive_halving import better_half, rungs, successive_halving, whole_runs
 from fedrepro.data import prepared
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config

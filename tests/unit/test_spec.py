@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Number, Table
-from fedrepro.core.params import SAFE, read_signature, render_scalar
+from fedrepro.core.params import SAFE, read_signature, render
 from fedrepro.core.registry import KINDS, components, parse_token
 from fedrepro.core.spec import Arg, Component
 from fedrepro.core.tokens import parse
@@ -74,8 +74,8 @@ def test_a_token_is_safe_in_a_path_and_on_remote_executors(values):
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_float_survives_its_text(value):
-    assert float(render_scalar(value)) == value
-    assert "+" not in render_scalar(value)
+    assert float(render(value)) == value
+    assert "+" not in render(value)
 
 
 def test_only_what_differs_from_the_default_is_written_and_keys_are_sorted():

@@ -18,14 +18,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.portable_ops import compiled_math, cpu_instructions, random_words
+from fedrepro.core.portable_ops import compiled_math, cpu_instructions, philox
 from fedrepro.core.portable_ops.aligned_buffers import LINE, PAGE
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.examples import Examples
-from fedrepro.training.procedure import Procedure
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import Procedure, settings_of
 
 HERE = Path(__file__).parent
 STORED = json.loads((HERE / "step_digests.json").read_text())
@@ -206,7 +205,7 @@ def test_logarithms_to_the_last_bits(values):
 
 @numba.njit
 def drawn(key, inside, piece, first, out):
-    random_words.words(key, inside, piece, first, out)
+    philox.words(key, inside, piece, first, out)
 
 
 @given(st.integers(0, 2**128 - 1), st.integers(0, 99), st.integers(0, 9), st.integers(0, 50))

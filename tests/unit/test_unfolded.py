@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedrepro.core.portable_ops.batched_convolution import convolved
+from fedrepro.core.portable_ops.torch_ops import convolved
 from fedrepro.core.registry import read_token
 from fedrepro.networks.layers import Pass
 from fedrepro.networks.predict import network_of

@@ -20,8 +20,8 @@ import pytest
 from cluster import DATABASE, Cluster, lacking, until
 from test_workflow import BIN, checkout, environment
 
-from fedrepro.core.local_models import read_models
 from fedrepro.core.registry import components
+from fedrepro.core.serialization import read_models
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import Config, Granularity, load_exhibits
 from fedrepro.planning.jobs import dataset_folder

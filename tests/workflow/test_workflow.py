@@ -30,9 +30,9 @@ from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import job_client, job_server
 from fedrepro.core.artifacts import read_table
-from fedrepro.core.local_models import read_models
 from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
+from fedrepro.core.serialization import read_models
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.jobs import dataset_folder

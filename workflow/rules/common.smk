@@ -26,7 +26,7 @@ from fedrepro.planning.config import (
     read_config,
     table_names,
 )
-from fedrepro.data.raw_files_table import raw_files as files_of
+from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.source_digests import digest_of_file

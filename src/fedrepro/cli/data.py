@@ -21,7 +21,7 @@ from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Spec
-    from fedrepro.data.raw_files_table import DatasetTable
+    from fedrepro.data.raw_files import DatasetTable
 
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
 console = Console(highlight=False)
@@ -36,7 +36,7 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of c
 def list_data(scale: Scale = "") -> None:
     """List every data set with files and licence, and the contents of those prepared at a scale."""
     from fedrepro.core.registry import components
-    from fedrepro.data.raw_files_table import read_dataset_table
+    from fedrepro.data.raw_files import read_dataset_table
 
     table = read_dataset_table()
     for name, item in sorted(components("dataset").items()):
@@ -90,8 +90,7 @@ def _datasets_folder(scale: str) -> Path:
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
     """Fetch all raw files, several at a time; return the errors by data set."""
-    from fedrepro.data.download import fetch
-    from fedrepro.data.raw_files_table import raw_files, read_dataset_table
+    from fedrepro.data.raw_files import fetch, raw_files, read_dataset_table
     from fedrepro.planning.config import load_config
 
     folder = load_config().mirror_folder()

@@ -8,13 +8,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrepro.core.diagnostics.libraries import libraries
-from fedrepro.core.diagnostics.observation import Observation, why
-from fedrepro.core.diagnostics.system_facts import facts
+from fedrepro.core.diagnostics.machine_facts import Observation, facts, libraries, why
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.data.raw_files_table import DatasetTable
+    from fedrepro.data.raw_files import DatasetTable
 
 WIDTH = 19  # of the names of what is found
 SECONDS = 120  # for each line of what computes; all take some seconds, a minute under QEMU
@@ -79,7 +77,7 @@ def _answer(there: Connection) -> None:
 def data_sets() -> Iterator[Observation]:
     """Find the raw files of a mirror, or of an earlier download, by their size alone."""
     from fedrepro.cli.data import RESOURCES
-    from fedrepro.data.raw_files_table import read_dataset_table
+    from fedrepro.data.raw_files import read_dataset_table
 
     try:
         folder, table = _mirror(), read_dataset_table()

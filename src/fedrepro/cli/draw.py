@@ -15,7 +15,7 @@ from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.core.tokens import shown_name
 from fedrepro.data.partition_table import partition_table_of, read_members, write_partition
 from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
-from fedrepro.data.raw_files_table import raw_files
+from fedrepro.data.raw_files import raw_files
 from fedrepro.drawings import partition_and_graph_maps
 from fedrepro.drawings.partition_and_graph_maps import PartitionMap, graph_map, render_map
 from fedrepro.planning.jobs import dataset_folder

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from fedrepro.cli.printing import say, show, table_of
-from fedrepro.core.component_names import SHORT
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import SHORT
 from fedrepro.planning.command_line_runs import RunWords
 
 list_app = typer.Typer(help="The names that `fedrepro run` takes.", no_args_is_help=True)
@@ -162,9 +162,9 @@ def methods(
     word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """List every method: its kind, what it needs to see beyond weights, its parameters."""
-    from fedrepro.core.field_names import method_called, names_of_field, unknown_method
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
+    from fedrepro.core.tokens import method_called, names_of_field, unknown_method
 
     table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
     known = components("method")

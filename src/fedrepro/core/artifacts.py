@@ -40,7 +40,6 @@ TREES = frozenset({"prepare", "partition", *STAGES})  # the folders of the stage
 
 # -------------------------------------------------------------------------- checksums and places
 
-CHUNK = 1 << 18  # bytes; fits the cache of a core
 UNKNOWN = f"xxh3:{0:016x}"  # as long as any, where one is filled in afterwards
 LENGTH = len(UNKNOWN)
 SEAL = re.compile(rb"xxh3:[0-9a-f]{16}")
@@ -54,7 +53,7 @@ def checksum_of(data: bytes | memoryview) -> str:
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
     """Return the checksum of a file's bytes, except those of a checksum at `hole`."""
-    hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(CHUNK))
+    hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         for start, stop in [(0, size)] if hole is None else [(0, hole), (hole + LENGTH, size)]:
@@ -67,17 +66,16 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
     """Whether a file has this checksum; compared once per process, and again after a change."""
-    try:
-        status = os.stat(path)
-        stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        return _compared(os.fspath(path), checksum, hole, stamp)
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return _compared(os.fspath(path), hole, stamp) == checksum
+    return False
 
 
 @cache
-def _compared(path: str, checksum: str, hole: int | None, stamp: tuple[int, ...]) -> bool:
-    return checksum_of_file(path, hole) == checksum
+def _compared(path: str, hole: int | None, stamp: tuple[int, ...]) -> str:
+    return checksum_of_file(path, hole)
 
 
 forget = _compared.cache_clear  # to compare every file again, as another process does
@@ -123,7 +121,7 @@ def require_place(path: Name, written: str) -> None:
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
     """Make the error for a file that cannot be used; `remove` is the folder to delete instead."""
-    what = "it" if remove is None else f"the folder {remove}"
+    what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
         f"delete {what} and start again, and it will be made again"
@@ -177,14 +175,12 @@ def target_of(path: Name) -> Path:
     try:
         if target.is_symlink():
             target = Path(os.path.realpath(target))
-        mode = os.stat(target).st_mode
+        _require_regular(target, f"write {path}")
     except (FileNotFoundError, NotADirectoryError):  # making its folder may fail later
         return target
     except OSError as error:
         why = one_line(error).lower()
         raise FedreproError(f"cannot write {path} ({why}); name a file") from error
-    if not stat.S_ISREG(mode):
-        raise FedreproError(f"cannot write {path}: it is {_kind(mode)}; name a file")
     return target
 
 
@@ -222,13 +218,15 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
 def require_file(path: Name) -> None:
     """Refuse a pipe, folder or device: reading a pipe would wait for ever."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
-        if not stat.S_ISREG(mode := os.stat(path).st_mode):
-            raise FedreproError(f"cannot read {path}: it is {_kind(mode)}; name a file")
+        _require_regular(path, f"read {path}")
 
 
-def _kind(mode: int) -> str:
+def _require_regular(path: Name, what: str) -> None:
+    mode = os.stat(path).st_mode
     kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
+    if not stat.S_ISREG(mode):
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        raise FedreproError(f"cannot {what}: it is {kind}; name a file")
 
 
 @contextlib.contextmanager
@@ -332,12 +330,11 @@ def read_json_of(
     path: Name, keys: Mapping[str, type | tuple[type, ...]], remove: Name | None = None
 ) -> dict[str, Any]:
     """Read a JSON object with at least these keys, whose values have these types."""
-    value = read_json(path, remove)
-    known = value if isinstance(value, dict) else {}
+    value: dict[str, Any] = read_json(path, remove)
     for key, kind in keys.items():
-        if not isinstance(known.get(key), kind):
+        if not isinstance(value, dict) or not isinstance(value.get(key), kind):
             raise corrupt_file_error(path, f"it is another file: '{key}' is missing or odd", remove)
-    return known
+    return value
 
 
 def _of_value(value: Any) -> str:
@@ -454,12 +451,10 @@ def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
     Raises:
         FedreproError: it has none.
     """
-    try:
-        metadata = table.schema.metadata or {}
-        provenance: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])
-    except (KeyError, ValueError) as error:
-        raise FedreproError(
-            f"{name} does not say where it comes from: it is damaged, or another version made it; "
-            "delete it and start again"
-        ) from error
-    return provenance
+    with contextlib.suppress(KeyError, ValueError):
+        found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
+        return found
+    raise FedreproError(
+        f"{name} does not say where it comes from: it is damaged, or another version made it; "
+        "delete it and start again"
+    )

@@ -50,12 +50,6 @@ def exhibits_file(paper: str) -> Path:
     return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
-def exhibits_files(paper: str) -> list[Path]:
-    """Return the files of a paper's exhibits: one, or all modules of its package `exhibits`."""
-    path = exhibits_file(paper)
-    return sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]
-
-
 def published_file(paper: str) -> Path:
     """Return the file of values that a paper printed."""
     return _file(paper, OWN_PUBLISHED / f"{paper}.csv", PRINTED)
@@ -71,13 +65,9 @@ def _file(paper: str, file: Path, *names: str) -> Path:
     # an empty one is just being written, as by a shell that redirects our output into it
     if folder is None or (file.exists() and file.stat().st_size):
         return file
-    return next((_short(folder / name) for name in names if (folder / name).exists()), file)
-
-
-def _short(path: Path) -> Path:
-    """Return a path relative to the working folder, if it lies there, so that runs agree on it."""
-    folder = Path.cwd()
-    return path.relative_to(folder) if path.is_relative_to(folder) else path
+    path, here = next((p for name in names if (p := folder / name).exists()), file), Path.cwd()
+    # relative to the working folder, if it lies there, so that runs agree on it
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
@@ -104,9 +94,7 @@ def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
     It takes a file and a function that prints a line, and returns 0 if all agrees, 1 if not, 2 if
     it cannot be checked.
     """
-    check: Callable[[Path, Callable[[str], object]], int]
-    check = importlib.import_module(f"{PAPERS}.{paper}.check").run_check
-    return check
+    return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
 
 
 def forms_of_papers() -> dict[str, Any]:

@@ -57,66 +57,54 @@ class Param:
     arg: Arg
     choices: tuple[str, ...] = ()
 
-    def silent(self, value: Value) -> bool:
-        return self.arg.later and value == self.default
-
     def check(self, value: Any, where: str) -> Value:
         """Return the value in its declared type.
 
         Raises:
             FedreproError: it does not fit; the error names the parameter and its range.
         """
-        if self.many:
-            items = value if isinstance(value, list | tuple) else (value,)
-            if self.optional and list(items) == [None]:
-                return None
-            if not items:
-                raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
-            return tuple(self.scalar(item, where) for item in items)
-        return self.scalar(value, where)
+        items = value if isinstance(value, list | tuple) else (value,)
+        if not items:
+            raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
+        if not self.many:
+            return self.scalar(value, where)
+        if self.optional and list(items) == [None]:
+            return None
+        return tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
         """Return one of its values in the declared type; see `check`."""
-        place = f"{where}: parameter '{self.name}'"
-        if value is None:
-            if not self.optional:
-                raise FedreproError(f"{place} needs a value; it cannot be none")
+        if value is None and self.optional:
             return None
-        if self.type is bool:
-            if not isinstance(value, bool):
-                raise FedreproError(f"{place} must be true or false, not {shown(value)}")
-            return value
-        if self.type is str:
-            return self._text(value, place)
-        return self._number(value, place)
+        wrong = self._wrong(value)
+        if wrong:
+            raise FedreproError(f"{where}: parameter '{self.name}' {wrong}")
+        return value if self.type in (bool, str) else self.type(value)
 
-    def _text(self, value: Any, place: str) -> str:
+    def _wrong(self, value: Any) -> str:
+        """Say what is wrong with a value that must be there; empty if it fits."""
+        arg, kinds = self.arg, {bool: "true or false", int: "a whole number", float: "a number"}
+        if value is None:
+            return "needs a value; it cannot be none"
         if self.choices and value not in self.choices:
-            raise FedreproError(
-                f"{place} must be one of {', '.join(self.choices)}, not {shown(value)}"
-            )
-        if not isinstance(value, str) or not SAFE.fullmatch(value):
-            raise FedreproError(f"{place} may use letters, digits, _ . - only, not {shown(value)}")
-        return value
-
-    def _number(self, value: Any, place: str) -> int | float:
-        kind = "a whole number" if self.type is int else "a number"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
-        if not math.isfinite(value) or (self.type is int and value != int(value)):
-            raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
-        if abs(value) > REACH:
-            raise FedreproError(f"{place} must be at most {REACH:g} in size, not {value}")
-        arg = self.arg
+            return f"must be one of {', '.join(self.choices)}, not {shown(value)}"
+        if self.type is str:
+            safe = isinstance(value, str) and SAFE.fullmatch(value)
+            return "" if safe else f"may use letters, digits, _ . - only, not {shown(value)}"
+        fits = isinstance(value, bool) == (self.type is bool) and isinstance(value, int | float)
+        if not fits or not math.isfinite(value) or (self.type is int and value != int(value)):
+            return f"must be {kinds[self.type]}, not {shown(value)}"
+        if self.type is not bool and abs(value) > REACH:
+            return f"must be at most {REACH:g} in size, not {value}"
         if arg.above is not None and value <= arg.above:
-            raise FedreproError(f"{place} must be above {arg.above:g}, not {value}")
+            return f"must be above {arg.above:g}, not {value}"
         if arg.least is not None and value < arg.least:
-            raise FedreproError(f"{place} must be at least {arg.least:g}, not {value}")
+            return f"must be at least {arg.least:g}, not {value}"
         most = LARGEST if arg.most is None and self.type is int else arg.most
         if most is not None and value > most:
             text = f"{most:,}" if isinstance(most, int) else f"{most:g}"
-            raise FedreproError(f"{place} must be at most {text}, not {value}")
-        return int(value) if self.type is int else float(value)
+            return f"must be at most {text}, not {value}"
+        return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
         """Read a value from its text in a token: a list joins its values by @."""
@@ -129,33 +117,22 @@ class Param:
             return None
         if self.type is bool and text in ("true", "false"):
             return text == "true"
-        if self.type is str:
-            return self.scalar(text, where)
         try:
-            number = int(text) if self.type is int else float(text)
+            value = text if self.type is str else int(text) if self.type is int else float(text)
         except ValueError:
             raise FedreproError(
                 f"{where}: parameter '{self.name}' cannot be read from '{text}'"
             ) from None
-        return self.scalar(number, where)
-
-
-def render_scalar(value: Scalar) -> str:
-    """Write a scalar as in tokens: 10 for 10.0, 1e-06 for 0.000001, true, none."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        text = repr(value).replace("e+", "e")
-        return text[:-2] if text.endswith(".0") else text
-    return str(value)
+        return self.scalar(value, where)
 
 
 def render(value: Value) -> str:
+    """Write a value as in tokens: 10 for 10.0, 1e-06 for 0.000001, true, none, 1@2 for a list."""
     if isinstance(value, tuple):
-        return "@".join(render_scalar(item) for item in value)
-    return render_scalar(value)
+        return "@".join(map(render, value))
+    if isinstance(value, float):
+        return repr(value).replace("e+", "e").removesuffix(".0")
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def comparable_text(value: Any) -> str:
@@ -174,7 +151,11 @@ def comparable_text(value: Any) -> str:
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
     """Return the parameters of a component: its keyword-only arguments that carry an `Arg`."""
-    hints = typing.get_type_hints(_hinted(fn), include_extras=True)
+    hinted = fn
+    if inspect.isclass(fn):  # a dataclass has hints of its own, another class those of `__init__`
+        owner = next(base for base in fn.__mro__ if "__init__" in vars(base))
+        hinted = owner if "__dataclass_params__" in vars(owner) else vars(owner)["__init__"]
+    hints = typing.get_type_hints(hinted, include_extras=True)
     params: dict[str, Param] = {}
     for name, item in inspect.signature(fn).parameters.items():
         hint = hints.get(name)
@@ -182,14 +163,6 @@ def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
         if args:
             params[name] = _param(name, typing.get_args(hint)[0], item.default, args[0])
     return params
-
-
-def _hinted(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the owner of the type hints: a function, a dataclass, or a class's `__init__`."""
-    if not inspect.isclass(fn):
-        return fn
-    owner = next(base for base in fn.__mro__ if "__init__" in vars(base))
-    return owner if "__dataclass_params__" in vars(owner) else vars(owner)["__init__"]
 
 
 def _param(name: str, hint: Any, default: Any, arg: Arg) -> Param:

@@ -1,8 +1,9 @@
 """Components outside the package: files that the configuration names, and installed packages.
 
 An environment variable hands the files on to jobs. Importing such a file runs it, and its
-decorators register its components (`core/registry.py`). Preloaded jobs import this module too, so
-modules that few calls need are imported by them.
+decorators register its components (`core/registry.py`). Which files it opens is watched, since a
+result depends on them as on its parameters. Preloaded jobs import this module too, so modules that
+few calls need are imported by them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,51 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fedrepro.core.errors import TOLD, FedreproError, printable, unknown
-from fedrepro.core.source_digests import digest_of, digest_of_file
+from fedrepro.core.source_digests import PACKAGE, digest_of, digest_of_file
+
+# opened by Python, its packages and the system
+THEIRS = (sys.prefix, sys.base_prefix, PACKAGE, "/proc", "/sys", "/dev", "/etc", "/usr")
+CODE = (".py", ".pyc", ".so", ".nbi", ".nbc")
+
+_watched: list[dict[str, None]] = []
+_hooked: list[bool] = []
+
+
+@contextmanager
+def opened_files() -> Iterator[dict[str, None]]:
+    """Yield a dict of the files opened inside, by absolute path, without code and system files."""
+    if not _hooked:
+        _hooked.append(True)  # a hook cannot be taken out again
+        sys.addaudithook(_hook)
+    found: dict[str, None] = {}
+    _watched.append(found)
+    try:
+        yield found
+    finally:
+        _watched.remove(found)
+
+
+def _hook(event: str, args: tuple[object, ...]) -> None:
+    if not _watched or event != "open" or not isinstance(args[0], str | bytes | os.PathLike):
+        return
+    if isinstance(args[2], int) and args[2] & os.O_WRONLY:
+        return
+    path = os.path.abspath(os.fsdecode(args[0]))
+    hidden = f"{os.sep}." in path
+    if not (hidden or path.endswith(CODE) or opened_within(path, *THEIRS) or os.path.isdir(path)):
+        for found in _watched:
+            found[path] = None
+
+
+def opened_within(path: str, *folders: str) -> bool:
+    """Whether an absolute path lies in one of these folders."""
+    return any(path.startswith(os.path.join(os.path.abspath(folder), "")) for folder in folders)
+
 
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
 GROUP = "fedrepro.components"  # entry points of packages, which name modules
@@ -76,18 +117,20 @@ def load_file(file: str) -> Any:
     except FedreproError as error:
         raise FedreproError(f"{file}: {error}") from error
     except Exception as error:
+        what = own_fault(error) or f"{type(error).__name__}: {error}"
+        if isinstance(error, SyntaxError):
+            what = f"line {error.lineno} is not Python ({error.msg})"
         raise FedreproError(
-            f"{file} cannot be loaded: {_told(error)}; fix it, or take it out of "
-            "`components` in config/config.yaml"
+            f"{file} cannot be loaded: {what}; fix it, or take it out of `components` in "
+            "config/config.yaml"
         ) from error
     finally:
         sys.path.remove(folder)
-    if not asked:
-        return None
-    if not callable(getattr(module, asked[0], None)):
+    made = getattr(module, asked[0], None) if asked else None
+    if asked and not callable(made):
         known = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise unknown("class", asked[0], known, file)
-    return getattr(module, asked[0])
+    return made
 
 
 def module_of(file: str) -> str:
@@ -116,13 +159,6 @@ def load_installed() -> None:
             ) from error
 
 
-def _told(error: Exception) -> str:
-    """Say what went wrong, and in which line of the file."""
-    if isinstance(error, SyntaxError):
-        return f"line {error.lineno} is not Python ({error.msg})"
-    return own_fault(error) or f"{type(error).__name__}: {error}"
-
-
 def own_fault(error: BaseException) -> str:
     """Name file, line and source line where an own file went wrong, and how; empty if none did.
 
@@ -137,8 +173,8 @@ def own_fault(error: BaseException) -> str:
     ]
     if not frames:
         return ""
-    name, line, code = frames[-1].filename, frames[-1].lineno, frames[-1].line
+    frame, near = frames[-1], os.path.relpath(frames[-1].filename)
     message = printable(" ".join(str(error).split()))[:TOLD]
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    near = os.path.relpath(name)
-    return f"{name if near.startswith('..') else near}, line {line}, `{code}`: {what}"
+    name = frame.filename if near.startswith("..") else near
+    return f"{name}, line {frame.lineno}, `{frame.line}`: {what}"

@@ -15,10 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fedrepro
 from fedrepro.core import cpu_kernels, source_digests
@@ -36,8 +35,7 @@ OWN_PRODUCTS = " but for the products of a torch.nn.Module"
 FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(NamedTuple):
     """The sources that a process loaded: the digest of the package's files, and the git revision.
 
     revision: 12 digits, with -dirty if a file of the package differs there or is new; `unknown` if
@@ -51,30 +49,27 @@ class Sources:
 @functools.cache
 def loaded() -> Sources:
     """Return the sources of this process; called before they are loaded, and cached."""
-    return Sources(source_digests.digest(source_digests.on_disk()), _revision())
 
+    def git(*arguments: str) -> str:  # in the folder of the package; writes nothing
+        return subprocess.run(
+            ["git", "--no-optional-locks", *arguments],
+            cwd=source_digests.PACKAGE,
+            env={key: value for key, value in os.environ.items() if key not in FOREIGN},
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=True,
+            timeout=10,
+        ).stdout
 
-def _revision() -> str:
     try:
         # where a package is installed, a repository may lie around it that does not track it
-        _git("ls-files", "--error-unmatch", "__init__.py")
-        commit, changed = _git("rev-parse", "HEAD")[:12], _git("status", "--porcelain", ".")
+        git("ls-files", "--error-unmatch", "__init__.py")
+        revision = git("rev-parse", "HEAD")[:12]
+        revision += "-dirty" if git("status", "--porcelain", ".") else ""
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return f"{commit}-dirty" if changed else commit
-
-
-def _git(*arguments: str) -> str:  # in the folder of the package; writes nothing
-    return subprocess.run(
-        ["git", "--no-optional-locks", *arguments],
-        cwd=source_digests.PACKAGE,
-        env={key: value for key, value in os.environ.items() if key not in FOREIGN},
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=True,
-        timeout=10,
-    ).stdout
+        revision = "unknown"
+    return Sources(source_digests.digest(source_digests.on_disk()), revision)
 
 
 @functools.cache
@@ -109,11 +104,11 @@ def origin(device: str = "cpu") -> dict[str, Any]:
     Sources that changed on disk since this process began may have been loaded in part, since
     modules are loaded when they are needed: `changed_to` is their digest then.
     """
-    now = source_digests.digest(source_digests.on_disk())
+    now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
     return {
-        "revision": loaded().revision,
-        "digest": loaded().digest,
-        **({} if now == loaded().digest else {"changed_to": now}),
+        "revision": revision,
+        "digest": digest,
+        **({} if now == digest else {"changed_to": now}),
         "versions": versions(),
         "arithmetic": cpu_kernels.active_mode(),
         "device": device_in_words(device),
@@ -174,22 +169,11 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in sorted(texts)]
 
 
-def provenance_of(path: Path | str) -> dict[str, Any]:
-    """Read the provenance of a table.
-
-    Raises:
-        FedreproError: it is damaged.
-    """
-    from fedrepro.core.artifacts import read_source
-
-    return read_source(path)
-
-
 def resources_used() -> dict[str, float]:
     """Measure the processor time of this process in seconds, and its peak memory in bytes.
 
-    Processor time does not depend on the machine's load. Memory counts mapped data sets and, in a
-    job that was forked from a preloaded process, the libraries loaded there.
+    Memory counts mapped data sets and, in a job that was forked from a preloaded process, the
+    libraries loaded there.
     """
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -210,11 +194,8 @@ def say_what_it_took() -> None:
 def machine() -> dict[str, Any]:
     """Describe the machine: no host name, and nothing that changes from job to job."""
     cpu = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)
     return {
         "system": platform.system(),
         "cpu": cpu,

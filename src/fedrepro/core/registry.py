@@ -11,20 +11,21 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro import DRAWINGS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
-from fedrepro.core.opened_files import opened_files
 from fedrepro.core.paper_files import by_own_name, modules_in, modules_of_papers
+from fedrepro.core.params import Param
+from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
-from fedrepro.core.tokens import parse, read
+from fedrepro.core.tokens import parse, read, simple
 
 DRAWING = "drawing"  # shows an exhibit: no result depends on it, and it has no token
 PACKAGES = {**KINDS, DRAWING: DRAWINGS}
@@ -92,19 +93,15 @@ def register(
     def keep(fn: F) -> F:
         component = Component(kind, name, version, fn, meta, common or COMMON.get(kind))
         if name in _found[kind]:
-            files = " and ".join(
-                os.path.relpath(namesake.file)
-                for namesake in (_found[kind][name], component)
-                if namesake.file
-            )
+            both = (_found[kind][name], component)
+            files = " and ".join(os.path.relpath(item.file) for item in both if item.file)
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
         digest = digest_of_file(component.file)  # as it was loaded, whatever is on disk later
         # results of a file outside the package may change with any change of it
         ours = fn.__module__.startswith("fedrepro.") and not component.outside
         shown = version if ours else f"{version}-{digest}"
         component = replace(component, version=shown, digest=digest)
-        taken = sorted(set(component.own_params) & set(component.common_params))
-        if taken:
+        if taken := sorted(component.own_params.keys() & component.common_params.keys()):
             raise FedreproError(
                 f"{kind} '{name}' has a parameter '{taken[0]}', which every {kind} has; rename it"
             )
@@ -154,18 +151,19 @@ def model_in(word: str) -> str:
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
         return ""
-    registered = components("model")
-    for file in plugins.configured_files():  # the whole file may be named already
-        same = os.path.abspath(file) == os.path.abspath(path)
-        for kind, name in _of_file.get(file, ()) if same else ():
-            if kind == "model" and registered[name].fn.__name__ == asked[0]:
-                return name
+
+    def models_of(path: str) -> list[str]:
+        components("model")
+        same = [
+            f for f in plugins.configured_files() if os.path.abspath(f) == os.path.abspath(path)
+        ]
+        return [name for f in same for kind, name in _of_file.get(f, ()) if kind == "model"]
+
+    for name in models_of(path):  # the whole file may be named already
+        if _found["model"][name].fn.__name__ == asked[0]:
+            return name
     plugins.add_plugin_files([word])
-    components("model")
-    (file,) = [
-        one for one in plugins.configured_files() if os.path.abspath(one) == os.path.abspath(word)
-    ]
-    (name,) = [name for kind, name in _of_file[file] if kind == "model"]
+    (name,) = models_of(word)
     return name
 
 
@@ -195,13 +193,21 @@ def _bring_outside() -> None:
 
 def _load(file: str) -> None:
     """Load a file completely or not at all."""
-    before = {kind: set(by_name) for kind, by_name in _found.items()}
+
+    def forget(pairs: Collection[tuple[str, str]]) -> None:
+        for kind, name in pairs:
+            del _found[kind][name]
+
+    def known() -> list[tuple[str, str]]:
+        return [(kind, name) for kind, by_name in _found.items() for name in by_name]
+
+    before = known()
     _of_file[file] = []  # it may ask for components while it is loaded
     try:
         # names that the package has are refused, so its components come first
         for kind in KINDS:
             components(kind)
-        before = {kind: set(by_name) for kind, by_name in _found.items()}
+        before = known()
         if plugins.OF_CLASS.search(file) or _has_torch(file):
             importlib.import_module("torch")  # which reads the sources of who imports it
         with opened_files() as opened:
@@ -212,15 +218,9 @@ def _load(file: str) -> None:
             register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
                 called_by(made, plugins.module_of(file))
             )
-        _of_file[file] = [
-            (kind, name)
-            for kind, by_name in _found.items()
-            for name in by_name
-            if name not in before[kind] and (not asked or (kind, name) == ("model", asked[0]))
-        ]
-        for kind, by_name in _found.items():  # other components of the file are not asked for
-            for name in set(by_name) - before[kind] - {n for k, n in _of_file[file] if k == kind}:
-                del by_name[name]
+        new = [pair for pair in known() if pair not in before]
+        _of_file[file] = [pair for pair in new if not asked or pair == ("model", asked[0])]
+        forget({*new} - {*_of_file[file]})  # other components of the file are not asked for
         if not _of_file[file]:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
@@ -229,9 +229,7 @@ def _load(file: str) -> None:
             _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
-        for kind, by_name in _found.items():
-            for name in set(by_name) - before[kind]:
-                del by_name[name]
+        forget({*known()} - {*before})
         raise
 
 
@@ -242,23 +240,19 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Wrap a user's class as the function of a model, which fills in its arguments by their names.
-
-    Args:
-        made: the class.
-        module: of its file.
+    """Wrap a class of the file `module` as a model's function, which fills arguments in by name.
 
     Raises:
         FedreproError: an argument without a default has an unknown name.
     """
     asked = inspect.signature(made).parameters.values()
-    required = [p.name for p in asked if p.default is p.empty and p.kind not in VARIADIC]
-    strange = next((n for n in required if n not in (*SHAPES, *CHANNELS, *CLASSES)), None)
-    if strange:
-        raise FedreproError(
-            f"{made.__name__} takes '{strange}', whose value is unknown: write a function "
-            "of shape and classes that makes it, and put @module before it (docs/models.md)"
-        )
+    for item in asked:
+        required = item.default is item.empty and item.kind not in VARIADIC
+        if required and item.name not in (*SHAPES, *CHANNELS, *CLASSES):
+            raise FedreproError(
+                f"{made.__name__} takes '{item.name}', whose value is unknown: write a function "
+                "of shape and classes that makes it, and put @module before it (docs/models.md)"
+            )
 
     def model(shape: tuple[int, ...], classes: int) -> Any:
         known = dict.fromkeys(SHAPES, shape) | dict.fromkeys(CHANNELS, shape[0])
@@ -290,3 +284,79 @@ def read_token(kind: str, token: str) -> Spec:
 # a token may stand for several settings of a method, but of nothing else
 def _single(spec: Spec) -> Spec:
     return spec if spec.kind == "method" else spec.single()
+
+
+CALLED = {"dataset": "data set", "training": "optimiser"}  # how kinds are called in sentences
+LENET = {"channels": [6, 16], "kernel": 5, "padding": "valid", "hidden": [120, 84]}
+# names of the field for a component with some of its parameters set
+SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "dataset": {"fmnist": ("fashion_mnist", {})},
+    "partition": {
+        "two-labels": ("labels_each", {"each": 2}),
+        "labels": ("labels_each", {}),
+        "quantity": ("quantity_skew", {}),
+        "noise": ("feature_noise", {}),
+    },
+    "model": {
+        "2nn": ("mlp", {"hidden": [200, 200]}),
+        "lenet5": ("cnn", LENET),
+        "niid-bench-cnn": ("cnn", LENET),
+        "pfllib-cnn": ("cnn", {**LENET, "channels": [32, 64], "hidden": [512]}),
+    },
+}
+
+
+def spec_called(kind: str, word: str) -> Spec:
+    """Return a component with its parameters, by a token or a name of the field.
+
+    Raises:
+        FedreproError: the name is unknown, or a value does not fit.
+    """
+    name, plus, rest = word.partition("+")
+    entry = entry_of(kind, name)
+    if plus:
+        further = read_token(kind, f"{entry['name']}+{rest}")
+        given = {part.partition("~")[0] for part in rest.split("+")}
+        entry |= {key: value for key, value in further.values.items() if key in given}
+    return components(kind)[entry.pop("name")].spec(entry)
+
+
+def entry_of(kind: str, word: str) -> dict[str, Any]:
+    """Return the entry of a component by a name of the field.
+
+    A value after a colon sets its first parameter, as in dirichlet:0.1. A model may be a class of a
+    file: nets.py:Net.
+
+    Raises:
+        FedreproError: the name is unknown, or the value does not fit.
+    """
+    if kind == "model" and (name := model_in(word)):
+        return {"name": name}
+    called, sign, text = word.partition(":")
+    known, short, wanted = components(kind), SHORT.get(kind, {}), simple(called)
+    names = {**{key: (key, {}) for key in known}, **short}
+    what = CALLED.get(kind, kind)
+    name, values = next((of for key, of in names.items() if simple(key) == wanted), ("", {}))
+    if not name:
+        raise unknown(what, called, names)
+    entry = {"name": name, **values}
+    if sign:
+        own = known[name].own_params
+        key = next((key for key in own if key != "clients" and key not in values), None)
+        if key is None:
+            raise FedreproError(f"{what} '{called}' takes no value: write {called}")
+        entry[key] = value_of(own, key, text, word)
+    return entry
+
+
+def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
+    """Read the value of a parameter from text; other values are returned as they are.
+
+    Raises:
+        FedreproError: the parameter is unknown, or the text cannot be read.
+    """
+    if key not in params:
+        raise unknown("parameter", key, params, f"'{where}'")
+    if not isinstance(value, str):
+        return value
+    return params[key].read_list(value.replace(",", "@"), f"'{where}'")

@@ -1,9 +1,19 @@
-"""The rules by which one setting of a sweep is selected."""
+"""Rules by which one setting of a sweep is selected; and races, which stop the others early.
+
+In a race settings run side by side, and at each rung the worse half of them stops. Rungs are at
+1/8, 1/4 and 1/2 of a declared number of rounds; accuracy on examples at the server decides. Test
+examples decide nothing: a setting that reaches its target goes on to the remaining rungs, in the
+race alone.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from fedrepro.core.errors import FedreproError
 
 Over = Literal["end", "best", "area", "half", "race"]
 
@@ -78,3 +88,71 @@ _PRESETS = (
     ),
 )
 SELECTION_RULES = {choice.name: choice for choice in _PRESETS}
+
+
+SHARES = (8, 4, 2)  # of the declared rounds, one over these
+SPLIT = "server_validation"  # whose accuracy decides
+TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
+
+
+def rungs(rounds: int) -> tuple[int, ...]:
+    """Return the rounds after which the worse half stops, rounded up; none without a race.
+
+    In a race of few rounds two rungs may be at one round, where the field is halved twice.
+    """
+    return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
+
+
+def better_half(scores: Sequence[float]) -> list[int]:
+    """Return the settings that go on: the better half by score, rounded up, ascending.
+
+    Ties go to those listed first; NaN is worst.
+    """
+    keys = [-math.inf if math.isnan(score) else round(score, TIE_DIGITS) for score in scores]
+    best = sorted(range(len(keys)), key=lambda at: -keys[at])
+    return sorted(best[: -(-len(keys) // 2)])
+
+
+def successive_halving(
+    settings: int, rounds: int, score: Callable[[int, int], float]
+) -> dict[int, int]:
+    """Return the round after which each setting stops, for those that stop; a lone one never does.
+
+    Args:
+        settings: how many run.
+        rounds: the declared number of rounds.
+        score: runs a setting up to a rung and returns its score there.
+    """
+    left = list(range(settings))
+    stopped: dict[int, int] = {}
+    for rung in rungs(rounds):
+        if len(left) == 1:
+            break
+        scores = [score(setting, rung) for setting in left]
+        better = [left[at] for at in better_half(scores)]
+        stopped |= {setting: rung for setting in left if setting not in better}
+        left = better
+    return stopped
+
+
+def whole_runs(settings: int) -> float:
+    """Return the cost of a race of `settings` settings, in full runs of one setting."""
+    cost, before, left = 0.0, 0.0, settings
+    for share in SHARES:
+        if left == 1:
+            break
+        cost, before, left = cost + left * (1 / share - before), 1 / share, -(-left // 2)
+    return cost + left * (1 - before)
+
+
+def require_fits(race: int, rounds: int, where: str) -> None:
+    """Refuse a race over more rounds than a setting runs for.
+
+    Raises:
+        FedreproError: `race` exceeds `rounds`.
+    """
+    if race > rounds:
+        raise FedreproError(
+            f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "
+            f"{rounds} at most"
+        )

@@ -19,11 +19,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.opened_files import opened_files, opened_within
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 from fedrepro.core.plugins import MODULES as OUTSIDE
-from fedrepro.core.plugins import own_fault
+from fedrepro.core.plugins import opened_files, opened_within, own_fault
 
 T = TypeVar("T")
 
@@ -73,8 +72,11 @@ class Component:
     @property
     def doc(self) -> str:
         """Return the first paragraph of the docstring, on one line."""
-        text = inspect.getdoc(self.fn) or ""
-        return " ".join(text.split("\n\n")[0].split())
+        return " ".join((inspect.getdoc(self.fn) or "").split("\n\n")[0].split())
+
+    def where(self, where: str = "") -> str:
+        """Return its kind and name for a sentence, behind what they stand in."""
+        return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
         """Call `fn` and check the type of its result.
@@ -112,9 +114,9 @@ class Component:
             FedreproError: a file is not declared.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
-        found = [file for file in files if not opened_within(file, *folders)]
-        if found and self.outside and self.kind != "method" and "reads" not in self.meta:
-            path = os.path.relpath(found[0]) if opened_within(found[0], os.curdir) else found[0]
+        path = next((file for file in files if not opened_within(file, *folders)), "")
+        if path and self.outside and self.kind != "method" and "reads" not in self.meta:
+            path = os.path.relpath(path) if opened_within(path, os.curdir) else path
             raise FedreproError(
                 f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
                 f"would be computed again after a change of it: add to its @register "
@@ -123,37 +125,32 @@ class Component:
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Make a spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""
-        where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
-        explicit = dict(values or {})
+        where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
-        for key in explicit:
+        for key in given:
             if key not in self.params:
                 raise unknown("parameter", key, self.params, where)
         for key, param in self.params.items():
-            if key in explicit:
-                full[key] = self._given(param, explicit[key], where)
-            elif param.required:
-                raise FedreproError(f"{where} needs a value for its parameter '{key}'")
-            else:
+            value = given.get(key, param.default)
+            if key not in given:
+                if param.required:
+                    raise FedreproError(f"{where} needs a value for its parameter '{key}'")
                 full[key] = param.default
+            elif isinstance(value, list | tuple) and value and not param.many:
+                swept = tuple(param.scalar(item, where) for item in value)
+                if len(set(swept)) != len(swept):
+                    raise FedreproError(f"{where}: '{key}' lists a value twice: {render(swept)}")
+                full[key] = swept[0] if len(swept) == 1 else swept
+            else:
+                full[key] = param.check(value, where)
         return Spec(self, full)
-
-    def _given(self, param: Param, value: Any, where: str) -> Value:
-        if isinstance(value, list | tuple) and not param.many:
-            swept = tuple(param.scalar(item, where) for item in value)
-            if len(set(swept)) != len(swept):
-                raise FedreproError(f"{where}: '{param.name}' lists a value twice: {render(swept)}")
-            if not swept:
-                raise FedreproError(f"{where}: '{param.name}' is an empty list; give a value")
-            return swept[0] if len(swept) == 1 else swept
-        return param.check(value, where)
 
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
         """Make a sweep of settings listed one by one, each by its differences from `values`."""
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
-        where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
+        where = self.where(where)
         if not specs:
             raise FedreproError(f"{where} has an empty list of settings; give one")
         if len(set(specs)) != len(specs):
@@ -172,15 +169,14 @@ class Component:
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
         """Make a sweep of `count` settings, listed one by one in the lists among `values`."""
-        params = self.params
         lists = {
             key: value
             for key, value in values.items()
-            if isinstance(value, list) and not (key in params and params[key].many)
+            if isinstance(value, list) and not (key in self.params and self.params[key].many)
         }
         if not lists or any(len(items) != count for items in lists.values()):
             raise FedreproError(
-                f"{where}: {self.kind} '{self.name}' does not list {count} settings: give each "
+                f"{self.where(where)} does not list {count} settings: give each "
                 "parameter that differs a list of as many values"
             )
         same = {key: value for key, value in values.items() if key not in lists}
@@ -227,7 +223,11 @@ class Spec:
     def recorded_values(self) -> dict[str, Value]:
         """Return the values written to files; see `Arg.later`."""
         params = self.component.params
-        return {key: value for key, value in self.values.items() if not params[key].silent(value)}
+        return {
+            key: value
+            for key, value in self.values.items()
+            if not params[key].arg.later or value != params[key].default
+        }
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
@@ -246,55 +246,51 @@ class Spec:
         if self.swept:
             key = self.swept[0]
             raise FedreproError(
-                f"{where}{': ' if where else ''}{self.kind} '{self.name}': '{key}' lists several "
-                f"values, {render(self.values[key])}, where one is needed; an exhibit lists them "
-                f"under sweep, as {self.kind}.{key}"
+                f"{self.component.where(where)}: '{key}' lists several values, "
+                f"{render(self.values[key])}, where one is needed; an exhibit lists them under "
+                f"sweep, as {self.kind}.{key}"
             )
         return self
 
     @cached_property
     def token(self) -> str:
         """Return the canonical text: name and values that differ from the default, keys sorted."""
-        parts = [self.name]
-        for key in sorted(self.values):
-            param = self.component.params[key]
-            value = self.values[key]
-            if param.required or value != param.default:
-                parts.append(f"{key}~{render(value)}")
-        return "+".join([*parts, *self._pairs])
+        return "+".join([self.name, *self._pairs(self._explicit)])
 
     @property
-    def _pairs(self) -> list[str]:
-        return [f"{PAIRED}~{self.paired}"] if self.paired else []
+    def _explicit(self) -> dict[str, Value]:
+        params = self.component.params
+        return {
+            key: value
+            for key, value in self.values.items()
+            if params[key].required or value != params[key].default
+        }
+
+    def _pairs(self, values: Mapping[str, Value]) -> list[str]:
+        paired = [f"{PAIRED}~{self.paired}"] if self.paired else []
+        return [*(f"{key}~{render(value)}" for key, value in sorted(values.items())), *paired]
+
+    @property
+    def _read(self) -> str:  # the digest of files that a component reads besides data sets
+        reads = self.component.meta.get("reads")
+        return f";{reads(self.values)}" if reads else ""
 
     @property
     def resolved(self) -> str:
-        """Return name, version and every parameter; it changes with a default or a version.
-
-        The digest of files that a component reads besides data sets (`reads`) follows.
-        """
-        pairs = [f"{k}~{render(value)}" for k, value in sorted(self.recorded_values.items())]
-        reads = self.component.meta.get("reads")
-        read = f";{reads(self.values)}" if reads else ""
-        return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}{read}"
+        """Return name, version and every parameter; it changes with a default or a version."""
+        pairs = "+".join(self._pairs(self.recorded_values))
+        return f"{self.name};v{self.component.version};{pairs}{self._read}"
 
     @cached_property
     def entry(self) -> dict[str, Any]:
         """Return its name, and the parameters that differ from their defaults, as exhibits do."""
-        params = self.component.params
-        values = {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in self.values.items()
-            if params[key].required or value != params[key].default
-        }
-        return {"name": self.name, **values, **({PAIRED: self.paired} if self.paired else {})}
+        lists = {k: list(v) if isinstance(v, tuple) else v for k, v in self._explicit.items()}
+        return {"name": self.name, **lists, **({PAIRED: self.paired} if self.paired else {})}
 
     @cached_property
     def fingerprint(self) -> str:
         """Return the text by whose change a job runs again: token, version, digest of its file."""
-        reads = self.component.meta.get("reads")
-        read = f";{reads(self.values)}" if reads else ""
-        return f"{self.token};v{self.component.version};{self.component.digest}{read}"
+        return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:
         """Yield every setting of a sweep, in the order written; the spec itself without a sweep."""
@@ -302,7 +298,7 @@ class Spec:
             yield self
             return
         lists = [typing.cast(tuple[Scalar, ...], self.values[key]) for key in self.swept]
-        together = zip(*lists, strict=True) if self.paired else itertools.product(*lists)
-        for values in together:
-            setting = dict(zip(self.swept, values, strict=True))
-            yield Spec(self.component, {**self.values, **setting})
+        for values in zip(*lists, strict=True) if self.paired else itertools.product(*lists):
+            yield Spec(
+                self.component, {**self.values, **dict(zip(self.swept, values, strict=True))}
+            )

@@ -1,23 +1,132 @@
-"""Tokens: specs as text, for settings in tables and keys of folders.
+"""Tokens: specs as text, for settings in tables and keys of folders; and methods by field names.
 
     dirichlet+clients~25            name, then key~value for each value other than the default
     pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
     fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
 
 Tokens use letters, digits and `_ . - + ~ @` only. `parse` accepts the canonical form alone; parse
-and `Spec.token` are inverse to each other.
+and `Spec.token` are inverse to each other. A name of the field, such as FedProx, stands for a
+component with some parameters set.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.field_names import require_called
 from fedrepro.core.params import PAIRED, Value, render
 from fedrepro.core.spec import Component, Spec
+
+
+@dataclass(frozen=True)
+class FieldName:
+    """A name of the field, the component that it stands for, and values of its parameters.
+
+    words: its equation or convention. training: its settings of the local training.
+    """
+
+    name: str
+    method: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    words: str = ""
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def token(self) -> str:
+        """Return the component with its parameters, and its changes of the training."""
+        pairs = [f"{key}~{render(value)}" for key, value in sorted(self.values.items())]
+        further = [f"{key} {render(value)}" for key, value in self.training.items()]
+        trained = f", training with {', '.join(further)}" if further else ""
+        return "+".join([self.method, *pairs]) + trained
+
+
+FIELD_NAMES = (
+    FieldName(
+        "FedProx",
+        "fedavg",
+        {"proximal": 0.01},
+        "adds mu/2 ||w - w_t||² to the clients' loss; `proximal` is mu, with the half, so give 2 mu"
+        " for code that has no half (Li et al., 2020)",
+    ),
+    FieldName(
+        "FedAvgM",
+        "fedavg",
+        {"server_momentum": 0.9},
+        "v = 0.9 v + U and w = w + server_lr v for the mean update U (Hsu et al., 2019)",
+    ),
+    FieldName(
+        "FedSGD",
+        "fedavg",
+        {"epochs": 1},
+        "takes one step on all of a client's data in a round (McMahan et al., 2017)",
+        {"batch_size": None},
+    ),
+    FieldName(
+        "Local SGD", "fedavg", {"fraction": 1.0}, "trains all clients in every round (Stich, 2019)"
+    ),
+    FieldName("FedOpt", "fedadam", words="has Adam at the server (Reddi et al., 2021)"),
+    FieldName("one-shot FedAvg", "average", words="is FedAvg with one round of all clients"),
+    FieldName(
+        "model soup", "average", {"weighted": False}, "is the plain mean (Wortsman et al., 2022)"
+    ),
+    FieldName("Git Re-Basin", "weight_matching", words="permutes units (Ainsworth et al., 2023)"),
+    FieldName("TIES-Merging", "ties", words="elects signs (Yadav et al., 2023)"),
+    FieldName("Fisher merging", "fisher_merge", words="(Matena and Raffel, 2022)"),
+    FieldName("FedFisher", "fedfisher_kfac", words="with K-FAC; also `fedfisher_diagonal`"),
+)
+
+
+def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
+    """Return what a name stands for among known methods, or None; case and punctuation are ignored.
+
+    A component's own name wins over a name of the field, and that over a label that one method has.
+    """
+    if name in known:
+        return FieldName(name, name)
+    wanted = simple(name)
+    keys = [key for key in known if simple(key) == wanted]
+    fields = [item for item in FIELD_NAMES if simple(item.name) == wanted and item.method in known]
+    labels = [key for key, item in known.items() if simple(item.meta.get("label", "")) == wanted]
+    if not keys and fields:
+        return fields[0]
+    found = keys or labels
+    return FieldName(name, found[0]) if len(found) == 1 else None
+
+
+def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
+    """Return what a name stands for, where only a method and its parameters can be named.
+
+    Raises:
+        FedreproError: the name is unknown, or also sets the training.
+    """
+    found = method_called(name, known)
+    if found is None:
+        raise unknown_method(name, known, where)
+    if found.training:
+        raise FedreproError(
+            f"'{name}' is {found.token}: name it in an exhibit, where an entry sets the training"
+        )
+    return found
+
+
+def unknown_method(name: str, known: Collection[str], where: str = "") -> FedreproError:
+    """Make the error for an unknown name; it names the nearest one."""
+    names = [*known, *(item.name.lower() for item in names_of_field(known))]
+    return unknown("method", name, names, where)
+
+
+def names_of_field(known: Collection[str]) -> list[FieldName]:
+    """List the names of the field for these methods that are not component names."""
+    taken = {simple(key) for key in known}
+    return [item for item in FIELD_NAMES if item.method in known and simple(item.name) not in taken]
+
+
+def simple(name: str) -> str:
+    """Reduce a name to small letters, digits and plus signs, for comparison."""
+    return "".join(sign for sign in name.lower() if sign.isalnum() or sign == "+")
 
 
 def setting_token(
@@ -28,9 +137,8 @@ def setting_token(
     For example fedavg;training+lr~0.1, or average;tune+examples~100.
     """
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
-    parts = [method.token]
-    parts += [f"training{changes}"] if changes else []
-    return ";".join([*parts, tune.token] if tune else parts)
+    trained = f"training{changes}" if changes else ""
+    return ";".join(filter(None, [method.token, trained, tune.token if tune else ""]))
 
 
 KEY_BYTES = 5  # of the digest in the name of a folder
@@ -62,11 +170,9 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
         FedreproError: the form is another; the error gives the canonical one.
     """
     spec = read(components, token, kind)
-    if spec.token != token:
-        raise FedreproError(
-            f"{kind} token '{token}' is not in canonical form; write '{spec.token}'"
-        )
-    return spec
+    if spec.token == token:
+        return spec
+    raise FedreproError(f"{kind} token '{token}' is not in canonical form; write '{spec.token}'")
 
 
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
@@ -79,18 +185,17 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
         name, values = found.method, dict(found.values)
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
-    component = components[name]
-    paired = ""
+    component, paired = components[name], ""
     for pair in pairs:
-        key, sep, text = pair.partition("~")
-        if not sep or not text:
+        key, _, text = pair.partition("~")
+        if not text:
             raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
         if key == PAIRED:
             paired = text
-            continue
-        if key not in component.params:
+        elif key in component.params:
+            values[key] = component.params[key].read_list(text, where)
+        else:
             raise unknown("parameter", key, component.params, where)
-        values[key] = component.params[key].read_list(text, where)
     if not paired:
         return component.spec(values)
     return component.listing(values, int(paired) if paired.isdecimal() else 0, where)

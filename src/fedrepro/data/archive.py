@@ -21,7 +21,7 @@ from typing import IO, Any
 from fedrepro.core.artifacts import corrupt_file_error, one_line, saying_disk_errors
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.temporary_folders import temporary_folder
-from fedrepro.data.raw_files_table import largest_unpacked
+from fedrepro.data.raw_files import largest_unpacked
 
 MemberFilter = Callable[[str], bool]
 

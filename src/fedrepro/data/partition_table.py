@@ -26,12 +26,10 @@ from fedrepro.core.artifacts import (
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels
-from fedrepro.data.client_rows import ClientRowsWriter, sizes_of
+from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
+from fedrepro.data.client_rows import ClientRowsWriter, Population, population_of, sizes_of
 from fedrepro.data.holdout import HOLDOUTS
-from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Prepared
-from fedrepro.data.skew import skew_of
 from fedrepro.data.stratify import apportion
 
 if TYPE_CHECKING:

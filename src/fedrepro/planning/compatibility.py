@@ -11,6 +11,7 @@ from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import WITHOUT_GRAPH
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
+from fedrepro.data.client_rows import population_of
 from fedrepro.data.holdout import (
     HOLDOUTS,
     missing_holdout_error,
@@ -18,10 +19,9 @@ from fedrepro.data.holdout import (
     too_few_examples_error,
     validation_count,
 )
-from fedrepro.data.population import population_of
 from fedrepro.planning.exhibit_methods import PUBLIC_SAMPLE, ExhibitMethod, in_rounds, simulated
 from fedrepro.planning.runs import Scenario, clients_of, public_data_of
-from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.graphs import weights_of
 
 if TYPE_CHECKING:
     from fedrepro.planning.exhibit import Exhibit

@@ -19,8 +19,7 @@ from pydantic import (
 from fedrepro.core.errors import shown
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
-from fedrepro.core.selection_rules import SELECTION_RULES, Over, SelectionRule
-from fedrepro.core.successive_halving import SPLIT
+from fedrepro.core.selection_rules import SELECTION_RULES, SPLIT, Over, SelectionRule
 from fedrepro.planning.drawing import Drawing, Strict
 
 Scale = Literal["tiny", "quick", "paper"]

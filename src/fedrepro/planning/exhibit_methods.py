@@ -11,15 +11,13 @@ from typing import Any
 from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.field_names import method_called, unknown_method
 from fedrepro.core.finetuning import TUNE
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
 from fedrepro.core.registry import components
-from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule
+from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, require_fits
 from fedrepro.core.spec import Spec
-from fedrepro.core.successive_halving import require_fits
-from fedrepro.core.tokens import setting_token
+from fedrepro.core.tokens import method_called, setting_token, unknown_method
 from fedrepro.data.holdout import HOLDOUTS
 from fedrepro.planning.exhibit_entries import (
     GRID,

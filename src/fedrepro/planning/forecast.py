@@ -18,8 +18,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.finetuning import finetuning_of
 from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.provenance import on_a_gpu
+from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
-from fedrepro.core.successive_halving import whole_runs
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.compatibility import FORMS, doubts
 from fedrepro.planning.config import SCALES

@@ -8,13 +8,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
-from fedrepro.data.download import fetch, raw_sources
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
 from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
-from fedrepro.data.raw_files_table import raw_files, read_dataset_table
+from fedrepro.data.raw_files import fetch, raw_files, raw_sources, read_dataset_table
 from fedrepro.planning.runs import TrialBlock
-from fedrepro.stages.common import log
+from fedrepro.stages.job_log import log
 
 MIB = 2**20
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.gpus import slots
 
 POLL_SECONDS = 0.2
 

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import GlobalModel
-from fedrepro.core.artifacts import checksum_of_file, write_json
+from fedrepro.core.artifacts import checksum_of_file, read_source, write_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.local_models import read_models
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.params import comparable_text
-from fedrepro.core.provenance import provenance, provenance_of
+from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import save_state
+from fedrepro.core.serialization import read_models, save_state
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_names
 from fedrepro.networks.module_states import with_own_form
@@ -31,8 +30,9 @@ from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.planning.runs import Scenario, public_data_of
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, ruled
-from fedrepro.stages.common import TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
+from fedrepro.stages.job_log import log
+from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _made(
         trials = [trial for trial in block if trial < choice.trials]
         models = read_models(files, trials, {"path": scenario.token, "data": prepared.checksum})
         read: list[Path | str] = [partition, *files]
-        inputs += [prepared.info["provenance"], *map(provenance_of, read)]
+        inputs += [prepared.info["provenance"], *map(read_source, read)]
         for trial in trials:
             rng = RngKey(seed, trial)
             trial_data = TrialData(prepared, members_of(scenario, partition, trial), rng, device)

@@ -14,20 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import write_table
+from fedrepro.core.artifacts import read_source, write_table
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import MetricRow, Number, Table
-from fedrepro.core.provenance import origin, provenance, provenance_of, resources_used
+from fedrepro.core.provenance import origin, provenance, resources_used
 from fedrepro.core.rng import RngKey
+from fedrepro.core.selection_rules import SPLIT, require_fits, successive_halving
 from fedrepro.core.spec import Spec
-from fedrepro.core.successive_halving import SPLIT, require_fits, successive_halving
 from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.planning.runs import Scenario
-from fedrepro.stages.common import Failures, TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
-from fedrepro.stages.trial_progress import Checkpointer, Progress
-from fedrepro.stages.trial_rounds import Evaluator, Splits, TrialRounds, to_target
+from fedrepro.stages.job_log import Failures, log
+from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
+from fedrepro.stages.trial_rounds import (
+    Checkpointer,
+    Evaluator,
+    Progress,
+    Splits,
+    TrialRounds,
+    to_target,
+)
 
 CHECKPOINTS = "checkpoints"  # their folder, in that of the job
 CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable: time between two
@@ -83,7 +90,7 @@ def run_rounds(inputs: Job, device: str, judge_of: EvaluatorOf) -> FinishedJob:
         inputs.seed,
         specs=specs,
         device=where,
-        inputs=[prepared.info["provenance"], provenance_of(partition)],
+        inputs=[prepared.info["provenance"], read_source(partition)],
         path=f"{scenario.token}/{method.token}",
         data=prepared.checksum,
         stand_in=prepared.stand_in,

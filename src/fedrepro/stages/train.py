@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.artifacts import opened, write_table
-from fedrepro.core.local_models import KIND, model_rows, write_models
-from fedrepro.core.provenance import provenance, provenance_of, resources_used
+from fedrepro.core.artifacts import opened, read_source, write_table
+from fedrepro.core.provenance import provenance, resources_used
 from fedrepro.core.rng import RngKey
+from fedrepro.core.serialization import KIND, model_rows, write_models
 from fedrepro.data.partition_table import PartitionIndices
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
 from fedrepro.planning.runs import TrialBlock
-from fedrepro.stages.common import TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
+from fedrepro.stages.job_log import log
+from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
 from fedrepro.training.engine import Trained, train
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.flat_layout import Layout
+from fedrepro.training.gradients import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.settings import Settings, settings_of
+from fedrepro.training.procedure import Settings, settings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +49,7 @@ def run(job: Job, device: str = "cpu") -> None:
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
-    inputs = [prepared.info["provenance"], provenance_of(partition)]
+    inputs = [prepared.info["provenance"], read_source(partition)]
     stated = partial(
         provenance,
         seed,

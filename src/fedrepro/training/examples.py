@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.training.flat_layout import first
+from fedrepro.training.gradients import first
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.data.population import Population
+    from fedrepro.data.client_rows import Population
     from fedrepro.networks.network import Network
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedrepro.core.portable_ops.exponentials import logarithm
+from fedrepro.core.portable_ops.torch_ops import logarithm
 from fedrepro.networks.layers import Pass, Shape
 from fedrepro.networks.network import Network
 

@@ -16,12 +16,15 @@ from synthetic import FILES as read_files
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components, parse_token
-from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.canvas import figure, render, rules
 from fedrepro.numbers.exhibit_metadata import of_features
 from fedrepro.numbers.verdicts.claims import load_claims
-from fedrepro.numbers.verdicts.printed_verdicts import points_of, printed_rows
-from fedrepro.numbers.verdicts.published_values import SETTING, read_published
+from fedrepro.numbers.verdicts.printed_verdicts import (
+    SETTING,
+    points_of,
+    printed_rows,
+    read_published,
+)
 from fedrepro.papers.gems.drawings.common_points import trials_of
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan

@@ -20,10 +20,9 @@ from test_matching import every_row_kind
 from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching import running_sums
-from fedrepro.methods.matching.networks import Variances, match_networks
-from fedrepro.methods.matching.rewards import habit
-from fedrepro.methods.matching.sequential_matching import Rule
+from fedrepro.methods.matching import atom_sums
+from fedrepro.methods.matching.atom_sums import habit
+from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.papers.pfnm.streaming import arriving, before_data, start_of, subsample, update
 from fedrepro.training.federation.clients import initial_weights
@@ -107,7 +106,7 @@ def literal_step(past, members, vectors, precisions, h0, p0, step, visits, gamma
 def test_every_step_is_the_literal_evaluation_of_equations_10_and_11(
     table, seed, steps, crowd_first, sigma2
 ):
-    with patch.object(running_sums, "TABLE", table):
+    with patch.object(atom_sums, "TABLE", table):
         found = stream_of(seed, steps, sigma2=sigma2, crowd_first=crowd_first)
     inputs = found[0][1][0][0].shape[0]
     h0 = np.zeros(inputs + 1 + K)

@@ -11,10 +11,9 @@ from small_exhibits import small
 from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.canvas import figure, render, rules
 from fedrepro.numbers.verdicts.claims import load_claims
-from fedrepro.numbers.verdicts.published_values import read_published
+from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.papers.rm.drawings.hyper_parameters import FOLLOWED
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.portable_ops.matmul import portable_affine
+from fedrepro.core.portable_ops.torch_ops import portable_affine
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg

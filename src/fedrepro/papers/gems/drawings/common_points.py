@@ -16,6 +16,7 @@ import numpy as np
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LETTERS,
+    Figured,
     grid_of,
     headings,
     legend,
@@ -33,7 +34,6 @@ from fedrepro.drawings.exhibits.heat_maps import (
     table_of,
     varied,
 )
-from fedrepro.drawings.figure_files import Figured
 from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
 from fedrepro.planning.drawing import PANELS, Planned, drawing, final, numbers_shown
 from fedrepro.planning.plan import Exhibit

@@ -12,6 +12,7 @@ from fedrepro.drawings.canvas import (
     LEGEND_ROW,
     LETTERS,
     SOFT,
+    Along,
     Line,
     cases,
     draw_lines,
@@ -26,7 +27,6 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.figure_files import Along
 from fedrepro.drawings.style import CASES, LineStyle, line_styles
 from fedrepro.planning.drawing import (
     PANELS,

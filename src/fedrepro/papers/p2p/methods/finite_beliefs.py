@@ -33,8 +33,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs.build import weights_of
-from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus, stationary
+from fedrepro.training.graphs import mixing_sum, second_modulus, stationary, weights_of
 
 Array = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from fedrepro.core.spec import Arg
 if TYPE_CHECKING:
     from fedrepro.networks.network import Network
     from fedrepro.training.engine import Trained
-    from fedrepro.training.federation.graph_nodes import GraphNodes
+    from fedrepro.training.federation.clients import GraphNodes
     from fedrepro.training.loss_terms import GaussianPrior
 
 

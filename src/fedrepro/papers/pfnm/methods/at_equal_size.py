@@ -11,19 +11,27 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods._widths import Units, has_enough_units, target_widths
-from fedrepro.methods.concatenation import ClassWeights, joined
-from fedrepro.methods.matching.block_diagonal import alone, pruned, side_by_side
-from fedrepro.methods.matching.clustering import merge_similar_units
-from fedrepro.methods.matching.networks import (
-    Variances,
+from fedrepro.methods._merging import Units, has_enough_units, target_widths
+from fedrepro.methods.matching.sequential_matching import Variances, alone, output_bias
+from fedrepro.methods.matching.unit_arrays import (
     class_shares,
     hidden_layers,
     networks_of,
-    output_bias,
+    pruned,
+    side_by_side,
     tensors_of,
 )
-from fedrepro.methods.pfnm import BiasPrior, Gamma0, Sigma02, Sigma2, Sigma2Layers, pfnm
+from fedrepro.methods.matching.unit_fusion import merge_similar_units
+from fedrepro.methods.pfnm import (
+    BiasPrior,
+    ClassWeights,
+    Gamma0,
+    Sigma02,
+    Sigma2,
+    Sigma2Layers,
+    joined,
+    pfnm,
+)
 from fedrepro.networks.network import widths
 
 LEAST, MOST = 1e-9, 1e6  # of sigma2

@@ -1,0 +1,268 @@
+"""Observations of a machine: processor, memory, disk, SLURM, and the libraries that compute.
+
+The machine may lack nearly everything, so an observation says in words that a fact is unknown, and
+no error is raised. Each library of this process is asked, so that an emulator or an environment
+variable shows.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrepro.core.diagnostics.usable_cores import usable_cores
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.provenance import versions
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One line about a machine: its subject `what`, and the observation in words.
+
+    With `wrong`, results cannot be trusted or runs fail until it is fixed.
+    """
+
+    what: str
+    words: str
+    wrong: bool = False
+
+
+def why(error: BaseException) -> str:
+    """Return an error's kind and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+GIB = 2**30
+LEAST_FREE = GIB  # of disk; a run that begins with less is soon stopped by it
+# by which libraries choose how to compute, on x86-64 and on ARM
+FLAGS = (
+    *("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "asimd", "asimdhp", "bf16", "sve", "sve2"),
+)
+CPUINFO = Path("/proc/cpuinfo")
+MEMINFO = Path("/proc/meminfo")
+CGROUPS = Path("/sys/fs/cgroup")
+SLURM_SECONDS = 5  # to wait for its controller
+
+
+def facts() -> Iterator[Observation]:
+    """Observe versions, processor, cores, memory, disk and SLURM."""
+    yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
+    yield Observation(
+        "versions", ", ".join(f"{name} {version}" for name, version in versions().items())
+    )
+    yield processor()
+    yield cores()
+    yield memory()
+    yield from disk()
+    yield slurm()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _line(text: str, *names: str) -> str:
+    """Return the rest of the line that begins with the first of these names that is found."""
+    for name in names:
+        match = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
+        if match:
+            return match[1].strip()
+    return ""
+
+
+def processor(cpuinfo: Path | None = None) -> Observation:
+    """Observe the processor's name and the flags that decide how libraries compute."""
+    cpuinfo = cpuinfo or CPUINFO
+    name = _line(_text(cpuinfo), "model name", "Hardware") or platform.processor()
+    flags = _line(_text(cpuinfo), "flags", "Features").split()
+    relevant = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
+    detail = relevant if flags else f"{cpuinfo} does not tell its flags"
+    return Observation("processor", f"{name or 'without a name'} ({detail})")
+
+
+def cores() -> Observation:
+    """Observe how many cores the machine has, and how many this process may use."""
+    total = os.cpu_count() or 1
+    usable = usable_cores()
+    fewer = f", {usable} of them for this process" if usable < total else ""
+    return Observation("cores", f"{total}{fewer}")
+
+
+def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
+    """Observe total memory, free memory, and the limit of a container or a batch job."""
+    text = _text(meminfo or MEMINFO)
+    total, free = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
+    if not (total and free):
+        return Observation("memory", "the system does not tell")
+    sizes = [int(size[0]) * 1024 for size in (total, free)]
+    sentence = f"{sizes[0] / GIB:.1f} GiB, {sizes[1] / GIB:.1f} free"
+    limits = [_text((cgroups or CGROUPS) / name).strip() for name in LIMITS]
+    limit = min((int(value) for value in limits if value.isdecimal()), default=0)
+    limited = f", limited to {limit / GIB:.1f}" if 0 < limit < sizes[0] else ""
+    return Observation("memory", sentence + limited)
+
+
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
+
+
+def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
+    """Observe the free room for results and for temporary files."""
+    for what, folder in (("results", "."), ("temporary files", tempfile.gettempdir())):
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            yield Observation("disk", f"none for {what}: {error.strerror}", wrong=True)
+            continue
+        sentence = f"{free / GIB:.1f} GiB free for {what}"
+        short = f": too little, {least / GIB:.0f} are needed; free some, or start elsewhere"
+        yield Observation("disk", sentence + (short if free < least else ""), free < least)
+
+
+def slurm() -> Observation:
+    """Observe whether jobs can be submitted to SLURM, and whether it keeps accounts of them."""
+    if not shutil.which("sbatch"):
+        return Observation("SLURM", "none")
+    try:
+        output = subprocess.run(
+            ["scontrol", "show", "config"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=SLURM_SECONDS,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Observation("SLURM", f"sbatch is there, but scontrol does not answer ({error})")
+    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", output, re.MULTILINE)
+    version = re.search(r"^SLURM_VERSION\s*=\s*(\S+)", output, re.MULTILINE)
+    if kind is None:
+        return Observation("SLURM", "sbatch is there, but its controller does not answer")
+    without = kind[1].endswith("none") or kind[1] == "(null)"
+    return Observation("SLURM", f"{version[1] if version else 'of unknown version'}, " + (
+        "without accounting" if without else "with accounting"
+    ))  # fmt: skip
+
+
+Array = npt.NDArray[np.float32]
+Product = Callable[[Array, Array], Array]
+
+# what people set to steer them
+STEERING = re.compile(
+    r"(MKL|DNNL|ONEDNN|ATEN|OPENBLAS|NPY|NUMBA|OMP|KMP|CUBLAS|CUDA_VISIBLE|TORCH_ALLOW)_\w+"
+)
+SIZE = (32, 784, 100)  # rows, inner, columns: a minibatch by the weights of PFNM's perceptron
+
+
+def libraries() -> Iterator[Observation]:
+    """Observe each library that computes, and variables that steer them; raise nothing."""
+    for what, ask in ASKED.items():
+        try:
+            yield from ask()
+        except Exception as error:  # whatever is broken there is what was asked for
+            yield Observation(
+                what, f"cannot be used ({why(error)}): run `make env` again", wrong=True
+            )
+    steering = sorted(f"{k}={v}" for k, v in os.environ.items() if STEERING.fullmatch(k))
+    yield Observation("environment", " ".join(steering) or "nothing that steers libraries")
+
+
+def checked_product(name: str, product: Product) -> Observation:
+    """Check that a product differs from that in float64 by no more than rounding in any order."""
+    rows, inner, columns = SIZE
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
+    # a sum of n products is off by at most γₙ Σ |aᵢ bᵢ|, γₙ = n u / (1 − n u)
+    rounding = inner * float(np.finfo(np.float32).eps) / 2
+    most = rounding / (1 - rounding) * np.einsum("rn,nc->rc", abs(a), abs(b), dtype=np.float64)
+    exact = np.einsum("rn,nc->rc", a, b, dtype=np.float64)
+    if bool((abs(product(a, b) - exact) <= most).all()):  # False for NaN
+        return Observation(name, "right")
+    return Observation(
+        name,
+        "WRONG: neither this processor nor this build of the library can be trusted: run "
+        "`make env` again, or take another machine",
+        wrong=True,
+    )
+
+
+def _torch() -> Iterator[Observation]:
+    import torch
+
+    capability = torch.backends.cpu.get_cpu_capability()
+    yield Observation("ATen", f"takes {capability}, torch {torch.__version__}")
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    yield Observation("GPU", ", ".join(names) + f", CUDA {torch.version.cuda}" if names else "none")
+    for device in ("cpu", *(["cuda"] if names else [])):
+
+        def product(a: Array, b: Array, device: str = device) -> Array:
+            made = torch.from_numpy(a).to(device) @ torch.from_numpy(b).to(device)
+            return np.asarray(made.cpu())
+
+        yield checked_product(f"torch mm on {device}", product)
+
+
+def _numpy() -> Iterator[Observation]:
+    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
+    yield Observation("numpy", f"takes {' '.join(extensions['baseline'] + extensions['found'])}")
+    yield checked_product("numpy matmul", lambda a, b: a @ b)
+
+
+def _blas() -> Iterator[Observation]:
+    sgemm = import_module("scipy.linalg.blas").sgemm
+    pools = import_module("threadpoolctl").threadpool_info()
+    for pool in sorted(pools, key=lambda pool: str(pool["filepath"])):
+        if pool["user_api"] == "blas":
+            package = Path(pool["filepath"]).parent.name.split(".")[0]
+            branch = pool.get("architecture", "a branch that it does not tell")
+            yield Observation(
+                f"{pool['internal_api']} of {package}", f"{pool['version']}, takes {branch}"
+            )
+    yield checked_product("scipy sgemm", lambda a, b: sgemm(1.0, a, b))
+
+
+def _numba() -> Iterator[Observation]:
+    """Observe the processor that Numba compiles for: LLVM asks the processor itself."""
+    import numba
+
+    cpu = import_module("llvmlite.binding").get_host_cpu_name()
+    yield Observation("Numba", f"{numba.__version__}, compiles for {cpu}")
+
+
+ASKED: dict[str, Callable[[], Iterator[Observation]]] = {
+    "torch": _torch,
+    "numpy": _numpy,
+    "BLAS": _blas,
+    "Numba": _numba,
+}
+
+
+SLOTS = "FEDREPRO_GPU_JOBS"
+
+
+def slots() -> int:
+    """Return how many jobs may compute on one GPU.
+
+    Raises:
+        FedreproError: the variable is not a positive whole number.
+    """
+    value = os.environ.get(SLOTS, "1")
+    if not value.isdecimal() or int(value) < 1:
+        raise FedreproError(
+            f"{SLOTS} is '{value}'; let it be how many jobs may share a GPU, such as 8, or unset it"
+        )
+    return int(value)

@@ -1,0 +1,156 @@
+"""Operations on torch tensors that never call MKL on the CPU, and convolutions of stacks on GPUs.
+
+MKL, which torch multiplies by, gives other bytes on processors of Intel than on those of AMD, and
+so do exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp of torch, a power of 0.5, and the
+gradient of one of 1.5. exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax and
+log_softmax are torch's own, and do not. NumPy's OpenBLAS gives the same bytes where its branch is
+named (`core/cpu_kernels.py`). A stack of models is multiplied one by one, so bytes do not depend on
+company. On other devices products are torch's own.
+
+cuDNN takes a convolution whose groups are models one group after another, in kernels that leave a
+GPU nearly idle. Here the windows of all examples lie side by side as columns, and each example is
+one product of a batch. Sums over examples come last, so a gradient's long sum is cut into parts.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+def multiplied(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Compute a @ b, (n, k) by (k, m) or stacks of both, into `out` if given, without gradients."""
+    import torch
+
+    if a.device.type != "cpu":
+        return torch.matmul(a, b, out=out)
+    left, right = a.detach().numpy(), b.detach().numpy()
+    if out is None:
+        return torch.from_numpy(np.matmul(left, right))
+    np.matmul(left, right, out=out.detach().numpy())
+    return out
+
+
+def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Compute x @ weight + bias, differentiable: (A, B, n), (A, n, m) and (A, m) to (A, B, m)."""
+    import torch
+
+    if x.device.type != "cpu":
+        return torch.baddbmm(bias.unsqueeze(1), x, weight)
+    output: torch.Tensor = _affine().apply(x, weight, bias)
+    return output
+
+
+@cache
+def _affine() -> Any:
+    """Make the autograd function, on first use, because torch is imported late."""
+    import torch
+
+    class AffineProduct(torch.autograd.Function):
+        @staticmethod
+        def forward(
+            ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+        ) -> torch.Tensor:
+            ctx.save_for_backward(x, weight)
+            return multiplied(x, weight).add_(bias.unsqueeze(1))
+
+        @staticmethod
+        def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+            x, weight = ctx.saved_tensors
+            needs = ctx.needs_input_grad
+            return (
+                multiplied(error, weight.transpose(1, 2)) if needs[0] else None,
+                multiplied(x.transpose(1, 2), error) if needs[1] else None,
+                error.sum(1) if needs[2] else None,
+            )
+
+    return AffineProduct
+
+
+def exponential(x: torch.Tensor) -> torch.Tensor:
+    """Compute e**x; its relative error grows to |x| roundings."""
+    return (x * math.log2(math.e)).exp2()
+
+
+def logarithm(x: torch.Tensor) -> torch.Tensor:
+    """Compute log x by the C library."""
+    import torch
+
+    return torch.xlogy(torch.ones_like(x), x)
+
+
+def root(x: torch.Tensor) -> torch.Tensor:
+    """Compute the square root, rounded correctly on the CPU; without a gradient."""
+    import torch
+
+    detached = x.detach()
+    return (
+        torch.from_numpy(np.sqrt(detached.numpy()))
+        if detached.device.type == "cpu"
+        else detached.sqrt()
+    )
+
+
+def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
+    """Compute log sum_k e**x_k over the last axis; NaN where any x is not finite."""
+    top = x.amax(-1, keepdim=True)
+    terms = ((x - top) * math.log2(math.e)).exp2_()
+    # the largest term is 1, so what is added to it is at least 0
+    return (terms.sum(-1) - 1).log1p().add(top.squeeze(-1))
+
+
+def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
+    """Convolve model by model, differentiable.
+
+    (A, B, C, H, W) by (A, O, C, k, k) to (A, B, O, H', W').
+    """
+    output: torch.Tensor = _convolution().apply(x, weight, padding)
+    return output
+
+
+def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
+    """Unfold the windows of each image: (A, B, C, H, W) to (A · B, C · k · k, H' · W')."""
+    from torch.nn.functional import pad
+
+    around = pad(x, (padding,) * 4) if padding else x
+    windows = around.unfold(3, kernel, 1).unfold(4, kernel, 1).permute(0, 1, 2, 5, 6, 3, 4)
+    a, b, c, _, _, height, width = windows.shape
+    return windows.reshape(a * b, c * kernel * kernel, height * width)
+
+
+@cache
+def _convolution() -> Any:
+    """Make the autograd function, on first use, because torch is imported late."""
+    import torch
+    from torch.nn.functional import fold
+
+    class Convolution(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
+            (models, examples, *_), (_, channels, _, kernel, _) = x.shape, weight.shape
+            windows = columns(x, kernel, padding)
+            by = weight.reshape(models, 1, channels, -1)
+            by = by.expand(-1, examples, -1, -1).reshape(models * examples, channels, -1)
+            ctx.save_for_backward(windows, by)
+            ctx.shapes, ctx.padding = (x.shape, weight.shape), padding
+            height, width = (size + 2 * padding - kernel + 1 for size in x.shape[3:])
+            return torch.bmm(by, windows).view(models, examples, channels, height, width)
+
+        @staticmethod
+        def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+            (windows, by), (shape, weight) = ctx.saved_tensors, ctx.shapes
+            flat = error.reshape(*by.shape[:2], -1)
+            below = None
+            if ctx.needs_input_grad[0]:
+                back = torch.bmm(by.transpose(1, 2), flat)
+                below = fold(back, shape[3:], weight[-1], padding=ctx.padding).view(shape)
+            per_example = torch.bmm(flat, windows.transpose(1, 2))
+            return below, per_example.view(*shape[:2], *weight[1:]).sum(1), None
+
+    return Convolution

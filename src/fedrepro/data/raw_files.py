@@ -1,0 +1,267 @@
+"""Raw files of data sets: the table of them, `config/datasets.csv`, and fetching them.
+
+One row per form of a file. `file` is the name that components and the workflow use
+(`resources/<name>/<file>`), `form` says whose bytes these are (`publisher`, or a word for a
+mirror's own packing); any form of a file is accepted. `mirror` is the form's path inside a mirror
+folder, `<name>/<file>` where it is empty. `urls` are separated by spaces and tried in order.
+`unpacked` is the most bytes that an archive or a compressed file may come to. Where a publisher
+gives neither checksum nor size, both columns are empty: the file is taken on trust, with a warning.
+
+A file comes from a mirror folder, then from urls: verified, and whole or not at all. Two jobs that
+want one file may both fetch it: each gives it its name when it has the table's size and checksum.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import http.client
+import logging
+import re
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import fedrepro
+from fedrepro.core.artifacts import atomic, one_line, target_of
+from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
+from fedrepro.core.spec import Spec
+
+DEFAULT_PATH = Path("config/datasets.csv")
+WORDS = "(?s).+", "must not be empty"
+INSIDE = r"(?!/|(.*/)?\.\.(/|$)).*", "must stay inside its folder"
+NUMBER = "[0-9]{0,18}", "must be a whole number"
+CHECKSUM = "(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})?", "must be sha256: or md5: and its digits"
+RULES = (
+    ("name", WORDS), ("file", WORDS), ("file", INSIDE), ("form", WORDS), ("mirror", INSIDE),
+    ("checksum", CHECKSUM), ("bytes", NUMBER), ("unpacked", NUMBER),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FileRow:
+    """One form of one raw file. `version` is the publisher's, not the component's.
+
+    checksum: `algorithm:digest`, empty if none is known. bytes: None if not known. unpacked: the
+    most bytes that it may unpack to; None for a file that is used as it is.
+    """
+
+    name: str
+    version: str
+    file: str
+    form: str
+    urls: tuple[str, ...]
+    checksum: str
+    bytes: int | None
+    licence: str
+    citation: str
+    mirror: str = ""
+    unpacked: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Path inside a mirror folder."""
+        return self.mirror or f"{self.name}/{self.file}"
+
+
+COLUMNS = tuple(field.name for field in fields(FileRow))
+
+
+@dataclass(frozen=True)
+class DatasetTable:
+    """All rows, in the order of the file."""
+
+    rows: tuple[FileRow, ...]
+    path: Path
+
+    def files(self, name: str) -> tuple[str, ...]:
+        """List the raw files of a data set, each once; none if the table has none."""
+        return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
+
+    def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
+        """List every form of a file.
+
+        Raises:
+            FedreproError: That names the nearest file.
+        """
+        rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
+        known = self.files(name)
+        if not known:
+            raise unknown("data set", name, {row.name for row in self.rows}, str(self.path))
+        if not rows:
+            raise unknown("file", file, known, f"data set '{name}' of {self.path}")
+        return rows
+
+
+def raw_files(dataset: Spec) -> tuple[str, ...]:
+    """List the raw files a data set is made from; where it has several sources, its own."""
+    files = dataset.component.meta["files"]
+    names: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
+    return names
+
+
+def largest_unpacked(name: str, path: Path) -> int:
+    """Look up the most bytes that a raw file of a data set may unpack to.
+
+    The form with the file's size decides; of a size that no form has, the largest of all.
+
+    Raises:
+        FedreproError: If the table states none.
+    """
+    table = read_dataset_table()
+    forms = table.forms(name, path.name)
+    size = path.stat().st_size if path.exists() else None
+    candidates = [row for row in forms if row.bytes == size] or forms
+    most = max(row.unpacked or 0 for row in candidates)
+    if not most:
+        raise FedreproError(
+            f"{table.path} does not state how large {path.name} of data set '{name}' may get: "
+            "fill in its column 'unpacked', in bytes"
+        )
+    return most
+
+
+def read_dataset_table(path: Path | None = None) -> DatasetTable:
+    """Read the table at `path`, or at `config/datasets.csv` of the working folder.
+
+    Raises:
+        FedreproError: If it is absent, lacks a column, or has a row that makes no sense.
+    """
+    path = DEFAULT_PATH if path is None else path
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            header, lines = reader.fieldnames or [], list(reader)
+    except (OSError, ValueError, csv.Error) as error:
+        raise FedreproError(
+            f"the table of data files {path} cannot be read ({one_line(error)}); {BEGIN}, or give "
+            "the table's path"
+        ) from error
+    missing = [column for column in COLUMNS if column not in header]
+    if missing:
+        raise FedreproError(f"{path} lacks the columns {', '.join(missing)}")
+    rows = tuple(_row(line, f"{path}, row {i}") for i, line in enumerate(lines, start=2))
+    return DatasetTable(rows, path)
+
+
+def _row(line: Mapping[str, str | None], where: str) -> FileRow:
+    text: dict[str, Any] = {column: (line[column] or "").strip() for column in COLUMNS}
+    for column, (pattern, rule) in RULES:
+        if not re.fullmatch(pattern, text[column]):
+            raise FedreproError(f"{where}: {column} {rule}, not {shown(text[column])}")
+    numbers = {key: int(text[key]) if text[key] else None for key in ("bytes", "unpacked")}
+    return FileRow(**text | numbers | {"urls": tuple(text["urls"].split())})
+
+
+Progress = Callable[[int, int], None]
+
+log = logging.getLogger(__name__)
+
+
+def fetch(
+    name: str,
+    file: str,
+    target: Path,
+    mirror: Path | None,
+    table: DatasetTable,
+    *,
+    progress: Progress = lambda _done, _total: None,
+    timeout: float = 30,
+) -> tuple[str, FileRow]:
+    """Bring `file` of data set `name` to `target`; returns its url, "" if it was there, and form.
+
+    A source fails after `timeout` seconds without a single byte.
+
+    Raises:
+        FedreproError: With every source and why it failed; for a file that the table does not know;
+            for a full disk.
+    """
+    forms = table.forms(name, file)
+    if target_of(target).exists():
+        try:
+            return "", _matching(target, forms)
+        except ValueError as error:
+            log.warning("%s %s: fetched again", target, error)
+    places = list(dict.fromkeys(row.place for row in forms))
+    sources: list[tuple[str, Sequence[FileRow]]]
+    sources = [(url, [row]) for row in forms for url in row.urls]
+    tried = [] if sources else ["no url is known"]
+    if mirror is None:
+        tried.append("no mirror is set")
+    else:
+        sources = [((mirror / place).absolute().as_uri(), forms) for place in places] + sources
+    for url, accepted in sources:
+        try:
+            with atomic(target) as temporary:
+                _receive(url, temporary, accepted, progress, timeout)
+                return url, _matching(temporary, accepted)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            tried.append(f"{url} {one_line(error)}")
+            log.warning("%s/%s: %s", name, file, tried[-1])
+    raise FedreproError(
+        f"cannot get {file} of data set '{name}': {'; '.join(tried)}. Set `mirror` in "
+        f"config/config.yaml or FEDREPRO_MIRROR to a folder that holds {' or '.join(places)}, "
+        "or go online, and start again"
+    )
+
+
+def raw_sources(
+    name: str, files: Sequence[str], raw: Path, table: DatasetTable
+) -> list[dict[str, Any]]:
+    """List what `dataset.json` says of the raw files in `raw`.
+
+    Raises:
+        FedreproError: For a file that is missing or has other bytes than the table says.
+    """
+    records = []
+    for file in files:
+        try:
+            row = _matching(raw / file, table.forms(name, file))
+            about = {"bytes": (raw / file).stat().st_size, "sha256": _digest(raw / file, "sha256")}
+        except (OSError, ValueError) as error:
+            raise FedreproError(
+                f"raw file {raw / file} of data set '{name}' cannot be used ({error}); "
+                "delete it and start again, and it will be fetched again"
+            ) from error
+        about |= {"file": file, "form": row.form, "version": row.version, "urls": list(row.urls)}
+        records.append(about | {"verified": bool(row.checksum)})
+    return records
+
+
+def _receive(
+    url: str, path: Path, forms: Sequence[FileRow], progress: Progress, timeout: float
+) -> None:
+    most = max(row.bytes or 0 for row in forms)
+    agent = {"User-Agent": f"fedrepro/{fedrepro.__version__}"}
+    request = urllib.request.Request(url, headers=agent)
+    with urllib.request.urlopen(request, timeout=timeout) as response, path.open("wb") as file:
+        total = int(response.headers.get("Content-Length") or 0)
+        while chunk := response.read(1 << 16):
+            file.write(chunk)
+            progress(file.tell(), total or most)
+            if most and file.tell() > most:
+                raise ValueError(f"sends more than {most:,} bytes")
+        if file.tell() < total:
+            raise ValueError(f"broke off after {file.tell():,} of {total:,} bytes")
+
+
+def _matching(path: Path, forms: Sequence[FileRow]) -> FileRow:
+    """Find the form whose size and checksum a file has; one without a checksum comes last."""
+    size = path.stat().st_size
+    sized = [row for row in forms if row.bytes in (None, size)]
+    for row in sorted(sized, key=lambda row: not row.checksum):
+        algorithm, _, digest = row.checksum.partition(":")
+        if not digest:
+            log.warning("%s/%s: no checksum is known, taken on trust", row.name, row.file)
+        if not digest or _digest(path, algorithm) == digest:
+            return row
+    if sized:
+        raise ValueError(f"has another checksum than {' or '.join(r.checksum for r in sized)}")
+    raise ValueError(f"has {size:,} bytes instead of {' or '.join(f'{r.bytes:,}' for r in forms)}")
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
