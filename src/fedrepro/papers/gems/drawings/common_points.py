@@ -1,4 +1,4 @@
-"""What a common point is worth at each client, and over which parameters spaces have one.
+"""The worth of a common point at each client, and the parameters over which spaces have one.
 
 accuracy-of-clients has a panel for each method, a column for each accuracy ε that its spaces ask
 for, and in it a mark for each client and trial; a line across the column is ε. common-points is a
