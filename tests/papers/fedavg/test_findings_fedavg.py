@@ -52,7 +52,7 @@ def sentences() -> Iterator[str]:
     yield f"and {errors[1]:.3f} for 0 to 1"
     assert errors[0] < errors[1]
     near, far = (f"{row.min():.2f} to {row.max():.2f} times" for row in (centred, stored))
-    yield f"it takes {near} the printed rounds with −0.5 to 0.5, and {far} with 0 to 1"
+    yield f"the perceptron takes {near} the printed rounds with −0.5 to 0.5, and {far} with 0 to 1"
     within, more = np.abs(centred - 1) <= 0.2, centred > 1.2
     fewer = len(centred) - within.sum() - more.sum()
     yield (
@@ -83,7 +83,7 @@ def sentences() -> Iterator[str]:
     values = read_published(ROOT / "src/fedrepro/papers/fedavg/published.csv")
     once = [value for value in values if not value.note.startswith(ELSEWHERE)]
     left = [v for v in once if not (FOLDER / f"{v.exhibit}.printed.csv").exists()]
-    yield f"and {len(left)} of its {len(once)} printed numbers were not run"
+    yield f"and {len(left)} of its {len(once)} printed values were not run"
 
 
 @pytest.mark.parametrize("sentence", list(sentences()))
@@ -212,5 +212,11 @@ def test_the_findings_say_what_the_record_decides():
     recorded = pd.concat([read_csv(FILES[cell].read_text()) for cell in DONE])
     words = accounts_for_print(recorded, DONE), moves_the_rounds(recorded, DONE)
     text = (RECORD.parents[1] / "src/fedrepro/papers/fedavg/findings.md").read_text()
+    text = " ".join(text.split())
     sentence = "That the range accounts for print is {}; that it moves the rounds is {}"
-    assert sentence.format(*words) in " ".join(text.split())
+    assert sentence.format(*words) in text
+    for cell in DONE:
+        for case in (CENTRED, STORED):
+            rounds = fewest(recorded, case, cell)
+            low, high = interval(rounds)
+            assert f"{rounds.mean():.0f} rounds ({low:.0f} to {high:.0f})" in text
