@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from test_datasets import small_arrays, write_idx
 from test_published_forms import GUTENBERG, arrays_of, speech, write_ham
 
-from fedrepro.components.datasets._idx import TEST, TRAIN
 from fedrepro.components.datasets.ham10000 import FILES
+from fedrepro.components.datasets.mnist import TEST, TRAIN
 from fedrepro.components.datasets.speech_commands import FILE
 from fedrepro.core import artifacts
 from fedrepro.core.artifacts import read_table, write_json, write_table

@@ -241,7 +241,7 @@ def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
     from fedrepro.core.registry import parse_token
     from fedrepro.stages.data import _device
 
-    monkeypatch.setattr("fedrepro.components.features._images.best_device", lambda: "cuda")
+    monkeypatch.setattr("fedrepro.components.features.by_networks.best_device", lambda: "cuda")
     assert _device(parse_token("dataset", "cifar10+features~convnet")) == "cuda"
     assert _device(parse_token("dataset", "cifar10")) == "cpu"
     assert _device(parse_token("dataset", "cifar10+features~centred")) == "cpu"

@@ -67,7 +67,7 @@ def _device(dataset: Spec) -> str:
     """Return the device that computes arrays: features take a GPU if there is one."""
     if always_on_cpu(dataset):
         return "cpu"
-    from fedrepro.components.features._images import best_device
+    from fedrepro.components.features.by_networks import best_device
 
     return best_device()
 

@@ -99,8 +99,7 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
         for name, case in first["cases"].items()
     }
     small = exhibit(
-        first.get("at", {}).get("tiny", {}),
-        methods=regrid(defaults["methods"], {**GRIDS, **SMALL}),
+        first.get("at", {}).get("tiny", {}), methods=regrid(defaults["methods"], {**GRIDS, **SMALL})
     )
     made = exhibit(
         first,

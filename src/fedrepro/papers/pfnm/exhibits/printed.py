@@ -254,7 +254,7 @@ ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
 
 SIZES_NOTES = [
     """The networks are those of the accuracy figures; nothing is trained for this one. Sizes on
-        CIFAR-10 are in figures 2c, 2d, 3c and 3d.""",
+        CIFAR-10 are in figures 2c, 2d, 3c and 3d."""
 ]
 
 exhibits["s-figure-2a"] = exhibit(
