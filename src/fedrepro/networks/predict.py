@@ -135,11 +135,8 @@ def _summed(
     """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
     import torch
 
-    device, dtype = examples.inputs.device, examples.dtype
-    loaded = {
-        k: torch.from_numpy(np.ascontiguousarray(v)).to(device, dtype) for k, v in tensors.items()
-    }
-    count = len(next(iter(loaded.values())))
+    loaded = _loaded(tensors, examples)
+    count, device = len(next(iter(loaded.values()))), examples.inputs.device
     classes = network.classes
     even = np.full((count, classes), 1.0 / count)
     share = torch.from_numpy(even if weights is None else weights).to(device, summing)
@@ -155,6 +152,17 @@ def _summed(
                 model = {name: value[i] for name, value in loaded.items()}
                 out[out_rows] += share[i] * scores(network.logits(model, x))
     return out
+
+
+def _loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
+    """Convert tensors to the type and device of examples."""
+    import torch
+
+    device, dtype = examples.inputs.device, examples.dtype
+    return {
+        name: torch.from_numpy(np.ascontiguousarray(value)).to(device, dtype)
+        for name, value in tensors.items()
+    }
 
 
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
@@ -177,11 +185,7 @@ def joint_logits(
     """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
-    device, dtype = examples.inputs.device, examples.dtype
-    loaded = {
-        name: torch.from_numpy(np.ascontiguousarray(value)).to(device, dtype)
-        for name, value in tensors.items()
-    }
+    loaded = _loaded(tensors, examples)
     count, batches = len(next(iter(loaded.values()))), []
     with torch.no_grad():
         for start in range(0, len(examples.inputs), network.prediction_rows):

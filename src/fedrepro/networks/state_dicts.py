@@ -20,7 +20,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component, Spec
-from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape
+from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape, Tensors
 from fedrepro.networks.module_states import (
     StackedModels,
     StateDict,
@@ -379,9 +379,7 @@ class MixedNetwork(Network):
     def widest(self) -> int:
         return max(member.widest for member in self.members)
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """Compute logits (A, B, K), one model after another."""
         import torch
 

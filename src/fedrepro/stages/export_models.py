@@ -47,10 +47,6 @@ class SelectedSetting:
     scenario: Scenario
     trials: int
 
-    def file(self, trial: int) -> str:
-        shown = setting_names([self.setting], [self.setting], self.token)
-        return f"{self.point}-{shown}-trial-{trial}.pt"
-
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Write a `.pt` for each point, one-shot method and trial, and models.json, which lists them.
@@ -74,18 +70,20 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     inputs: list[dict[str, Any]] = []
     where = device_of(device)
     for choice in wanted:
-        rows += [
-            {
-                "file": choice.file(trial),
-                "checksum": _kept(made, classes, out / choice.file(trial)),
+        for trial, made, classes in _made(choice, plan, where, inputs):
+            shown = setting_names([choice.setting], [choice.setting], choice.token)
+            file = f"{choice.point}-{shown}-trial-{trial}.pt"
+            save_state(out / file, as_state(made, classes))
+            row = {
+                "file": file,
+                "checksum": checksum_of_file(out / file),
                 "point": dict(choice.values),
                 "method": choice.label,
                 "setting": choice.token,
                 "trial": trial,
                 "model": made.model.token,
             }
-            for trial, made, classes in _made(choice, plan, where, inputs)
-        ]
+            rows.append(row)
         log(f"{choice.label}: {choice.token}, {choice.trials} trials")
     source = provenance(plan.config.seed, device=where, inputs=inputs, key=key, scale=plan.scale)
     write_json(out / "models.json", {"provenance": source, "models": rows})
@@ -139,12 +137,6 @@ def _made(
                 whole = with_own_form(model.model, local.shape, local.classes)
                 model = replace(model, model=whole)
             yield trial, model, local.classes
-
-
-def _kept(made: GlobalModel, classes: int, path: Path) -> str:
-    """Write a model, and return the checksum of the file."""
-    save_state(path, as_state(made, classes))
-    return checksum_of_file(path)
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:

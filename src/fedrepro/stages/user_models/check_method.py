@@ -220,7 +220,7 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
         judge = NodeEvaluator(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
     trial = TrialRounds(spec, judge, info, EvaluationSchedule(None), splits)
-    rounds = min(trial.made.rounds, MOST_ROUNDS)
+    rounds = min(judge.made.rounds, MOST_ROUNDS)
     with temporary_folder() as folder:
         keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
         progress = trial.run(RngKey(0), keeper, rung=rounds)

@@ -1,4 +1,8 @@
-"""contract"""
+"""Contract of every method, on a small federated problem in memory.
+
+The package's own methods are held to it by its tests, others by `fedrepro check-method`. A check is
+a function of a component and a small problem, and raises `ContractError` if it fails.
+"""
 
 from __future__ import annotations
 
@@ -93,14 +97,17 @@ def problem_of(
     classes: int,
 ) -> SmallProblem:
     """Train the clients' models, by seed 0 and trial 0."""
+
+    def examples_of(pair: tuple[np.ndarray, np.ndarray]) -> Examples:
+        return Examples(torch.from_numpy(pair[0]), torch.from_numpy(pair[1]))
+
     network, settings = network_of(model, shape, classes), settings_of(training)
-    examples = _examples(inputs, labels)
+    examples = examples_of((inputs, labels))
     tasks = [Task(client_rows, RngKey(0, 0, j)) for j, client_rows in enumerate(rows)]
     starts = initial_weights(network, settings, [task.rng for task in tasks])
-    trained = train(network, examples, tasks, settings, starts)
-    validated = _examples(*beside.clients)
-    data = ClientData(examples, rows, beside.rows, validated)
-    clients = Clients(model, network, settings, data, needs=NEEDS, own=trained.tensors)
+    own = train(network, examples, tasks, settings, starts).tensors
+    data = ClientData(examples, rows, beside.rows, examples_of(beside.clients))
+    clients = Clients(model, network, settings, data, needs=NEEDS, own=own)
     counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
     info = ClientInfo(
         training=training,
@@ -115,21 +122,9 @@ def problem_of(
         clients=clients,
         start=initial_weights(network, settings, [RngKey(0)]),
     )
-    tested = _examples(*beside.test)
-    return SmallProblem(
-        inputs,
-        labels,
-        rows,
-        training,
-        clients,
-        LocalModels(model, shape, classes, trained.tensors),
-        info,
-        EvaluationSplit(tested, beside.test[1], shape, classes),
-    )
-
-
-def _examples(inputs: np.ndarray, labels: np.ndarray) -> Examples:
-    return Examples(torch.from_numpy(inputs), torch.from_numpy(labels))
+    models = LocalModels(model, shape, classes, own)
+    test = EvaluationSplit(examples_of(beside.test), beside.test[1], shape, classes)
+    return SmallProblem(inputs, labels, rows, training, clients, models, info, test)
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
@@ -143,29 +138,25 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
 
     `training` changes the local training, adam for 10 epochs.
     """
-    x, y, shape, classes = _digits()
-    scaled = {split: (part / np.float32(16)).reshape(len(part), -1) for split, part in x.items()}
+    made = _digits()
+    y, classes = made.y, len(made.classes)
+    x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
     held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
     values = {} if pooled else {"clients": 5, "alpha": 0.5}
     kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
     owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
     rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
-    thirds = [(scaled["validation"][at::3], y["validation"][at::3]) for at in range(3)]
-    validation_rows = [
-        np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)
-    ]
-    beside = ServerInputs(
-        thirds[0], validation_rows, thirds[1], thirds[2], (scaled["test"], y["test"])
-    )
+    thirds = [(x["validation"][at::3], y["validation"][at::3]) for at in range(3)]
+    own = [np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)]
+    beside = ServerInputs(thirds[0], own, thirds[1], thirds[2], (x["test"], y["test"]))
     how = components("training")["adam"].spec({"epochs": 10, **training})
-    return problem_of(scaled["train"], y["train"], rows, beside, model, how, shape, classes)
+    return problem_of(x["train"], y["train"], rows, beside, model, how, made.shape, classes)
 
 
 @cache
-def _digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tuple[int, ...], int]:
+def _digits() -> Arrays:
     spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
-    made = spec.component.make(Arrays, Path(), **spec.values)
-    return dict(made.x), dict(made.y), made.shape, len(made.classes)
+    return spec.component.make(Arrays, Path(), **spec.values)
 
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
@@ -199,12 +190,10 @@ class _Watched:
         return super().__getattribute__(name)
 
 
-class WatchedClients(_Watched, Clients):
-    """Clients whose data no method may read."""
+class WatchedClients(_Watched, Clients): ...
 
 
-class WatchedPeers(_Watched, GraphNodes):
-    """Nodes of a graph whose data no method may read."""
+class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
@@ -316,9 +305,8 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 def reports(item: Component, problem: SmallProblem) -> None:
     """Check a round with what is declared: known metrics, and a model that predicts."""
     made, clients, info = _begun(item, problem)
-    state, report = made.round(
-        made.init(clients, info, RngKey(0)), clients, info, RngKey(0).at(round=0)
-    )
+    begun = made.init(clients, info, RngKey(0))
+    state, report = made.round(begun, clients, info, RngKey(0).at(round=0))
     _reported(item, report, clients)
     predicting = made.model(state, clients)
     first = predicting if isinstance(predicting, GlobalModel) else predicting[0]
@@ -334,9 +322,8 @@ def believes(item: Component, problem: SmallProblem) -> None:
     _reported(item, report, peers)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(begun, peers), made.beliefs(state, peers)):
-        hold(
-            set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {', '.join(BELIEFS)}"
-        )
+        names = ", ".join(BELIEFS)
+        hold(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {names}")
         for tensors in beliefs.values():
             actual = {key: value.shape for key, value in tensors.items()}
             hold(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
@@ -358,18 +345,17 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
         state = made.init(clients, info, RngKey(0))
         for done in range(2):
-            before = kept(state)
+            before, rng = kept(state), RngKey(0).at(round=done)
             read = from_plain(load_state(path))
-            after, _ = made.round(state, clients, info, RngKey(0).at(round=done))
-            again, _ = made.round(read, clients, info, RngKey(0).at(round=done))
+            after, _ = made.round(state, clients, info, rng)
+            again, _ = made.round(read, clients, info, rng)
             hold(
                 kept(after) == kept(again),
                 "from the same state, saved and read, a round comes to another one: keep all that "
                 "it goes on with in the state, and draw from rng",
             )
-            hold(
-                kept(state) == before, "a round changes the state that it is given: make a new one"
-            )
+            changed = "a round changes the state that it is given: make a new one"
+            hold(kept(state) == before, changed)
             state = after
 
 
