@@ -137,7 +137,7 @@ def spoiled(good: bytes, others: list[Path], draw: random.Random) -> Iterator[by
     """Give the bytes with one bit flipped, cut, with zeros as a disk leaves them, and others."""
     for at in draw.sample(range(8 * len(good)), FLIPS):
         yield good[: at // 8] + bytes([good[at // 8] ^ 1 << at % 8]) + good[at // 8 + 1 :]
-    yield b""
+    yield from (b"", draw.randbytes(len(good)))
     for _ in range(CUTS):
         yield good[: draw.randrange(len(good))]
         at = draw.randrange(len(good))
