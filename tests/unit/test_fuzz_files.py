@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 TEXTS = {"a/b.txt": b"good\n" * 40, "c.txt": b"more\n", "data/x.wav": bytes(range(256))}
 
 
-def tar_of(members: dict[str, bytes], mode: str = "w") -> bytes:
+def tar_of(members, mode="w"):
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode=mode) as file:
         for name, data in members.items():
@@ -42,7 +42,7 @@ def tar_of(members: dict[str, bytes], mode: str = "w") -> bytes:
     return packed.getvalue()
 
 
-def zip_of(members: dict[str, bytes], packing: int = zipfile.ZIP_STORED) -> bytes:
+def zip_of(members, packing=zipfile.ZIP_STORED):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", packing) as file:
         for name, data in members.items():
@@ -62,7 +62,7 @@ def test_a_spoiled_archive_is_unpacked_or_refused(tmp_path, good, data):
     path = tmp_path / "letters"
     path.write_bytes(data.draw(spoiled(good)))
 
-    def unpack() -> None:
+    def unpack():
         with unpack_archive("letters", path) as folder:
             assert sum(file.stat().st_size for file in folder.rglob("*")) < 10**6
         with decompress_file("letters", path) as stream:
@@ -81,7 +81,7 @@ CLIPS = speech()
 CLIP = next(iter(CLIPS))
 
 
-def photograph(packed: bytes, other: bytes | None = None) -> bytes:
+def photograph(packed, other=None):
     """The first one in a zip, or the zip with another one in its place."""
     with zipfile.ZipFile(io.BytesIO(packed)) as file:
         members = {name: file.read(name) for name in file.namelist()}
@@ -121,7 +121,7 @@ SLOW = ("clips", "photographs", "table of photographs")
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory) -> Path:
+def raw(tmp_path_factory):
     """Small files of all these publishers."""
     made = tmp_path_factory.mktemp("raw")
     for (images, labels), count in ((TRAIN, 60), (TEST, 20)):

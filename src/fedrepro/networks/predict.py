@@ -52,11 +52,7 @@ def _network_of(model: Spec, component: Component, shape: tuple[int, ...], class
 
 
 def predict_belief(
-    network: Network,
-    tensors: Mapping[str, np.ndarray],
-    examples: Scaled,
-    samples: int,
-    rng: RngKey,
+    network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled, samples: int, rng: RngKey
 ) -> torch.Tensor:
     """Compute class scores (N·predictions, K): the mean of softmax(logits) over draws of weights.
 

@@ -16,9 +16,7 @@ from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
 from fedrepro.planning.jobs import Job
-from fedrepro.planning.runs import Scenario
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
-from fedrepro.stages.trial_data import TrialData
 from fedrepro.stages.trial_rounds import Progress, Splits, StateEvaluation
 from fedrepro.training.federation.clients import Clients
 
@@ -29,15 +27,12 @@ def run(job: Job, device: str = "cpu") -> None:
     In a race method and training may have several settings, and some of them stop. `global.pt` has
     the models that predict at the end, without the state of server or clients.
     """
-    made = run_rounds(job, device, server_evaluator)
+    made = run_rounds(
+        job, device, lambda own, method, data: GlobalEvaluator(method, data.clients(own, method))
+    )
     models = {result.key: result.kept for result in made.finished if result.kept is not None}
     save_state(Path(job.out, "global.pt"), {"provenance": made.source, "trials": models})
     write_metrics(job, made)
-
-
-def server_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> GlobalEvaluator:
-    """Return the measurements of a method at the clients of a trial."""
-    return GlobalEvaluator(method, data.clients(scenario, method))
 
 
 @dataclass(frozen=True)

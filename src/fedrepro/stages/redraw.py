@@ -14,12 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fedrepro.core.artifacts import (
-    read_provenance,
-    read_table,
-    write_bytes,
-    write_table,
-)
+from fedrepro.core.artifacts import read_provenance, read_table, write_bytes, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text
 from fedrepro.core.temporary_folders import temporary_folder

@@ -21,13 +21,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from fedrepro.core import plugins
-from fedrepro.core.artifacts import (
-    SCHEMA_VERSION,
-    read_json,
-    read_source,
-    read_table,
-    write_json,
-)
+from fedrepro.core.artifacts import SCHEMA_VERSION, read_json, read_source, read_table, write_json
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins

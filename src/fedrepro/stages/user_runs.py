@@ -213,7 +213,9 @@ def run_words(
         targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
         watch = Watch(plan, exhibits, show) if show else None
         compute(targets, cores, profile, own=True, watch=watch)
-        table = table_of_run(plan, exhibits)
+        rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
+        leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
+        table = pd.DataFrame(rows, columns=[*leading, *COLUMNS])
         base = os.path.abspath(targets[0]).removesuffix(exhibits[0].suffix)
         write_text(f"{base}.table.csv", csv_text(table))
         picture = next(p for s in (".png", ".html") if os.path.exists(p := base + s))
@@ -250,13 +252,6 @@ def _place(words: RunWords) -> tuple[Path, str]:
 
 
 # ----------------------------------------------------------------------------------- its numbers
-
-
-def table_of_run(plan: Plan, exhibits: list[Exhibit]) -> pd.DataFrame:
-    """Return accuracy with its interval, megabytes and seconds of the methods of exhibits."""
-    rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
-    leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
-    return pd.DataFrame(rows, columns=[*leading, *COLUMNS])
 
 
 def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:

@@ -344,11 +344,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def client_data(
     own: Sequence[Examples], validation: Sequence[Examples], names: Sequence[str]
 ) -> ClientData | None:
-    """Collect the clients' data: a file for each, or none; to validate one for all, or one each.
-
-    Raises:
-        FedreproError: For another number of files.
-    """
+    """Collect the clients' data: a file for each, or none; to validate one for all, or one each."""
     count = len(names)
     for what, files, also in (
         ("--clients-data", own, ""),
