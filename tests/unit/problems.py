@@ -9,8 +9,8 @@ import torch
 
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.stages.user_models.method_contract import ServerInputs, problem_of
 from fedrepro.stages.user_models.method_contract import peers_of as peers_of
+from fedrepro.stages.user_models.method_contract import problem_of
 
 FEATURES, CLASSES, COUNT = 6, 3, 240
 
@@ -39,8 +39,9 @@ def problem(hidden=(8,), count=4, kind="mlp", **training_values):
         (x[:count], y[:count]) for count, (x, y) in {30: blobs(seed=1), 60: blobs(seed=3)}.items()
     )
     held = [own[::2] for own in rows]
-    beside = ServerInputs(blobs(seed=2), held, at_server, public, blobs(seed=4))
-    return problem_of(inputs, labels, rows, beside, model, training, (FEATURES,), CLASSES)
+    pairs = {"train": (inputs, labels), "clients": blobs(seed=2), "test": blobs(seed=4)}
+    pairs |= {"server": at_server, "public": public}
+    return problem_of(pairs, rows, held, model, training, (FEATURES,), CLASSES)
 
 
 def problem_on(inputs, labels, count, model, training, classes):
@@ -51,8 +52,10 @@ def problem_on(inputs, labels, count, model, training, classes):
     shape, flat = inputs.shape[1:], inputs.reshape(len(inputs), -1)
     rows = [np.arange(j, len(inputs), count) for j in range(count)]
     part = flat[:30], labels[:30]
-    beside = ServerInputs(part, [own[own < 30] for own in rows], part, part, part)
-    return problem_of(flat, labels, rows, beside, model, training, shape, classes)
+    pairs = dict.fromkeys(("clients", "server", "public", "test"), part)
+    pairs["train"] = flat, labels
+    held = [own[own < 30] for own in rows]
+    return problem_of(pairs, rows, held, model, training, shape, classes)
 
 
 def model_of(make):

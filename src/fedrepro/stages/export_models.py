@@ -51,12 +51,7 @@ class SelectedSetting:
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Write a `.pt` for each point, one-shot method and trial, and models.json, which lists them.
 
-    Args:
-        key: of the exhibit.
-        plan: of its scale.
-        folder: of the scale's drawn exhibits.
-        device: to compute on.
-        out: the folder to write to.
+    `folder` has the drawn exhibits of the plan's scale.
 
     Raises:
         FedreproError: the exhibit is not drawn, or has no one-shot method.

@@ -141,7 +141,7 @@ class NodeEvaluator:
     def _predicted(
         self, tensors: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return class scores and labels of each node; both beliefs of a node have equal draws."""
+        # both beliefs of a node have equal draws
         return [
             predicted(self.clients.network, _node(tensors, at), split, samples, rng.at(client=at))
             for at in range(self.clients.count)
@@ -157,7 +157,7 @@ class NodeEvaluator:
     ) -> StateEvaluation:
         """Measure both beliefs, of each node and then of all; when it `ended`, means as well.
 
-        What is kept is the confusion of classes, (nodes, K, K) of each belief.
+        `kept` is the confusion of classes, (nodes, K, K) of each belief.
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():

@@ -40,13 +40,9 @@ KEPT = ("data", "components", "computed", "timings")
 def redraw(
     scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
 ) -> Recorded:
-    """Draw recorded exhibits of a scale again, and record the result.
+    """Draw recorded exhibits of a scale again, and record the result in `target`.
 
-    Args:
-        scale: of the exhibits.
-        keys: of the exhibits.
-        target: the record.
-        source: a recorded exhibit that has the numbers of all of them; by default each its own.
+    `source` is a recorded exhibit that has the numbers of all; by default each has its own.
 
     Raises:
         FedreproError: an exhibit is not recorded, or lacks a method, a point or trials that the

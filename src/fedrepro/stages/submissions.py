@@ -133,15 +133,9 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write the entry of a method of `also` for a leaderboard, or for one exhibit of it.
 
-    Args:
-        key: of the leaderboard or exhibit.
-        wanted: label or name of the method; empty for the only one.
-        scale: of the exhibits.
-        by: its author, in words.
-        out: the folder; None for its place at the leaderboard of the record.
-
-    Returns:
-        The folder, and a sentence for each exhibit that is left out and each note for readers.
+    `wanted` is its label or name, empty for the only one; `by` says who sends it; `out` is the
+    folder, by default its place at the leaderboard of the record. Returns the folder, and a
+    sentence for each exhibit that is left out and each note for readers.
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no exhibit is
@@ -258,11 +252,7 @@ def read_entry(folder: Path) -> Submission:
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
     """Draw an entry's exhibits again from its metrics, compute some of these again, and compare.
 
-    Args:
-        folder: of the entry.
-        count: how many files of metrics to compute again; None for all.
-        seed: by which they are drawn.
-        cores: to compute on.
+    `count` is how many files of metrics, drawn by `seed`, to compute again; None for all.
 
     Raises:
         FedreproError: the entry cannot be planned here, or lacks a file.

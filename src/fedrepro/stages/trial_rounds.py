@@ -176,13 +176,8 @@ class TrialRounds:
     ) -> Progress:
         """Run one trial, round by round, from `before` or the last checkpoint, if there is one.
 
-        Test accuracy decides no race: a run that reached its target goes on to the rung.
-
-        Args:
-            rng: of the trial.
-            keeper: of its checkpoints.
-            before: the progress to go on from.
-            rung: the round of a race up to which it is run, rather than to its end.
+        With a rung of a race it is run up to there rather than to its end. Test accuracy decides no
+        race: a run that reached its target goes on to the rung.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds

@@ -169,7 +169,7 @@ def run_words(
     A row per method: mean test accuracy over trials with its 95 % interval, megabytes that clients
     and server sent, and seconds of one core per trial. `attrs` has the picture (`file`), every
     number (`csv`), the exhibits (`yaml`) and the `command` that repeats it. `show` is called with
-    lines of progress; other arguments are those of `run`.
+    lines of progress.
 
     Raises:
         FedreproError: an option is wrong, before anything is computed.

@@ -86,14 +86,9 @@ def compute(
     own: bool = False,
     watch: Callable[[], None] | None = None,
 ) -> None:
-    """Let Snakemake make files of this folder.
+    """Let Snakemake make files of this folder, on all cores of this process or as the profile says.
 
-    Args:
-        targets: the files.
-        cores: to use; by default all that this process may use, or as the profile has it.
-        profile: of Snakemake.
-        own: whether the files are of config/exhibits.
-        watch: is called now and then.
+    `own` says whether the files are of config/exhibits; `watch` is called now and then.
 
     Raises:
         FedreproError: jobs failed, with their sentences, or another run has the folder.

@@ -72,41 +72,29 @@ class SmallProblem:
     test: EvaluationSplit
 
 
-@dataclass(frozen=True)
-class ServerInputs:
-    """Examples that no client trains with: inputs float32 (n, D) and labels int64 (n,).
-
-    Client j validates with the rows rows[j] of `clients`.
-    """
-
-    clients: tuple[np.ndarray, np.ndarray]
-    rows: list[np.ndarray]
-    server: tuple[np.ndarray, np.ndarray]
-    public: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
-
-
 def problem_of(
-    inputs: np.ndarray,
-    labels: np.ndarray,
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
     rows: list[np.ndarray],
-    beside: ServerInputs,
+    validation: list[np.ndarray],
     model: Spec,
     training: Spec,
     shape: tuple[int, ...],
     classes: int,
 ) -> SmallProblem:
-    """Train the clients' models, by seed 0 and trial 0."""
+    """Train the clients' models, by seed 0 and trial 0.
 
-    def examples_of(pair: tuple[np.ndarray, np.ndarray]) -> Examples:
-        return Examples(torch.from_numpy(pair[0]), torch.from_numpy(pair[1]))
-
+    `pairs` are inputs float32 (n, D) and labels int64 (n,), by what they are for: `train` (rows[j]
+    are those of client j), `clients` (it validates with validation[j]), `server`, `public`, `test`.
+    """
+    examples = {
+        name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
+    }
+    inputs, labels = pairs["train"]
     network, settings = network_of(model, shape, classes), settings_of(training)
-    examples = examples_of((inputs, labels))
     tasks = [Task(client_rows, RngKey(0, 0, j)) for j, client_rows in enumerate(rows)]
     starts = initial_weights(network, settings, [task.rng for task in tasks])
-    own = train(network, examples, tasks, settings, starts).tensors
-    data = ClientData(examples, rows, beside.rows, examples_of(beside.clients))
+    own = train(network, examples["train"], tasks, settings, starts).tensors
+    data = ClientData(examples["train"], rows, validation, examples["clients"])
     clients = Clients(model, network, settings, data, needs=NEEDS, own=own)
     counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
     info = ClientInfo(
@@ -115,15 +103,15 @@ def problem_of(
         label_counts=counts,
         pooled_inputs=inputs,
         pooled_labels=labels,
-        validation_inputs=beside.server[0],
-        validation_labels=beside.server[1],
-        public_inputs=beside.public[0],
-        public_labels=beside.public[1],
+        validation_inputs=pairs["server"][0],
+        validation_labels=pairs["server"][1],
+        public_inputs=pairs["public"][0],
+        public_labels=pairs["public"][1],
         clients=clients,
         start=initial_weights(network, settings, [RngKey(0)]),
     )
     models = LocalModels(model, shape, classes, own)
-    test = EvaluationSplit(examples_of(beside.test), beside.test[1], shape, classes)
+    test = EvaluationSplit(examples["test"], pairs["test"][1], shape, classes)
     return SmallProblem(inputs, labels, rows, training, clients, models, info, test)
 
 
@@ -148,9 +136,10 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
     rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
     thirds = [(x["validation"][at::3], y["validation"][at::3]) for at in range(3)]
     own = [np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)]
-    beside = ServerInputs(thirds[0], own, thirds[1], thirds[2], (x["test"], y["test"]))
+    pairs = {split: (x[split], y[split]) for split in ("train", "test")}
+    pairs |= dict(zip(("clients", "server", "public"), thirds, strict=True))
     how = components("training")["adam"].spec({"epochs": 10, **training})
-    return problem_of(x["train"], y["train"], rows, beside, model, how, made.shape, classes)
+    return problem_of(pairs, rows, own, model, how, made.shape, classes)
 
 
 @cache

@@ -194,16 +194,9 @@ def _inputs(examples: Examples | None) -> np.ndarray | None:
 class ModelFiles:
     """Files and options of a command.
 
-    Attributes:
-        models: A state dict of each client.
-        model, shape, layers: Of `LocalModels.from_state_dicts`, lists with commas between.
-        labels: Label counts.
-        data, validation, public: Examples, see `ModelContext`.
-        evaluate: Examples to measure on.
-        label, divide, channels: Of `DataForm`.
-        training: A token.
-        one_start: Whether all trained from one start.
-        in_order: Whether files and rows without a client's name have the order of the models.
+    `models` are a state dict of each client; `model`, `shape` and `layers` are lists with commas
+    between, as of `LocalModels.from_state_dicts`; `label`, `divide`, `channels` as of `DataForm`.
+    `in_order` says that files and rows without a client's name have the order of the models.
     """
 
     models: Sequence[Path]
@@ -284,19 +277,14 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     evaluated = [files.evaluate] if files.evaluate else []
     examples, notes = read_files({**of_each, "evaluate": evaluated}, form)
     held = client_data(examples["data"], examples["validation"], names)
-    sizes = None
-    if counts is not None and counts.shape[1] == 1:
-        known = checked_counts(counts, len(names), 1)
-        counts, sizes = None, None if known is None else known[:, 0]
-    counts = checked_counts(counts, len(names), read.classes)
+    if counts is not None:
+        counts = checked_counts(counts, len(names), read.classes if counts.shape[1] > 1 else 1)
     if files.data:
-        found = np.stack(
-            [np.bincount(own.targets.numpy(), minlength=read.classes) for own in examples["data"]]
-        )
-        stated, due = (counts, found)
-        if sizes is not None:
-            stated, due = sizes[:, None], found.sum(1, keepdims=True)
-        if stated is not None and not np.array_equal(stated, due):
+        own = [part.targets.numpy() for part in examples["data"]]
+        found = np.stack([np.bincount(labels, minlength=read.classes) for labels in own])
+        stated = found if counts is None else counts
+        due = found if stated.shape[1] > 1 else found.sum(1, keepdims=True)
+        if not np.array_equal(stated, due):
             at = int(np.flatnonzero((stated != due).any(axis=1))[0])
             raise FedreproError(
                 f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
@@ -304,6 +292,9 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
                 "the data"
             )
         counts = found
+    sizes = None
+    if counts is not None and counts.shape[1] == 1:  # of each client, of all classes together
+        counts, sizes = None, counts[:, 0]
     models = replace(
         read,
         tensors={k: v[: len(names)] for k, v in read.tensors.items()},
