@@ -11,9 +11,9 @@ from test_pages import FOLDER, Nesting
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import read_claims
-from fedrepro.record.site.claim_intervals import interval
 from fedrepro.record.site.pages import claims_part, paper_page
 from fedrepro.record.site.report_data import claims_of, read_reports
+from fedrepro.record.site.verdicts import interval
 from fedrepro.stages.reports import judge_claims
 
 __all__ = ["undrawn", "workplace"]
@@ -100,7 +100,7 @@ def test_the_page_shows_every_claim_with_its_numbers():
 def test_the_page_says_what_is_missing_and_which_bounds_came_late():
     judged(exhibits=[KEY])
     html = claims_part(claims_of(read_claims(OUT)))
-    assert "missing: figure-2b" in html
+    assert "missing: Figure 2b" in html
     assert html.count("its bound was written when first numbers were there") == 18
 
 
@@ -126,19 +126,14 @@ def test_a_page_without_claims_has_no_section_for_them():
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ({"value": "0.5", "low": "0.4", "high": "0.6"}, "0.5 (0.4 to 0.6)"),
-        (
-            {"value": "0.5", "low": "0.4", "high": "0.6", "confidence": "0.995"},
-            "0.5 (0.4 to 0.6 at 99.5 %)",
-        ),
-        ({"value": "1", "low": "1", "high": "1"}, "1"),
-        ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),
-        ({"value": "", "low": "8000", "high": ""}, "more than 8000"),
-        (
-            {"value": "", "low": "8000", "high": "", "confidence": "0.975"},
-            "more than 8000 at 97.5 %",
-        ),
+        ("0.5 0.4 0.6 0.95", "0.50 (0.40 to 0.60)"),
+        ("0.5 0.4 0.6 0.995", "0.50 (0.40 to 0.60, at 99.5 %)"),
+        ("1 1 1 0.95", "1"),
+        ("0.5   0.95", "0.50, error unknown"),
+        (" 8000  0.95", "more than 8,000"),
+        (" 8000  0.975", "more than 8,000, at 97.5 %"),
     ],
 )
 def test_a_value_is_shown_with_its_interval(row, text):
-    assert interval({"confidence": "0.95"} | row) == text
+    row = dict(zip(("value", "low", "high", "confidence"), row.split(" "), strict=True))
+    assert interval({"check": "x", "bound": "", **row}) == text

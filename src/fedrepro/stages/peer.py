@@ -17,24 +17,30 @@ from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
-from fedrepro.numbers.beliefs import (
+from fedrepro.numbers.model_evaluation import (
+    ALONG,
+    SAMPLES,
+    EvaluationSplit,
     accuracy_of_means,
     confusion,
     of_all,
     predicted,
     scored,
+    size,
     spreads,
     strange,
 )
-from fedrepro.numbers.model_evaluation import ALONG, SAMPLES, EvaluationSplit, size
 from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
 from fedrepro.stages.trial_data import TrialData
-from fedrepro.stages.trial_rounds import Progress, Splits, StateEvaluation
-from fedrepro.training.federation.graph_nodes import GraphNodes
-from fedrepro.training.graphs.build import weights_of
-from fedrepro.training.graphs.spectrum import second_modulus
+from fedrepro.stages.trial_rounds import (
+    Progress,
+    Splits,
+    StateEvaluation,
+)
+from fedrepro.training.federation.clients import GraphNodes
+from fedrepro.training.graphs import second_modulus, weights_of
 
 TEST = "test"
 FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
