@@ -45,15 +45,12 @@ class Noise(Protocol):
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
-        ...
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
         """Draw standard normal numbers, shaped as `like` (A, …)."""
-        ...
 
     def seeds(self, models: int) -> list[int]:
         """Draw a seed for each of the first models that have a generator of their own."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -98,11 +95,9 @@ class Layer(Protocol):
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         """Return tensors by local name, for inputs of this shape."""
-        ...
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape of the outputs for inputs of this shape."""
-        ...
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor: ...
 

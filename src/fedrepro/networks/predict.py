@@ -25,11 +25,9 @@ class Scaled(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """The type in which networks compute."""
-        ...
 
     def scaled(self, rows: slice) -> torch.Tensor:
         """Return inputs of some rows as networks see them: floating (n, D)."""
-        ...
 
 
 Gate = Mapping[str, np.ndarray]  # a small network on the logits of several

@@ -264,9 +264,6 @@ class ModuleNetwork(Network):
         return weights
 
 
-# ------------------------------------------------------------------------------------ trying it
-
-
 def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
     """Return parameters and these buffers, by the module's own names."""
     held = dict(made.named_buffers())

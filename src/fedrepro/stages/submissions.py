@@ -127,9 +127,6 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(files))
 
 
-# ------------------------------------------------------------------------------------- submitting
-
-
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write the entry of a method of `also` for a leaderboard, or for one exhibit of it.
 
@@ -230,9 +227,6 @@ def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
             f"{{{file.paper}: [{{name: mine}}]}} there"
         )
     return known[wanted]
-
-
-# -------------------------------------------------------------------------------------- verifying
 
 
 def read_entry(folder: Path) -> Submission:

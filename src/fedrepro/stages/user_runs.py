@@ -251,9 +251,6 @@ def _place(words: RunWords) -> tuple[Path, str]:
     raise AssertionError
 
 
-# ----------------------------------------------------------------------------------- its numbers
-
-
 def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
     numbers = final(open_exhibit(Path("reports") / SCALE, exhibit.key, SCALE).numbers)
     for point, measure in ((p, m) for p in exhibit.points for m in p.measures):
@@ -288,9 +285,6 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
                 "megabytes": sum(sent) / 1e6 if sent else None,
                 "seconds": float(np.mean(own)) + each,
             }
-
-
-# ----------------------------------------------------------------------------------- on the way
 
 
 @dataclass

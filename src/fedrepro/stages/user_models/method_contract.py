@@ -160,9 +160,6 @@ def hold(whether: bool, sentence: str) -> None:
         raise ContractError(sentence)
 
 
-# ------------------------------------------------------------------------------------ handed over
-
-
 class _Watched:
     """Clients whose data, which stay with them, no method may read."""
 
@@ -237,9 +234,6 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
         raise ContractError(
             f"its networks cannot predict, with tensors of shapes {forms}"
         ) from error
-
-
-# ----------------------------------------------------------------------------------------- checks
 
 
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:

@@ -187,9 +187,6 @@ def _inputs(examples: Examples | None) -> np.ndarray | None:
     return None if examples is None else examples.scaled(slice(None)).numpy()
 
 
-# --------------------------------------------------------------------------------------- of files
-
-
 @dataclass(frozen=True)
 class ModelFiles:
     """Files and options of a command.
