@@ -24,7 +24,6 @@ from fedrepro.api import (
     GlobalModel,
     LocalModels,
     MethodOutput,
-    Report,
     Simulated,
     State,
 )
@@ -286,10 +285,7 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 
 def reports(item: Component, problem: SmallProblem) -> None:
     """Check a round with what is declared: known metrics, and a model that predicts."""
-    made, clients, info = _begun(item, problem)
-    begun = made.init(clients, info, RngKey(0))
-    state, report = made.round(begun, clients, info, RngKey(0).at(round=0))
-    _reported(item, report, clients)
+    made, clients, _, state = _one_round(item, problem)
     predicting = made.model(state, clients)
     first = predicting if isinstance(predicting, GlobalModel) else predicting[0]
     scores = scores_of(first, problem)
@@ -298,10 +294,7 @@ def reports(item: Component, problem: SmallProblem) -> None:
 
 def believes(item: Component, problem: SmallProblem) -> None:
     """Check a round on a graph: both beliefs of every node, float32, finite, before and after."""
-    made, peers, info = _begun(item, problem)
-    begun = made.init(peers, info, RngKey(0))
-    state, report = made.round(begun, peers, info, RngKey(0).at(round=0))
-    _reported(item, report, peers)
+    made, peers, begun, state = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(begun, peers), made.beliefs(state, peers)):
         names = ", ".join(BELIEFS)
@@ -359,11 +352,16 @@ def _begun(item: Component, problem: SmallProblem) -> tuple[Any, Any, ClientInfo
     return item.fn(), watched(item, problem.clients), allowed(problem.info, item)
 
 
-def _reported(item: Component, report: Report, clients: Clients) -> None:
+def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
+    """Return a method, its clients, and its states before and after a round with a good report."""
+    made, clients, info = _begun(item, problem)
+    before = made.init(clients, info, RngKey(0))
+    after, report = made.round(before, clients, info, RngKey(0).at(round=0))
     _known({*report.metrics, *report.clients}, set(metrics_of(item.spec())), "its report")
     for name, values in report.clients.items():
         shape = np.shape(values)
         hold(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
+    return made, clients, before, after
 
 
 def _known(names: set[str], known: set[str], where: str) -> None:
