@@ -99,7 +99,7 @@ def _made(
         files = plan.jobs.local(scenario, block).files
         trials = [trial for trial in block if trial < count]
         models = read_models(files, trials, {"path": scenario.token, "data": prepared.checksum})
-        inputs += [prepared.info["provenance"], *map(read_source, [partition, *files])]
+        inputs += [prepared.info["provenance"], read_source(partition), *map(read_source, files)]
         for trial in trials:
             rng = RngKey(seed, trial)
             own = TrialData(prepared, members_of(scenario, partition, trial), rng, device)

@@ -291,7 +291,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         counts = found
     sizes = None
     if counts is not None and counts.shape[1] == 1:  # of each client, of all classes together
-        counts, sizes = None, counts[:, 0]
+        sizes, counts = counts[:, 0], None
     models = replace(
         read,
         tensors={k: v[: len(names)] for k, v in read.tensors.items()},
