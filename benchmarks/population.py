@@ -123,7 +123,7 @@ def one(method: str, clients: int, count: int) -> None:
     class Clock(Checkpointer):
         """Notes when a round is over; checkpoints are not counted."""
 
-        def offer(self, progress, *, last: bool) -> None:
+        def maybe_save(self, progress, *, last: bool) -> None:
             ticks[-1] = time.process_time() - ticks[-1]
             super().maybe_save(progress, last=last)
             ticks.append(time.process_time())

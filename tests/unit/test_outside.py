@@ -36,7 +36,7 @@ MEDIAN = re.findall(r"```python\n(.*?)```", PAGE, re.S)[0]
 def named(tmp_path, monkeypatch):
     """Writes a file and names it; what it registered is forgotten after the test."""
 
-    def name(text: str, file: str = "mine.py") -> str:
+    def name(text, file="mine.py"):
         path = tmp_path / file
         path.write_text(text)
         monkeypatch.setenv(plugins.NAMED, str(path))
@@ -101,7 +101,7 @@ def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, sai
     labels = np.arange(90) % 3
     examples = TrainingLabels(labels, 3, np.full(90, -1, np.int32))
 
-    def checked() -> None:
+    def checked():
         split = spec.component.make(Assignment, examples, RngKey(0))
         _require_sound(split, split, spec, 0, 90)
 
@@ -226,7 +226,7 @@ def test_a_missing_file_and_one_that_is_no_python(named, tmp_path, monkeypatch):
         registry.components("method")
 
 
-def installed(folder: Path, module: str) -> None:
+def installed(folder, module):
     (folder / "mine-1.dist-info").mkdir()
     (folder / "mine-1.dist-info/METADATA").write_text("Name: mine\nVersion: 1\n")
     declared = f"[fedrepro.components]\nmine = {module}\n"

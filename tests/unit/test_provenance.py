@@ -151,7 +151,7 @@ def files_of(data, tmp_path):  # noqa: F811
     assert compute("aggregate", data, tmp_path, *words) == 0
     assert rounds(data, tmp_path / "rounds", method="downpour_sgd+rounds~2") == 0
     tables = {
-        "partition": data / "p.parquet",
+        "partition": data / "members",
         "local": data / "local.parquet",
         "timings of training": data / "timings.parquet",
         "metrics": tmp_path / "m",

@@ -65,11 +65,9 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 def _device(dataset: Spec) -> str:
     """Return the device that computes arrays: features take a GPU if there is one."""
-    if always_on_cpu(dataset):
-        return "cpu"
     from fedrepro.components.features.by_networks import best_device
 
-    return best_device()
+    return "cpu" if always_on_cpu(dataset) else best_device()
 
 
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
