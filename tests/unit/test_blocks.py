@@ -156,9 +156,7 @@ def test_moments_of_a_permuted_network_are_those_permuted(name):
     )
     one, other = (
         kronecker_factors(
-            network,
-            {k: torch.from_numpy(v[0]) for k, v in blocks.tensors(copy).items()},
-            examples,
+            network, {k: torch.from_numpy(v[0]) for k, v in blocks.tensors(copy).items()}, examples
         )
         for copy in copies[:2]
     )

@@ -85,11 +85,7 @@ def test_what_goes_on_where_rounds_left_off_takes_the_examples_as_local_training
     begin = initial_weights(clients.network, clients.settings, rngs)
     tasks = [Task(rows, rng) for rows, rng in zip(clients.data.rows, rngs, strict=True)]
     whole = train(
-        clients.network,
-        clients.data.examples,
-        tasks,
-        replace(clients.settings, epochs=1),
-        begin,
+        clients.network, clients.data.examples, tasks, replace(clients.settings, epochs=1), begin
     ).tensors
     here = RngKey(0).at(round=4)
     found = clients.train(begin, here, epochs=1, done=0, steps=2).tensors

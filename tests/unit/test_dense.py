@@ -11,13 +11,7 @@ from contract import METHODS, allowed, call, made_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.distillation import (
-    BETAS,
-    _Generator,
-    _mean_logits,
-    adam,
-    divergence,
-)
+from fedrepro.methods.distillation import BETAS, _Generator, _mean_logits, adam, divergence
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 

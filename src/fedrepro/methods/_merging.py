@@ -264,11 +264,7 @@ def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], 
 
 
 def conjugate_gradients(
-    applied: Callable[[Array], Array],
-    start: Array,
-    residual: Array,
-    steps: int,
-    tolerance: float,
+    applied: Callable[[Array], Array], start: Array, residual: Array, steps: int, tolerance: float
 ) -> tuple[Array, float]:
     """Solve a symmetric semi-definite system, applied(x) = its right side, from `start`.
 

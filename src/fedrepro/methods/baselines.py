@@ -46,13 +46,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMode
     return GlobalModel(clients.model, clients.tensors)
 
 
-@method(
-    "majority",
-    kind="control",
-    needs={"label_counts"},
-    label="majority class",
-    any_width=True,
-)
+@method("majority", kind="control", needs={"label_counts"}, label="majority class", any_width=True)
 def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Predict always the class with most training examples: the floor."""
     assert info.label_counts is not None

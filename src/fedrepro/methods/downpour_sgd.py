@@ -83,10 +83,7 @@ class DownpourSgd:
         if self.minibatches == 1 and not clients.network.draws:
             return layout.pack(clients.gradients(layout.unpack(flat.numpy())))
         trained = clients.train(
-            layout.unpack(flat.numpy()),
-            rng,
-            epochs=epochs,
-            keep_gradients=True,
+            layout.unpack(flat.numpy()), rng, epochs=epochs, keep_gradients=True
         )
         assert trained.gradients is not None
         sent = layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)

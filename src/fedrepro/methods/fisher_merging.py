@@ -270,12 +270,7 @@ def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
     """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
-    from fedrepro.methods._merging import (
-        applied_of,
-        expectation_mean,
-        mean_of,
-        plain_descent,
-    )
+    from fedrepro.methods._merging import applied_of, expectation_mean, mean_of, plain_descent
     from fedrepro.networks.layer_matrices import layer_matrices
     from fedrepro.training.federation.moments import errors_of
 

@@ -40,11 +40,7 @@ ClassWeights = Annotated[
     label="concatenation",
 )
 def concatenation(
-    clients: LocalModels,
-    info: ClientInfo,
-    *,
-    rng: RngKey,
-    class_weights: ClassWeights = True,
+    clients: LocalModels, info: ClientInfo, *, rng: RngKey, class_weights: ClassWeights = True
 ) -> GlobalModel:
     """All hidden units of all clients side by side, in a single network.
 
@@ -87,8 +83,7 @@ WidthCap = Annotated[
 ]
 BiasPrior = Annotated[float, Arg("prior mean of biases")]
 Order = Annotated[
-    Literal["random", "fixed"],
-    Arg("order of the clients: drawn in each pass, or as they come"),
+    Literal["random", "fixed"], Arg("order of the clients: drawn in each pass, or as they come")
 ]
 
 

@@ -18,13 +18,7 @@ from fedrepro.networks.network import Network
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, MatchingTerm, compiled_kind
 from fedrepro.training.minibatches import Visits, visits
 from fedrepro.training.procedure import EarlyStopping, InitialTensors, Procedure, TrainedModels
-from fedrepro.training.step_randomness import (
-    CROPS,
-    NOISE,
-    kinds,
-    normal_pairs,
-    require_images,
-)
+from fedrepro.training.step_randomness import CROPS, NOISE, kinds, normal_pairs, require_images
 
 if TYPE_CHECKING:
     from fedrepro.training.examples import Examples

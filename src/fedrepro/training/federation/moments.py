@@ -415,11 +415,7 @@ def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
 
 
 def _errors(
-    network: Network,
-    tensors: Tensors,
-    examples: Examples,
-    labels: Labels,
-    body: BodyMoments | None,
+    network: Network, tensors: Tensors, examples: Examples, labels: Labels, body: BodyMoments | None
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Run the layers on some examples after others, with gradients (n, L, outputs) of each.
 
