@@ -17,17 +17,23 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.method_kinds import MIXED
 from fedrepro.core.metrics import Metric
 from fedrepro.core.portable_ops.torch_ops import exponential, root
+from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
-from fedrepro.networks.network import dense_spec, widths
-from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.networks.network import Network, dense_spec, widths
+from fedrepro.networks.network import dense as perceptron
+from fedrepro.networks.predict import joint_logits, network_of, probabilities
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples, tensor_of
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.minibatches import Task
+from fedrepro.training.procedure import settings_of
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.networks.network import Network
 
 if TYPE_CHECKING:
     Logits = Callable[[torch.Tensor], torch.Tensor]
@@ -53,12 +59,6 @@ def distillation(
     The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
     in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
     """
-    from fedrepro.training.engine import train
-    from fedrepro.training.examples import Examples, tensor_of
-    from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.minibatches import Task
-    from fedrepro.training.procedure import settings_of
-
     assert info.pooled_inputs is not None
     inputs = tensor_of(info.pooled_inputs).to(info.device)
     teacher = network_like(clients)
@@ -102,13 +102,6 @@ def feddf(
     here Adam takes `epochs` epochs at one step size. Of networks of several forms the student has
     that of most clients, and starts from their average.
     """
-    from fedrepro.core.registry import components
-    from fedrepro.networks.predict import joint_logits, network_of
-    from fedrepro.training.engine import train
-    from fedrepro.training.examples import Examples, tensor_of
-    from fedrepro.training.minibatches import Task
-    from fedrepro.training.procedure import settings_of
-
     assert info.public_inputs is not None
     network = network_like(clients)
     inputs = tensor_of(info.public_inputs).to(info.device)
@@ -172,10 +165,6 @@ def dense(
     """
     import torch
 
-    from fedrepro.networks.predict import network_of
-    from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.procedure import settings_of
-
     of_clients = network_like(clients)
     some, their_info = of_one_form(clients, info)
     network = network_of(some.model, clients.shape, clients.classes)
@@ -235,8 +224,6 @@ class _Generator:
         self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
     ) -> None:
         import math
-
-        from fedrepro.networks.network import dense as perceptron
 
         stream = rng.stream("dense-generator")
         self.network = perceptron((latent, units, math.prod(network.shape)))

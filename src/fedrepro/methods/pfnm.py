@@ -163,5 +163,4 @@ def visiting_orders(
 def matched_share(matchings: Sequence[Matching]) -> float:
     """Compute the share of local units, over all layers, that share their global unit."""
     units = sum(len(atoms) for matching in matchings for atoms in matching.assignments)
-    shared = sum(matching.counts[matching.counts > 1].sum() for matching in matchings)
-    return float(shared / units)
+    return float(sum(m.counts[m.counts > 1].sum() for m in matchings) / units)

@@ -48,8 +48,7 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
     bits = bits * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = bits ^ (bits >> np.uint64(31))
-    return mixed
+    return np.asarray(bits ^ (bits >> np.uint64(31)))
 
 
 def require_images(network: Network) -> None:

@@ -471,8 +471,7 @@ def _by_labels(
 def _square(rows: np.ndarray) -> np.ndarray:
     """Sum a aᵀ over vectors (n, L, D): float64 (D, D)."""
     flat = rows.reshape(-1, rows.shape[-1])
-    gram: np.ndarray = (flat.T @ flat).astype(np.float64)
-    return gram
+    return np.asarray((flat.T @ flat).astype(np.float64))
 
 
 def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
@@ -480,6 +479,5 @@ def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
 
 
 def _sent(matrix: np.ndarray) -> np.ndarray:
-    """As it goes to the server: float32 and exactly symmetric, so that half of it is sent."""
-    symmetric: np.ndarray = ((matrix + matrix.T) / 2).astype(np.float32)
-    return symmetric
+    # exactly symmetric, so that half of it is sent
+    return np.asarray(((matrix + matrix.T) / 2).astype(np.float32))
