@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
-from test_deep import K, any_order, logits, network, orders_of, part_of, permuted, shaken
 from test_matching import every_row_kind
+from test_pfnm import K, any_order, logits, network, orders_of, part_of, permuted, shaken
 
 from fedrepro.methods.matching import atom_sums
 from fedrepro.methods.matching.atom_sums import habit
