@@ -9,6 +9,7 @@ Federated Learning. NeurIPS 2022.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -174,7 +175,7 @@ def dense(
         else initial_weights(network, settings_of(info.training), [rng])
     )
     student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
-    learned = _student(network, student)
+    learned = partial(network.logits, student)
     ensemble = _mean_logits(of_clients, clients.tensors, info.device)
     weights = [value for name, value in student.items() if name not in network.buffers]
     moved = [torch.zeros_like(value) for value in weights]
@@ -271,10 +272,6 @@ def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
     """Mean over all examples of the divergence where the two predict other classes."""
     differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
     return (differ * _divergences(theirs, ours)).mean()
-
-
-def _student(network: Network, tensors: Mapping[str, torch.Tensor]) -> Logits:
-    return lambda x: network.logits(tensors, x)
 
 
 def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: str) -> Logits:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -152,11 +152,6 @@ def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
         columns = slice(start, start + COLUMNS)
         sums[:, columns] = weights @ flat[:, columns].astype(np.float64)
     return sums.reshape(values.shape)
-
-
-def mixed_tensors(weights: np.ndarray, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Apply `mixed` to each tensor, (N, *shape)."""
-    return {name: mixed(weights, value) for name, value in tensors.items()}
 
 
 ENOUGH = 1e-12  # of a sum, in what is left out of it

@@ -309,14 +309,14 @@ def _forward(
             if matrix.bias:
                 a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
             if only is not None and matrix.weight == only[-1]:
-                return [*seen, _Seen(matrix, len(a), partial(_held, a), [x])], x
+                return [*seen, _Seen(matrix, len(a), partial(np.asarray, a), [x])], x
         held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
         x = layer.forward(held, x, run)
         if matrix is not None:
             assert isinstance(layer, Affine | Convolution2d)
             if only is None and not x.requires_grad:
                 x.requires_grad_()
-            seen.append(_Seen(matrix, len(a), partial(_held, a), [x]))
+            seen.append(_Seen(matrix, len(a), partial(np.asarray, a), [x]))
     return seen, x
 
 
@@ -394,10 +394,6 @@ def _rows(
     if layer.bias:
         rows = torch.cat([rows, rows.new_ones(*rows.shape[:2], 1)], dim=2)
     return np.ascontiguousarray(rows.cpu().numpy())
-
-
-def _held(rows: np.ndarray) -> np.ndarray:
-    return rows
 
 
 def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
