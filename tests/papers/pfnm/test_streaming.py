@@ -14,8 +14,8 @@ from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 from problems import problem
 from scipy.optimize import linear_sum_assignment
-from test_deep import K, any_order, logits, network, orders_of, part_of, permuted, shaken
 from test_matching import every_row_kind
+from test_pfnm import K, any_order, logits, network, orders_of, part_of, permuted, shaken
 
 from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
