@@ -151,11 +151,7 @@ RULES: dict[Any, Any] = TEXT | {
 }
 
 
-ALIASES = {
-    "downpour_streaming": "downpour_sgd",
-    "pfnm_sized": "pfnm",
-    "gems_neural": "gems_convex",
-}
+ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neural": "gems_convex"}
 
 
 def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:

@@ -25,7 +25,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import same_bytes
-from fedrepro.numbers.series import mean, sd
+from fedrepro.numbers.series import over_trials
 from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan, Point
@@ -102,10 +102,15 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
     for exhibit in drawn_exhibits(scale, reports, only.exhibit):
         try:
             files = open_exhibit(reports / scale, exhibit.key, scale)
-            own = _rows(exhibit, files, scale)
-            _add(rows, {"exhibits": exhibit.key, "same_bytes": same_bytes(files.about)}, own)
+            own, same = _rows(exhibit, files, scale), same_bytes(files.about)
         except FedreproError as error:
             notes.append(str(error))
+            continue
+        for row in own:
+            key = tuple(map(str, row.values()))  # a missing sd is not equal to itself
+            entry = rows.setdefault(key, {**row, "exhibits": exhibit.key, "same_bytes": same})
+            if exhibit.key not in entry["exhibits"].split():
+                entry["exhibits"] += f" {exhibit.key}"
     table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
     for name in ("method", "metric", "split"):
         asked = getattr(only, name)
@@ -155,19 +160,6 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     return exhibits
 
 
-def _add(
-    rows: dict[tuple[str, ...], dict[str, Any]],
-    shown_by: Mapping[str, str],
-    added: Sequence[dict[str, Any]],
-) -> None:
-    for row in added:
-        key = tuple(map(str, row.values()))  # a missing sd is not equal to itself
-        entry = rows.setdefault(key, {**row, **shown_by})
-        shown = entry["exhibits"].split()
-        if shown_by["exhibits"] not in shown:
-            entry["exhibits"] = " ".join([*shown, shown_by["exhibits"]])
-
-
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, Any]]:
     """Return the final values of one exhibit, each with its scenario."""
     text = files.read(".csv").decode()
@@ -207,34 +199,27 @@ def _reported(
     if "setting" not in frame:  # in files of before there were settings
         frame = frame.assign(setting=frame["method"])
     for row, point, metrics in shown:
-        for (label, setting), run in point.runs.items():
-            if (label, setting.token) != (row["method"], row["setting"]):
-                continue
+        place = row["method"], row["setting"]
+        for run, setting in [
+            (run, s) for (m, s), run in point.runs.items() if (m, s.token) == place
+        ]:
             own = frame[frame["setting"] == run.rows_of(setting)]
             for spec in specs_of(run.scenario):
-                own = own[_is_of(own, spec)]
+                fits = own[f"{spec.kind}_name"] == spec.name
+                for key in set(spec.recorded_values) - set(spec.swept):
+                    if (column := f"{spec.kind}_{key}") in own:
+                        value = spec.values[key]
+                        texts = own[column].map(comparable_text)
+                        fits &= (
+                            own[column].isna() if value is None else texts == comparable_text(value)
+                        )
+                own = own[fits]
             for metric in sorted(metrics):
                 ends = own[own["metric"] == metric].sort_values("round").groupby("trial")["value"]
                 values = [float(value) for value in ends.last(skipna=False)][: int(row["trials"])]
                 if len(values) == int(row["trials"]):
-                    numbers = {"mean": mean(values), "sd": sd(values) or "", "split": ""}
-                    texts = " ".join(f"{value:.10g}" for value in values)
-                    number = {**row, **numbers, "metric": metric, "by_trial": texts}
+                    number = {**row, **over_trials(values), "metric": metric, "split": ""}
                     yield _row(number, point, setting.method)
-
-
-def _is_of(rows: pd.DataFrame, spec: Spec) -> pd.Series:
-    """Tell which rows of metrics are of a component with its values."""
-    fits = rows[f"{spec.kind}_name"] == spec.name
-    for key in set(spec.recorded_values) - set(spec.swept):
-        if (column := f"{spec.kind}_{key}") in rows:
-            value = spec.values[key]
-            fits &= (
-                rows[column].isna()
-                if value is None
-                else rows[column].map(comparable_text) == comparable_text(value)
-            )
-    return fits
 
 
 def _row(row: Mapping[str, Any], point: Point, method: Spec) -> dict[str, Any]:
@@ -260,19 +245,16 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 
     Methods that were measured in several numbers of trials have a row for each.
     """
-    names = (table["metric"] + " " + table["split"]).str.strip()
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
-    columns = sorted(
-        dict.fromkeys(zip(table["metric"], names, strict=True)),
-        key=lambda pair: (order.index(pair[0]), pair[1]),
-    )
+    pairs = set(zip(table["metric"], table["split"], strict=True))
+    names = {p: " ".join(p).strip() for p in sorted(pairs, key=lambda p: (order.index(p[0]), p[1]))}
     place = [*PLACE, "trials"]
     cells: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row, name in zip(table.to_dict("records"), names, strict=True):
-        place_values = {key: row[key] for key in place}
-        cells.setdefault(tuple(place_values.values()), place_values)[name] = row["mean"]
-    return pd.DataFrame(list(cells.values()), columns=[*place, *(name for _, name in columns)])
+    for row in table.to_dict("records"):
+        own = cells.setdefault(tuple(row[key] for key in place), {key: row[key] for key in place})
+        own[names[row["metric"], row["split"]]] = row["mean"]
+    return pd.DataFrame(list(cells.values()), columns=[*place, *names.values()])
 
 
 ACROSS = 5  # metrics side by side, in a table as wide as a terminal
@@ -297,51 +279,39 @@ def common(results: Results) -> list[str]:
 def scenario_blocks(results: Results) -> Iterator[ScenarioRows]:
     """Cut the table into pieces that a terminal is wide enough for, one scenario after another.
 
-    Rows of a scenario keep the order of the table, and scenarios that of their first rows.
+    Rows of a scenario keep the order of the table, and scenarios that of their first rows. A wide
+    table has some metrics in columns, as far as any of the rows has them.
     """
     table, place = results.table, [*SCENARIO, "clients"]
     differ = [name for name in place if table[name].nunique() > 1]
-    wide = "metric" not in table
     by_scenario: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
     for row in table.to_dict("records"):
         by_scenario.setdefault(tuple(row[name] for name in differ), []).append(row)
     for values, rows in by_scenario.items():
         pairs = zip(differ, values, strict=True)
         heading = ", ".join(f"{name} {value}" for name, value in pairs if value != "")
-        yield from _across(heading, rows) if wide else (_down(heading, rows),)
-
-
-def _down(heading: str, rows: Sequence[Mapping[Any, Any]]) -> ScenarioRows:
-    columns = ("method", "setting", "number", "mean", "sd", "trials", "same bytes")
-    return ScenarioRows(
-        heading,
-        columns,
-        tuple(
-            (
-                row["method"],
-                _parameters(row["setting"]),
-                f"{row['metric']} {row['split']}".strip(),
-                _number(row["mean"]),
-                _number(row["sd"], 3),
-                str(row["trials"]),
-                row["same_bytes"],
+        if "metric" in table:
+            columns = ("method", "setting", "number", "mean", "sd", "trials", "same bytes")
+            texts = tuple(
+                (
+                    *(row["method"], _parameters(row["setting"])),
+                    f"{row['metric']} {row['split']}".strip(),
+                    *(_number(row["mean"]), _number(row["sd"], 3), str(row["trials"])),
+                    row["same_bytes"],
+                )
+                for row in rows
             )
-            for row in rows
-        ),
-    )
-
-
-def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[ScenarioRows]:
-    """Lay some metrics out in columns, as far as any of the rows has them."""
-    names = [name for name in rows[0] if name not in (*PLACE, "trials")]
-    held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
-    for start in range(0, len(held), ACROSS):
-        metrics = held[start : start + ACROSS]
-        texts = tuple(
-            (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in metrics))
-            for row in rows
-        )
-        yield ScenarioRows(heading, ("method", "setting", *metrics), texts)
+            yield ScenarioRows(heading, columns, texts)
+            continue
+        names = [name for name in rows[0] if name not in (*PLACE, "trials")]
+        held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
+        for start in range(0, len(held), ACROSS):
+            some = held[start : start + ACROSS]
+            texts = tuple(
+                (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in some))
+                for row in rows
+            )
+            yield ScenarioRows(heading, ("method", "setting", *some), texts)
 
 
 def _parameters(setting: str) -> str:

@@ -168,6 +168,12 @@ def mean(values: Sequence[float]) -> float:
     return statistics.mean(values) if all(map(math.isfinite, values)) else sum(values)
 
 
+def over_trials(values: Sequence[float]) -> dict[str, Any]:
+    """Return the cells of a csv that a series has: mean, sd, trials and the value in each."""
+    texts = " ".join(f"{value:.10g}" for value in values)
+    return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
+
+
 def sd(values: Sequence[float]) -> float | None:
     """Sample sd; a single value has none. `statistics` is exact: equal values give 0."""
     if len(values) < 2:

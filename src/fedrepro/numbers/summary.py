@@ -28,10 +28,9 @@ from fedrepro.numbers.series import (
     by_metric,
     is_final,
     last_series,
-    mean,
     of_setting,
     over_clients,
-    sd,
+    over_trials,
     select_node,
     tidy_rows,
     with_pairs,
@@ -156,8 +155,7 @@ def summarise(
     races = any(run.is_race for run in exhibit.runs)
     return Summary(
         pd.DataFrame(
-            numbers,
-            columns=[*leading, *rounds, *NUMBERS, *spreads, *(COLUMNS if paired else ())],
+            numbers, columns=[*leading, *rounds, *NUMBERS, *spreads, *(COLUMNS if paired else ())]
         ),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
@@ -186,16 +184,8 @@ def _round_rows(
 def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
     order = list(metrics_of(setting.method))
     for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
-        values = series[metric, split]
-        yield {
-            "metric": metric,
-            "split": split,
-            "mean": mean(values),
-            "sd": sd(values),
-            "trials": len(values),
-            "by_trial": " ".join(f"{value:.10g}" for value in values),
-            "setting": setting.token,
-        }
+        place = {"metric": metric, "split": split, "setting": setting.token}
+        yield place | over_trials(series[metric, split])
 
 
 def csv_text(frame: pd.DataFrame) -> str:
