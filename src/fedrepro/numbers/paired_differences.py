@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -80,8 +81,7 @@ def paired_differences(
     names: set[str] = set()
     splits: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
-        table = open_exhibit(reports / scale, drawn.key, scale).table(".csv")
-        table = final(table)
+        table = final(open_exhibit(reports / scale, drawn.key, scale).table(".csv"))
         names |= set(table["method"])
         table = table[table["metric"] == metric]
         splits |= set(table["split"].fillna("")) - {""}
@@ -91,17 +91,17 @@ def paired_differences(
             known = differences.setdefault(runs, difference)
             if known is not difference:
                 differences[runs] = replace(known, also=(*known.also, drawn.key))
+    if differences:
+        return list(differences.values())
     for method in (one, other):
-        if not differences and method not in names and method not in components("method"):
+        if method not in names and method not in components("method"):
             raise unknown("method", method, names, "the drawn exhibits")
-    if not differences and splits and split not in splits:
+    if splits and split not in splits:
         raise unknown("split", split, splits, "the drawn exhibits")
-    if not differences:
-        raise FedreproError(
-            f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
-            "both into the methods of an exhibit, and draw it"
-        )
-    return list(differences.values())
+    raise FedreproError(
+        f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
+        "both into the methods of an exhibit, and draw it"
+    )
 
 
 def _of_exhibit(
@@ -114,12 +114,19 @@ def _of_exhibit(
         place = tuple("" if pd.isna(row[name]) else str(row[name]) for name in leading)
         points.setdefault(place, []).append(row)
     for place, rows in points.items():
-        for first in _named(rows, one):
-            for second in _named(rows, other):
-                if first is not second:
-                    runs = [str(row[name]) for row in (first, second) for name in RUNS]
-                    point = dict(zip(leading, place, strict=True))
-                    yield tuple(runs), _difference(key, point, first, second)
+        pairs = itertools.product(_named(rows, one), _named(rows, other))
+        for first, second in (pair for pair in pairs if pair[0] is not pair[1]):
+            values = [np.array(row["by_trial"].split(), float) for row in (first, second)]
+            count = min(map(len, values))
+            left, right = (own[:count] for own in values)
+            differences = (left - right)[:, None]
+            middle, half = mean(differences)[0], half_width(differences, CONFIDENCE)[0]
+            labels = first["method"], second["method"]
+            ends = (float(end) for end in (middle, middle - half, middle + half))
+            point = dict(zip(leading, place, strict=True))
+            means = float(left.mean()), float(right.mean())
+            runs = tuple(str(row[name]) for row in (first, second) for name in RUNS)
+            yield runs, PairedDifference(key, point, labels, *means, *ends, count)
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
@@ -130,26 +137,6 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
         for row in rows
         if name == method_of(row["setting"]) or name.lower() == row["method"].lower()
     ]
-
-
-def _difference(
-    key: str, point: Mapping[str, Any], first: Mapping[Any, Any], second: Mapping[Any, Any]
-) -> PairedDifference:
-    values = [np.array(row["by_trial"].split(), float) for row in (first, second)]
-    count = min(map(len, values))
-    differences = (values[0][:count] - values[1][:count])[:, None]
-    middle, half = float(mean(differences)[0]), float(half_width(differences, CONFIDENCE)[0])
-    return PairedDifference(
-        key,
-        point,
-        (first["method"], second["method"]),
-        float(values[0][:count].mean()),
-        float(values[1][:count].mean()),
-        middle,
-        middle - half,
-        middle + half,
-        count,
-    )
 
 
 def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tuple[str, str]:

@@ -200,14 +200,12 @@ def read_csv(text: str) -> pd.DataFrame:
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})
-    present = [name for name in texts if name in frame]
-    return frame.fillna(dict.fromkeys(present, ""))
+    return frame.fillna({name: "" for name in texts if name in frame})
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
     """List the columns of either table that say where a number stands: swept or shown values."""
-    names = list(frame.columns)
-    return names[: names.index("method")]
+    return list(frame.columns)[: list(frame.columns).index("method")]
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
