@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 from small_exhibits import small
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import figure, render, rules
 
 METHODS = [{"name": "average", "label": "A"}, {"name": "uniform_ensemble", "label": "B"}]
@@ -37,8 +35,3 @@ def test_both_panels_hold_the_means_and_the_second_only_what_is_near_the_best():
 def test_equal_numbers_give_equal_pictures():
     exhibit, numbers = small(**SETTINGS), pd.DataFrame(rows())
     assert render(exhibit, numbers) == render(exhibit, numbers)
-
-
-def test_it_has_one_scenario():
-    with pytest.raises(FedreproError, match="it has cases"):
-        small(**SETTINGS, cases={"one": {"label": "one"}})

@@ -33,10 +33,8 @@ Frame = pd.DataFrame
 def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
     """Draw all pictures of a leaderboard, by what follows its name, such as .groups.svg.
 
-    Args:
-        board: settings of the leaderboard: `title`, `baseline`, `ceiling`, `line`.
-        table: its csv, a row for each method, data set and start.
-        scenarios: its `.scenarios.csv`, with the accuracy of each trial.
+    `board` has its settings (`title`, `baseline`, `ceiling`, `line`), `table` its csv, and
+    `scenarios` its `.scenarios.csv`, with the accuracy of each trial.
     """
     images = {}
     with rules():
@@ -78,7 +76,8 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, beside = 0.9, 1.95, 0.5
     ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
-    low, high = _limits(ends)
+    # all intervals and both bounds, but nothing below LEAST
+    low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
     for (starts, order), height in zip(families, heights, strict=True):
         columns = _by_data(table, starts)
         wide = (WIDTH - left) / len(columns)
@@ -89,7 +88,7 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
             )
             _groups_of(axes, order, rows.set_index("method"), named=at == 0)
             _lines(axes, board, rows)
-            axes.set_xlim(low, high)
+            axes.set_xlim(max(LEAST, low) - 0.06, high + 0.06)
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
@@ -104,12 +103,6 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
 
 def _axis(board: Mapping[str, Any]) -> str:
     return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
-
-
-def _limits(ends: np.ndarray) -> tuple[float, float]:
-    """Return the range of the axis: all intervals and both bounds, but nothing below −1.5."""
-    low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
-    return max(LEAST, low) - 0.06, high + 0.06
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
@@ -178,6 +171,8 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 
 def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     """Draw scores against the bytes that clients send, and the frontier of both."""
+    from matplotlib.lines import Line2D
+
     families = _families(table)
     drawn = new_figure(0.85 + 3.1 * len(families))
     fewest = np.nanmin(table["parameters"].to_numpy(float))
@@ -186,7 +181,15 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         rows = _scored(table, starts)
         rows = rows[rows["score"] > LEAST]
         rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
-        _frontier(axes, rows)
+        best = -math.inf
+        xs: list[float] = []
+        ys: list[float] = []
+        for _, row in rows.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
+            if row["score"] > best:  # on the frontier
+                xs += [row["bytes_up"]] * (2 if xs else 1)
+                ys += [best, row["score"]] if ys else [row["score"]]
+                best = float(row["score"])
+        axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
         for _, row in rows.iterrows():
             look = MARKS[str(row["class"])]
             _dot(axes, row["bytes_up"], row["score"], look, float(row["points"]))
@@ -199,35 +202,22 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         low, high = float(rows["bytes_up"].min()), float(rows["bytes_up"].max())
         wide = max(high / low, 2.0)
         axes.set_xlim(low / wide**0.44, high * wide**0.22)
-        axes.set_xticks(*_ticks(rows["bytes_up"]), minor=False)
+        every = (m * 10**e for e in range(-1, 4) for m in (1, 2, 5))
+        ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
         axes.set_ylabel(_axis(board))
     axes.set_xlabel("bytes that clients send, as multiples of their models")
-    _class_legend(drawn, table)
+    kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
+    handles = [
+        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
+        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
+    ]
+    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
     below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
     write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
     return drawn
-
-
-def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
-    """Choose round multiples within the range of the values."""
-    low, high = float(values.min()), float(values.max())
-    every = [m * 10**e for e in range(-1, 4) for m in (1, 2, 5)]
-    ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
-    return ticks, [f"{value:g}" for value in ticks]
-
-
-def _frontier(axes: Axes, rows: Frame) -> None:
-    best = -math.inf
-    xs: list[float] = []
-    ys: list[float] = []
-    for _, row in rows.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
-        if row["score"] > best:
-            xs += [row["bytes_up"]] * (2 if xs else 1)
-            ys += [best, row["score"]] if ys else [row["score"]]
-            best = float(row["score"])
-    axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
 
 
 def _names(axes: Axes, own: Frame) -> None:
@@ -236,7 +226,10 @@ def _names(axes: Axes, own: Frame) -> None:
 
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
     rows = own.sort_values("score", ascending=False)
-    places = _columns_of(rows["bytes_up"].tolist())
+    # values within a fifth of each other share a column of names
+    ordered = sorted(set(rows["bytes_up"].tolist()))
+    starts = [v for at, v in enumerate(ordered) if at == 0 or v > 1.2 * ordered[at - 1]]
+    places = [sum(value >= start for start in starts) - 1 for value in rows["bytes_up"]]
     for column in range(max(places, default=-1) + 1):
         column_rows = rows[[place == column for place in places]].to_dict("records")
         heights = spread([float(row["score"]) for row in column_rows], gap)
@@ -256,42 +249,22 @@ def _names(axes: Axes, own: Frame) -> None:
             axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
 
 
-def _columns_of(values: Sequence[float]) -> list[int]:
-    """Assign each value to a column of names: values within a fifth of each other share one."""
-    order = sorted(set(values))
-    starts = [v for at, v in enumerate(order) if at == 0 or v > 1.2 * order[at - 1]]
-    return [sum(value >= start for start in starts) - 1 for value in values]
-
-
 def spread(heights: Sequence[float], gap: float) -> list[float]:
     """Falling heights moved apart until neighbours are `gap` apart, each as little as may be.
 
     Neighbours that would touch become a block around the mean of where they want to be.
     """
+
+    def end(block: Sequence[float], side: int) -> float:
+        return sum(block) / len(block) + side * (gap * (len(block) - 1) / 2)
+
     blocks: list[list[float]] = []
     for height in heights:
         blocks.append([height])
-        while len(blocks) > 1 and _ends(blocks[-2], gap)[1] - gap < _ends(blocks[-1], gap)[0]:
+        while len(blocks) > 1 and end(blocks[-2], -1) - gap < end(blocks[-1], 1):
             last = blocks.pop()
             blocks[-1] = blocks[-1] + last
-    return [_ends(block, gap)[0] - gap * at for block in blocks for at in range(len(block))]
-
-
-def _ends(block: Sequence[float], gap: float) -> tuple[float, float]:
-    """Return the highest and the lowest place of a block."""
-    middle, half = sum(block) / len(block), gap * (len(block) - 1) / 2
-    return middle + half, middle - half
-
-
-def _class_legend(drawn: Figure, table: Frame) -> None:
-    from matplotlib.lines import Line2D
-
-    kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
-    handles = [
-        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
-        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
-    ]
-    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
+    return [end(block, 1) - gap * at for block in blocks for at in range(len(block))]
 
 
 # ------------------------------------------------------------------------------- single scenarios
@@ -301,7 +274,8 @@ def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     """Draw each method's gain over the baseline by scenario, in points, paired by trial."""
     scenes = dict(_scenes(scenarios))
     order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
-    rows = [chunk for starts in order for chunk in _chunks([p for p in scenes if p[0] == starts])]
+    families = [[place for place in scenes if place[0] == starts] for starts in order]
+    rows = [own[at : at + COLUMNS] for own in families for at in range(0, len(own), COLUMNS)]
     heights = [ROW * max(4, len(order[chunk[0][0]])) for chunk in rows]
     drawn = new_figure(0.55 + sum(height + 0.75 for height in heights))
     top, left, across = 0.9, 1.95, 0.14
@@ -311,7 +285,9 @@ def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
             start = left + column * (wide + across)
             axes = _axes(drawn, start, WIDTH - start - wide, top, height)
             _gain(axes, board, table, scenes[place], order[place[0]])
-            axes.set_title(_title(place, wide), loc="left", fontsize=6.5)
+            names = (f"{place[1]}, {place[3]} clients", place[2])
+            title = "\n".join(line for name in names for line in wrapped(name, 6.5, wide))
+            axes.set_title(title, loc="left", fontsize=6.5)
             if column:
                 axes.set_yticklabels([])
         height_of = drawn.get_figheight()
@@ -325,10 +301,6 @@ def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     return drawn
 
 
-def _chunks(places: Sequence[Any]) -> list[Sequence[Any]]:
-    return [places[at : at + COLUMNS] for at in range(0, len(places), COLUMNS)]
-
-
 def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
     single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
     keys = ["starts", "data", "case", "clients"]
@@ -338,11 +310,6 @@ def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
         place = str(first["starts"]), str(first["data"]), str(first["case"]), int(first["clients"])
         scenes.append((place, rows))
     return scenes
-
-
-def _title(place: tuple[str, str, str, int], room: float) -> str:
-    lines = [*wrapped(f"{place[1]}, {place[3]} clients", 6.5, room), *wrapped(place[2], 6.5, room)]
-    return "\n".join(lines)
 
 
 def _trials(rows: Frame, method: str) -> np.ndarray | None:

@@ -162,8 +162,8 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
         base = {**place, "method": row.method.label, "setting": ""}
         if row.standing is None:
             continue
-        table = score_table(ground, row, row.scenes, row.method.label)
-        records.append(base | _series("score", "", table.mean(axis=0)))
+        scores = score_table(ground, row, row.scenes, row.method.label)
+        records.append(base | _series("score", "", scores.mean(axis=0)))
         for metric in ("rank_low", "rank_high", "group") if row.standing.group else ():
             value = np.array([float(getattr(row.standing, metric))])
             records.append(base | _series(metric, "", value))

@@ -120,13 +120,20 @@ def _of_exhibit(
             count = min(map(len, values))
             left, right = (own[:count] for own in values)
             differences = (left - right)[:, None]
-            middle, half = mean(differences)[0], half_width(differences, CONFIDENCE)[0]
-            labels = first["method"], second["method"]
-            ends = (float(end) for end in (middle, middle - half, middle + half))
-            point = dict(zip(leading, place, strict=True))
-            means = float(left.mean()), float(right.mean())
+            middle = float(mean(differences)[0])
+            half = float(half_width(differences, CONFIDENCE)[0])
             runs = tuple(str(row[name]) for row in (first, second) for name in RUNS)
-            yield runs, PairedDifference(key, point, labels, *means, *ends, count)
+            yield (
+                runs,
+                PairedDifference(
+                    key,
+                    dict(zip(leading, place, strict=True)),
+                    (first["method"], second["method"]),
+                    *(float(left.mean()), float(right.mean())),
+                    *(middle, middle - half, middle + half),
+                    count,
+                ),
+            )
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:

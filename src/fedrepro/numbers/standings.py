@@ -135,10 +135,11 @@ def standings(
     tables = [scores[name] for name in names] + ([] if line is None else [line])
     known = {}
     for name in names:
-        ends = (
-            [] if line is None else [estimate(scores[name] - line, units=u) for u in (units, False)]
-        )
-        known[name] = Standing(name, own[name], *ends)
+        known[name] = Standing(name, own[name])
+        if line is not None:
+            gap = scores[name] - line
+            ends = estimate(gap, units=units), estimate(gap, units=False)
+            known[name] = Standing(name, own[name], *ends)
     if not ranked:
         return [known[names[one]] for one in best]
     chances = chances_of(tables, units=units)

@@ -245,8 +245,9 @@ class Value(Form):
         return f"{self.what} minus {best_of(self.minus)}" if self.minus else self.what
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        own = ((cell, []) for cell in self.cells(numbers[exhibit], self.of))
-        for cell, rivals in self.beside(numbers[exhibit]) if self.minus else own:
+        cells = self.cells(numbers[exhibit], self.of)
+        alone: list[tuple[Cell, list[Cell]]] = [(cell, []) for cell in cells]
+        for cell, rivals in self.beside(numbers[exhibit]) if self.minus else alone:
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 

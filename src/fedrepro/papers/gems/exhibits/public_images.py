@@ -128,7 +128,7 @@ def panels(of_mnist: ExhibitData, cases: dict[str, dict[str, Any]]) -> ExhibitDa
     at = of_mnist["at"]
     return exhibit(
         of_mnist,
-        drawing=component("accuracy-panels", x_label="public images"),
+        drawing=component("accuracy-close-up", x_label="public images"),
         cases=cases,
         at={"quick": exhibit(at["quick"], cases=digits), "tiny": exhibit(at["tiny"], cases=digits)},
     )

@@ -100,7 +100,7 @@ def figure_2d() -> ExhibitData:
 
 def figure_2() -> ExhibitData:
     return exhibit(
-        drawing="accuracy-panels",
+        drawing="accuracy-close-up",
         title="Test accuracy against the number of clients",
         paired=True,
         place="section 4, figure 2",
@@ -219,7 +219,7 @@ def figure_3() -> ExhibitData:
     tiny = in_photograph_panels(exhibit(SHAPES, trials_of={"KD": 1}))
     return exhibit(
         figure_3a(),
-        drawing="accuracy-panels",
+        drawing="accuracy-close-up",
         title="Test accuracy against the number of hidden layers",
         place="section 4, figure 3",
         caption=text("""

@@ -147,7 +147,7 @@ def merging_and_posterior() -> ExhibitData:
 
 def ensemble_readings() -> ExhibitData:
     return exhibit(
-        drawing="accuracy-panels",
+        drawing="accuracy-close-up",
         title="What the weighted ensemble weighs by",
         place="beyond the paper",
         caption=text("""
@@ -171,7 +171,7 @@ def ensemble_readings() -> ExhibitData:
 
 def wider_downpour() -> ExhibitData:
     return exhibit(
-        drawing="accuracy-panels",
+        drawing="accuracy-close-up",
         title="Downpour SGD with wider networks",
         place="supplement 4.1, a sentence without a figure",
         caption=text("""
