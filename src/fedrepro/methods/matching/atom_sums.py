@@ -1,0 +1,379 @@
+"""Atoms of PFNM: rewards of matching units to them, equation (9), and running sums of members.
+
+Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, main text and
+supplement. A hidden unit is a vector v with diagonal Gaussian noise around an atom, which has a
+diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up
+over the members of an atom.
+
+The coordinates of a unit are of two sorts. On the *uniform* ones (incoming weights, bias) every
+unit has the same precision, so an atom's precision is a single number and the reward needs only
+inner products and lengths. On the *classed* ones (weights to the classes) a client's precision is
+its own, coordinate by coordinate. Either sort may be empty.
+
+An atom lives in a slot, a row of every array of sums, until its last member leaves. Sums are kept
+by adding and subtracting, so they carry rounding residue; they serve the rewards only, and the
+final atoms are summed afresh from their members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """Natural parameters of n units, or of n atoms, from which rewards are computed; all float64.
+
+    lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), on the
+    uniform coordinates. classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
+    """
+
+    lengths: Array
+    precision: Array
+    classed: Array
+    classed_precision: Array
+
+
+def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
+    """Compute what joining an atom adds to the posterior's form Q(G, S) = sum_d G_d^2 / S_d.
+
+    Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), the first part of equation (9). The units
+    are those of one client, so they share one precision. `products` (units, atoms) are the inner
+    products of h_l and G_i on the uniform coordinates. Returns (units, atoms).
+    """
+    return _uniform_gain(units, atoms, products) + _classed_gain(units, atoms)
+
+
+def _uniform_gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
+    """Compute |h + G|^2 / (p + S) - |G|^2 / S, the two terms in |G|^2 joined before they cancel."""
+    shrink = 1.0 / (units.precision + atoms.precision)
+    offset = shrink * units.precision * atoms.lengths / atoms.precision
+    result = products * (2.0 * shrink)
+    result += np.multiply.outer(units.lengths, shrink)
+    result -= offset
+    return result
+
+
+def _classed_gain(units: Gaussians, atoms: Gaussians) -> Array:
+    """Compute `gain` on the classed coordinates, all pairs at once through one matrix product.
+
+    With A = 1 / (p + S): (h^2) A' + 2 h (G A)' - sum_d p_d G_d^2 A_d / S_d.
+    """
+    shrink = 1.0 / (units.classed_precision + atoms.classed_precision)
+    pull = atoms.classed * shrink
+    left = np.concatenate([units.classed**2, 2.0 * units.classed], axis=1)
+    right = np.concatenate([shrink, pull], axis=1)
+    offset = (pull * atoms.classed / atoms.classed_precision * units.classed_precision).sum(axis=1)
+    result: Array = left @ right.T
+    result -= offset
+    return result
+
+
+def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
+    """Compute factor * log(m / (J - m)), m = counts (atoms,) of other clients, at most `cap`.
+
+    Counts are between 1 and J - 1. The factor is 1 in equation (9) as printed and 2 by
+    its derivation; the cap is not in the text but in the authors' code.
+    """
+    capped = counts if cap is None else np.minimum(counts, cap)
+    result: Array = factor * np.log(capped / (clients - capped))
+    return result
+
+
+def habit(members: Ints, step: int, factor: float) -> Array:
+    """Compute factor * log((1 + m) / (s - m)), m how often the client's own past holds the atom.
+
+    `members` m (atoms,) are between 0 and s - 1, at step s = 1, 2, ... of a stream. The paper
+    declares it a heuristic, with the factor 1. Source: supplement, equation (11).
+    """
+    result: Array = factor * np.log((1.0 + members) / (step - members))
+    return result
+
+
+def novelty(columns: int, clients: int, gamma0: float) -> Array:
+    """Compute 2 log(gamma0 / J) - 2 log t for the new atoms t = 1, ..., columns of equation (9).
+
+    At step s of a stream s * J takes the place of J (supplement, equation (11)).
+    """
+    result: Array = 2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1))
+    return result
+
+
+def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
+    """Join equation (9), to be maximised: existing atoms first, then the columns of new atoms.
+
+    (units, atoms + columns) from gains (units, atoms), popular (atoms,), fresh (units,), the gain
+    over the prior, and novel (columns,). The text calls its minimiser the solution, but
+    with its signs the matching is the maximiser.
+    """
+    atoms = len(popular)
+    rewards = np.empty((len(gains), atoms + len(novel)))
+    np.add(gains, popular, out=rewards[:, :atoms])
+    np.add(fresh[:, None], novel, out=rewards[:, atoms:])
+    return rewards
+
+
+def posterior_mean(natural: Array, precision: Array) -> Array:
+    """Compute MAP atoms given their members: natural / precision, elementwise.
+
+    Shapes: (atoms, dims), precision also (atoms, 1). Source: Proposition 1, equation (5).
+    """
+    return natural / precision
+
+
+# Up to this many units their inner products are tabled: 128 MiB, and as much for the atoms.
+TABLE = 4096
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The Gaussian an atom has before any member: means (P,) and (Q,), and one variance."""
+
+    uniform: Array
+    classed: Array
+    variance: float
+
+
+@dataclass(frozen=True)
+class MatchedLayer:
+    """The hidden units of one layer of J clients.
+
+    uniform[j]: float64 (L_j, P); classed[j]: float64 (L_j, Q). variance: of the noise on the
+    uniform coordinates. classed_precision: float64 (J, Q), may be zero where a client knows
+    nothing.
+    """
+
+    uniform: tuple[Array, ...]
+    classed: tuple[Array, ...]
+    variance: float
+    classed_precision: Array
+    prior: Prior
+
+    @property
+    def clients(self) -> int:
+        return len(self.uniform)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(len(units) for units in self.uniform)
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """Global atoms in natural parameters, from which a later step of streaming starts.
+
+    natural: (atoms, P) and precision: (atoms,) on the uniform coordinates; classed and
+    classed_precision: (atoms, Q).
+    """
+
+    natural: Array
+    precision: Array
+    classed: Array
+    classed_precision: Array
+
+    @property
+    def uniform_mean(self) -> Array:
+        return posterior_mean(self.natural, self.precision[:, None])
+
+    @property
+    def classed_mean(self) -> Array:
+        return posterior_mean(self.classed, self.classed_precision)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Earlier steps of a stream: their atoms, and how often each client held them.
+
+    `atoms` are those before the present step's members; `members`, int64 (J, atoms), count the
+    earlier steps' units of each client in each atom, at least one in all. An atom's precision is
+    that of the prior and of all its members, so variances are the same in every step.
+    """
+
+    atoms: Atoms
+    members: Ints
+
+
+def no_past(layer: MatchedLayer) -> Past:
+    """Return the past before the first step: no atoms."""
+    inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
+    atoms = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
+    return Past(atoms, np.empty((layer.clients, 0), np.int64))
+
+
+def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
+    """Sum prior and members, once per atom in the order of the clients (Proposition 1).
+
+    The atoms of the past come first, with their earlier posterior as prior (supplement
+    equation (10)). `counts`, int64 (atoms,), are members of all steps.
+    """
+    prior, before = layer.prior, len(past.atoms.natural)
+    natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
+    classed = np.tile(prior.classed / prior.variance, (len(counts), 1))
+    classed_precision = np.full_like(classed, 1.0 / prior.variance)
+    natural[:before] = past.atoms.natural
+    classed[:before] = past.atoms.classed
+    classed_precision[:before] = past.atoms.classed_precision
+    for client, atoms in enumerate(assignments):
+        # A client's units sit in different atoms, so no index occurs twice.
+        natural[atoms] += layer.uniform[client] / layer.variance
+        classed[atoms] += layer.classed[client] * layer.classed_precision[client]
+        classed_precision[atoms] += layer.classed_precision[client]
+    precision = 1.0 / prior.variance + counts / layer.variance
+    return Atoms(natural, precision, classed, classed_precision)
+
+
+class _Rows:
+    """A row per slot: the origin, plus the rows of the units that sit there.
+
+    rows: (units, width), what each unit adds; origin: (width,), the row of an empty atom; past:
+    (atoms, width), the rows of the slots that are taken from the start.
+    """
+
+    def __init__(self, rows: Array, origin: Array, past: Array) -> None:
+        self.rows = rows
+        self.origin = origin
+        # Room for every unit alone; memory is touched only as far as slots are used.
+        self.used = len(past)
+        self.slots = np.empty((self.used + len(rows), rows.shape[1]))
+        self.slots[: self.used] = past
+
+    def open(self, slots: Ints) -> None:
+        self.used = max(self.used, int(slots.max(initial=-1)) + 1)
+        self.slots[slots] = self.origin
+
+    def add(self, units: slice, slots: Ints) -> None:
+        self.slots[slots] += self.rows[units]
+
+    def subtract(self, units: slice, slots: Ints) -> None:
+        self.slots[slots] -= self.rows[units]
+
+    def products(self, units: slice, slots: Ints) -> Array:
+        """Compute the inner product of every unit with every slot's sum: (units, slots)."""
+        raise NotImplementedError
+
+    def own_products(self, units: slice, slots: Ints) -> Array:
+        """Compute the inner product of each unit with the sum of its assigned slot: (units,)."""
+        raise NotImplementedError
+
+
+class SummedRows(_Rows):
+    """A slot's row is the sum itself; inner products are computed when asked for."""
+
+    def products(self, units: slice, slots: Ints) -> Array:
+        # One product over all slots in use costs less than gathering the live ones first.
+        result: Array = (self.rows[units] @ self.slots[: self.used].T)[:, slots]
+        return result
+
+    def own_products(self, units: slice, slots: Ints) -> Array:
+        result: Array = np.einsum("ud,ud->u", self.rows[units], self.slots[slots])
+        return result
+
+
+class TabledRows(_Rows):
+    """A slot's row holds its inner products with all units, so they are read off.
+
+    It is the sum of the members' rows in a table of the units' products with each other, which
+    is computed once for all passes.
+    """
+
+    def __init__(self, natural: Array, origin: Array, past: Array) -> None:
+        super().__init__(natural @ natural.T, natural @ origin, past @ natural.T)
+
+    def products(self, units: slice, slots: Ints) -> Array:
+        return self.slots[slots, units].T
+
+    def own_products(self, units: slice, slots: Ints) -> Array:
+        result: Array = self.slots[slots, np.arange(units.start, units.stop)]
+        return result
+
+
+class RunningSums:
+    """Sums over the members of each slot, and the gains of a client's units over them.
+
+    The atoms of the past hold the first slots.
+    """
+
+    def __init__(self, layer: MatchedLayer, past: Past) -> None:
+        prior, before = layer.prior, past.atoms
+        ends = np.cumsum(layer.widths)
+        self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
+        self.unit_precision = np.array([1.0 / layer.variance])
+        self.client_precision = layer.classed_precision
+        natural = np.concatenate(layer.uniform) / layer.variance
+        self.unit_lengths = np.einsum("ud,ud->u", natural, natural)
+        self.unit_classed = np.concatenate(
+            [units * layer.classed_precision[j] for j, units in enumerate(layer.classed)]
+        )
+        origin = prior.uniform / prior.variance
+        self.prior = Gaussians(
+            np.array([origin @ origin]),
+            np.array([1.0 / prior.variance]),
+            prior.classed[None] / prior.variance,
+            np.full((1, len(prior.classed)), 1.0 / prior.variance),
+        )
+        kind = TabledRows if len(natural) <= TABLE else SummedRows
+        self.rows: _Rows = kind(natural, origin, before.natural)
+        lengths = np.einsum("ad,ad->a", before.natural, before.natural)
+        self.lengths = _with_room(lengths, len(natural))
+        self.classed = _with_room(before.classed, len(natural))
+        self.classed_precision = _with_room(before.classed_precision, len(natural))
+        # What a new atom is worth to each unit does not depend on the others.
+        products = natural @ origin
+        self.fresh = [
+            gain(self._units(client), self.prior, products[units, None])[:, 0]
+            for client, units in enumerate(self.units)
+        ]
+
+    def open(self, slots: Ints) -> None:
+        """Put the prior into these slots."""
+        self.rows.open(slots)
+        self.lengths[slots] = self.prior.lengths
+        self.classed[slots] = self.prior.classed
+        self.classed_precision[slots] = self.prior.classed_precision
+
+    def add(self, client: int, slots: Ints) -> None:
+        """Add the client's units, in row order, to these slots (all different)."""
+        units = self.units[client]
+        products = self.rows.own_products(units, slots)
+        self.rows.add(units, slots)
+        self.lengths[slots] += 2.0 * products + self.unit_lengths[units]
+        self.classed[slots] += self.unit_classed[units]
+        self.classed_precision[slots] += self.client_precision[client]
+
+    def subtract(self, client: int, slots: Ints) -> None:
+        """Take the client's units, in row order, out of the slots that hold them."""
+        units = self.units[client]
+        products = self.rows.own_products(units, slots)
+        self.rows.subtract(units, slots)
+        self.lengths[slots] -= 2.0 * products - self.unit_lengths[units]
+        self.classed[slots] -= self.unit_classed[units]
+        self.classed_precision[slots] -= self.client_precision[client]
+
+    def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
+        """Compute gains (L_j, slots) of the client's units over slots with `counts` members."""
+        atoms = Gaussians(
+            self.lengths[slots],
+            self.prior.precision + counts * self.unit_precision,
+            self.classed[slots],
+            self.classed_precision[slots],
+        )
+        return gain(self._units(client), atoms, self.rows.products(self.units[client], slots))
+
+    def _units(self, client: int) -> Gaussians:
+        units = self.units[client]
+        return Gaussians(
+            self.unit_lengths[units],
+            self.unit_precision,
+            self.unit_classed[units],
+            self.client_precision[client][None],
+        )
+
+
+def _with_room(taken: Array, free: int) -> Array:
+    return np.concatenate([taken, np.empty((free, *taken.shape[1:]))])

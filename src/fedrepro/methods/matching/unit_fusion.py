@@ -1,0 +1,179 @@
+"""Hidden units fused: of several networks by optimal transport, of one by clusters of directions.
+
+Optimal transport (Singh and Jaggi, 2020): a network's layer is a measure; each of its units, its
+incoming weights and its bias, has the same mass. The common layer is a barycentre of these measures
+with a given number of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedrepro.methods.matching.atom_sums import Array, Ints
+from fedrepro.methods.matching.unit_arrays import UnitArrays, incoming, outgoing, strength
+
+
+def fused(
+    networks: Sequence[UnitArrays],
+    widths: Sequence[int],
+    share: Array,
+    towards: Array,
+    order: Ints,
+    sweeps: int,
+) -> UnitArrays:
+    """Fuse networks into one of these widths, layer after layer from the lowest.
+
+    In the layer above, a unit's weight from a unit below goes to the common units as its mass does.
+
+    Args:
+        networks: The networks.
+        widths: Units of each hidden layer of the result.
+        share: (J,), the weight of each network, sums to one.
+        towards: (J, K), its weight for weights to each class.
+        order: The networks from whose units, strongest first, the common ones start.
+        sweeps: The most steps of each barycentre.
+    """
+    blocks: list[Array] = []
+    ways = [network[0] for network in networks]  # into the layer, from the common units below
+    for layer, width in enumerate(widths):
+        biases = [network[2 * layer + 1] for network in networks]
+        units = [np.vstack([incoming(w), b]).T for w, b in zip(ways, biases, strict=True)]
+        ranked = [
+            measure[np.argsort(-strength(network, layer), kind="stable")]
+            for measure, network in zip(units, networks, strict=True)
+        ]
+        start = np.concatenate([ranked[j] for j in order])[:width]
+        common, plans = barycentre(units, start, share, sweeps)
+        blocks += [common[:, :-1].T.reshape(*ways[0].shape[:-1], width), common[:, -1]]
+        above = [network[2 * layer + 2] for network in networks]
+        ways = [
+            (plan.T @ outgoing(way)).reshape(width, *way.shape[1:])
+            for plan, way in zip(plans, above, strict=True)
+        ]
+    top = sum(way * weight for way, weight in zip(ways, towards, strict=True))
+    bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
+    return (*blocks, np.asarray(top), bias)
+
+
+def barycentre(
+    measures: Sequence[Array], start: Array, share: Array, sweeps: int
+) -> tuple[Array, list[Array]]:
+    """Find points (n, D) and, for each measure (m, D), its plan: (m, n), rows sum to one.
+
+    Points and masses of a measure are equal among themselves, and costs are squared distances, so
+    that a point is best at the mean of what is carried to it. Ends before `sweeps` when no mass
+    moves any more.
+    """
+    points, plans = start, [np.empty(0)] * len(measures)
+    for _ in range(sweeps):
+        before, plans = plans, [_carried(measure, points) for measure in measures]
+        if all(np.array_equal(old, new) for old, new in zip(before, plans, strict=True)):
+            break
+        means = (
+            weight * len(start) / len(measure) * (plan.T @ measure)
+            for weight, plan, measure in zip(share, plans, measures, strict=True)
+        )
+        points = np.asarray(sum(means))
+    return points, plans
+
+
+def _carried(origins: Array, points: Array) -> Array:
+    """Find the cheapest plan from equal masses at origins to equal masses at points."""
+    # loaded here: planning lists the methods, and must not wait for it
+    from ot.lp import emd
+
+    costs = (origins**2).sum(1)[:, None] - 2 * origins @ points.T + (points**2).sum(1)
+    masses = np.full(len(origins), 1.0 / len(origins)), np.full(len(points), 1.0 / len(points))
+    plan: Array = emd(*masses, np.maximum(costs, 0.0)) * len(origins)
+    return plan
+
+
+STEPS = 300  # of Lloyd's algorithm at most
+SAME = 1e-12  # squared distance of directions that are one, but for rounding
+
+
+def merge_similar_units(
+    network: UnitArrays, widths: Sequence[int], restarts: int, rng: np.random.Generator
+) -> UnitArrays:
+    """Cluster the hidden layers' units to these widths, from the lowest layer up.
+
+    A ReLU unit with weights v in and u out computes what v/|v| with |v| u does. A cluster has the
+    mean of its directions v/|v| in, and the sum of |v| u out.
+    """
+    blocks = list(network)
+    for layer, width in enumerate(widths):
+        units = np.vstack([blocks[2 * layer], blocks[2 * layer + 1]]).T
+        length = np.linalg.norm(units, axis=1, keepdims=True)
+        directions = units / np.where(length > 0, length, 1.0)
+        members = np.eye(width)[k_means(directions, width, restarts, rng)]
+        sizes = members.sum(axis=0)[:, None]
+        centres = members.T @ directions / np.maximum(sizes, 1.0)
+        blocks[2 * layer] = centres[:, :-1].T
+        blocks[2 * layer + 1] = centres[:, -1]
+        blocks[2 * layer + 2] = members.T @ (length * blocks[2 * layer + 2])
+    return tuple(blocks)
+
+
+def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generator) -> Ints:
+    """Return the cluster of each point (n,): the best of some starts of Lloyd's algorithm.
+
+    All distances are read from the inner products of the points, (n, n), so a step costs the same
+    for points of any length. Starts are drawn as in k-means++ (Arthur and Vassilvitskii, 2007).
+    """
+    products = points @ points.T
+    best, least = np.zeros(len(points), np.int64), np.inf
+    for _ in range(restarts):
+        labels, spread = _lloyd(products, _starts(products, clusters, rng))
+        if spread < least - SAME:
+            best, least = labels, spread
+    return best
+
+
+def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
+    """Draw points to start from, each by its squared distance to those before it: (clusters,)."""
+    lengths = np.diag(products)
+    starts = [int(rng.integers(len(products)))]
+    nearest = np.full(len(products), np.inf)
+    while len(starts) < clusters:
+        latest = starts[-1]
+        nearest = np.minimum(nearest, lengths - 2 * products[latest] + lengths[latest])
+        nearest[nearest < SAME] = 0.0
+        total = nearest.sum()
+        if total > 0:
+            starts.append(int(rng.choice(len(products), p=nearest / total)))
+        else:  # fewer directions than clusters: some get a second one
+            starts.append(int(np.setdiff1d(np.arange(len(products)), starts)[0]))
+    return np.array(starts)
+
+
+def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
+    """Cluster from these points; return labels and the sum of squared distances to centres.
+
+    A cluster that is left by all stays empty.
+    """
+    lengths = np.diag(products)
+    labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
+    labels[starts] = np.arange(len(starts))
+    for _ in range(STEPS):
+        distances = _distances(products, labels, len(starts))
+        closer = distances.argmin(axis=1)
+        if np.array_equal(closer, labels):
+            break
+        labels = closer
+    distances = _distances(products, labels, len(starts))
+    return labels, float((lengths + distances[np.arange(len(labels)), labels]).sum())
+
+
+def _distances(products: Array, labels: Ints, clusters: int) -> Array:
+    """Compute squared distances (n, clusters) to means, less each point's squared length."""
+    order = np.argsort(labels, kind="stable")
+    present, first = np.unique(labels[order], return_index=True)
+    sizes = np.bincount(labels, minlength=clusters)[present]
+    sums = np.add.reduceat(products[order], first, axis=0)  # of products with the members
+    rows = np.searchsorted(present, labels)
+    within = np.bincount(rows, weights=sums[rows, np.arange(len(labels))]) / sizes**2
+    distances = np.full((len(labels), clusters), np.inf)
+    distances[:, present] = within - 2 * sums.T / sizes
+    return distances

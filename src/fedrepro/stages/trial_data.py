@@ -1,0 +1,231 @@
+"""Data of a trial: who holds what, splits to measure on, and what each method is given."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.api import ClientInfo
+from fedrepro.core.artifacts import corrupt_file_error, require_source
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Spec
+from fedrepro.data.client_rows import sizes_of
+from fedrepro.data.holdout import (
+    HOLDOUTS,
+    Holdout,
+    missing_holdout_error,
+    missing_validation_error,
+    too_few_examples_error,
+)
+from fedrepro.data.partition_table import PartitionIndices, read_members
+from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.model_evaluation import EvaluationSplit
+from fedrepro.planning.runs import Scenario
+from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
+from fedrepro.training.federation.clients import ClientData, Clients
+from fedrepro.training.procedure import settings_of
+
+# The needs of a one-shot method that clients fulfil.
+AT_CLIENTS = {
+    "client_training",
+    "client_evaluation",
+    "client_validation",
+    "client_inputs",
+    "client_labels",
+    "client_answers",
+    "client_validation_examples",
+}
+
+
+def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
+    """Load the data set of a job.
+
+    Raises:
+        FedreproError: data or partition are of another scenario.
+    """
+    prepared = load_prepared(data)
+    if prepared.token != scenario.dataset.token:
+        raise corrupt_file_error(data, f"it holds {prepared.token}, not {scenario.dataset.token}")
+    path = f"{prepared.token}/{scenario.partition.token}"
+    require_source(partition, {"path": path, "data": prepared.checksum})
+    return prepared
+
+
+def members_of(scenario: Scenario, partition: Path, trial: int) -> PartitionIndices:
+    """Read the partition of one trial from its file."""
+    return read_members(partition, trial, scenario.dataset, scenario.partition)
+
+
+def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
+    """Return inputs and labels of a split; mapped on the CPU, copied to a GPU."""
+    return Examples(
+        tensor_of(prepared.raw(split)).to(device),
+        tensor_of(prepared.labels(split)).to(device),
+        prepared.scale,
+    )
+
+
+@dataclass(frozen=True)
+class TrialData:
+    """The data of one trial as its clients and the server have them; rng is at seed and trial.
+
+    Training examples include the noise of their clients, so that every stage measures training
+    accuracy on equal inputs.
+    """
+
+    prepared: Prepared
+    members: PartitionIndices
+    rng: RngKey
+    device: str
+
+    @cached_property
+    def held(self) -> Examples:
+        """Return the training examples as the clients hold them."""
+        if self.members.population:
+            return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
+        plain = examples_of(self.prepared, "train", self.device)
+        if self.members.noise is None:
+            return plain
+        noisy = self.members.with_feature_noise(self.prepared.inputs("train"), self.rng)
+        return Examples(tensor_of(noisy).to(self.device), plain.targets)
+
+    @cached_property
+    def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
+        """Return the validation examples of each client: rows, and the examples that they index.
+
+        They are the examples that the partition sets aside at clients, rows of `held`, or else the
+        data set's validation split as the clients hold it; without either there are no rows.
+        """
+        members = self.members
+        if len(members.client_validation) or not sizes_of(members.validation).sum():
+            return members.client_validation, None
+        plain = examples_of(self.prepared, "validation", self.device)
+        if members.noise is None:
+            return members.validation, plain
+        noisy = members.with_feature_noise(
+            self.prepared.inputs("validation"), self.rng, "validation"
+        )
+        return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
+
+    def public_sample(self, size: int, repetition: int) -> Examples:
+        """Draw `size` of all clients' validation examples, equal for every method of a trial.
+
+        They follow from (seed, trial, size, repetition) alone.
+
+        Raises:
+            FedreproError: there are fewer.
+        """
+        held, validation = self.validated
+        rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
+        if not rows.size:
+            raise missing_validation_error("tuning")
+        if size > rows.size:
+            raise too_few_examples_error(f"tune of trial {self.rng.trial}", size, rows.size)
+        stream = self.rng.at(call=repetition + 1).stream(f"public-sample-{size}")
+        drawn = np.sort(stream.permutation(rows)[:size])
+        examples = validation or self.held
+        return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
+
+    def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
+        """Return the splits to measure models on, with the rows of each client.
+
+        Raises:
+            FedreproError: the partition sets aside no examples for a split.
+        """
+        return {name: self._split(name) for name in names}
+
+    def _split(self, name: str) -> EvaluationSplit:
+        aside = next((part for part in HOLDOUTS if part.split == name), None)
+        of_clients = name in ("train", "client_validation")
+        if of_clients:
+            examples = self.held
+        else:
+            examples = self._unheld if aside else examples_of(self.prepared, name, self.device)
+        rows = getattr(self.members, name) if of_clients else ()
+        if aside:
+            examples, rows = _part(examples, getattr(self.members, name), aside)
+        labels = examples.targets.cpu().numpy()
+        shape, classes = self.prepared.shape, len(self.prepared.classes)
+        return EvaluationSplit(examples, labels, shape, classes, rows)
+
+    @cached_property
+    def _unheld(self) -> Examples:
+        """Return the training examples without noise."""
+        made = self.members.population is not None
+        return self.held if made else examples_of(self.prepared, "train", self.device)
+
+    def clients(
+        self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
+    ) -> Clients:
+        """Return the clients, with the models that they trained, for the needs of a method."""
+        return Clients(
+            model=scenario.model,
+            network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
+            settings=settings_of(scenario.training),
+            data=ClientData(self.held, self.members.train, *self.validated),
+            method=method.name,
+            needs=method.component.meta["needs"],
+            own=trained,
+        )
+
+    def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
+        """Return exactly the information that the method declared in `needs`.
+
+        Raises:
+            FedreproError: it needs examples at the server, and the partition sets none aside.
+        """
+        needs, members = method.component.meta["needs"], self.members
+        fields: dict[str, Any] = {}
+        if "example_counts" in needs:
+            fields["example_counts"] = members.example_counts
+        if "label_counts" in needs:
+            classes = len(self.prepared.classes)
+            fields["label_counts"] = members.label_counts(self._labels, classes)
+        if needs & {"pooled_inputs", "pooled_labels"}:
+            rows = np.sort(np.concatenate(list(members.train)))
+            if "pooled_inputs" in needs:
+                fields["pooled_inputs"] = self.held.scaled(rows).cpu().numpy()
+            if "pooled_labels" in needs:
+                fields["pooled_labels"] = self._labels[rows]
+        clients = clients if needs & AT_CLIENTS else None
+        server = self._at_server(method)
+        return ClientInfo(training, self.device, clients=clients, **fields, **server)
+
+    @property
+    def _labels(self) -> np.ndarray:
+        """Return the labels of the training examples, int64 (N,)."""
+        made = self.members.population is not None
+        return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")
+
+    def _at_server(self, method: Spec) -> dict[str, Any]:
+        arrays = {}
+        for part in HOLDOUTS:
+            if part.need in method.component.meta["needs"] and part.at != "clients":
+                rows = getattr(self.members, part.split)
+                if not rows.size:
+                    raise missing_holdout_error(f"method '{method.name}'", part)
+                examples, (rows,) = self._unheld.of([rows])
+                arrays[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
+                arrays[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
+        return arrays
+
+
+def _part(
+    examples: Examples, taken: np.ndarray | Sequence[np.ndarray], part: Holdout
+) -> tuple[Examples, Sequence[np.ndarray]]:
+    """Return examples that were set aside, and the rows of each client among them."""
+    each = [] if isinstance(taken, np.ndarray) else list(taken)
+    index = np.concatenate(each) if each else np.asarray(taken, np.int64)
+    if not index.size:
+        raise missing_holdout_error("what is measured", part)
+    ends = np.cumsum([0, *map(len, each)])
+    rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
+    examples, (index,) = examples.of([index])
+    return Examples(examples.inputs[index], examples.targets[index], examples.scale), rows

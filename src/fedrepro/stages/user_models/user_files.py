@@ -1,0 +1,305 @@
+"""Files of models and examples of one's own: state dicts, csv and npz, counts of labels."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.core.artifacts import one_line, require_file, write_bytes
+from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.serialization import save_state
+from fedrepro.data.user_data import (
+    PIXEL,
+    WHOLE,
+    OwnExamples,
+    looks_like_pixels,
+    read_csv_examples,
+    read_npz,
+)
+from fedrepro.planning.drawing import is_number
+from fedrepro.training.examples import Examples, tensor_of
+
+PYTORCH = (".pt", ".pth")
+SUFFIXES = (*PYTORCH, ".safetensors", ".npz")  # the latter hold named tensors and nothing else
+DIGITS = re.compile("([0-9]+)")
+
+
+def read_state(path: Path) -> Any:
+    """Read a state dict without running code from its file; PyTorch's form by default.
+
+    Raises:
+        FedreproError: For a file that is missing or cannot be read.
+    """
+    require_file(path)
+    if not path.exists():
+        raise FedreproError(f"{path} is missing; name the state dict of each client")
+    try:
+        if path.suffix == ".npz":
+            arrays = np.load(path, allow_pickle=False)
+            if not isinstance(arrays, np.lib.npyio.NpzFile):
+                raise ValueError("it is a single array")
+            with arrays:
+                return dict(arrays)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            # the file sorts names as text: here numbers in them count by value, 0, 2, 10
+            state = load_file(path)
+            parts = {name: DIGITS.split(name) for name in state}
+            by_value = {k: [int(p) if p.isdecimal() else p for p in v] for k, v in parts.items()}
+            return {name: state[name] for name in sorted(state, key=by_value.__getitem__)}
+        import torch
+
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:  # unpickling can raise anything
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        why = f"it holds {code[1]}, and no code of a file is run" if code else one_line(error)
+        raise FedreproError(
+            f"{path} cannot be read as a state dict ({why}); save one with "
+            "torch.save(network.state_dict(), …)"
+        ) from error
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state dict, or a mixture of several, in the form that the name of the file says.
+
+    Raises:
+        FedreproError: For a mixture in a form that holds named tensors alone.
+    """
+    if path.suffix in PYTORCH:
+        save_state(path, state)
+        return
+    if "state_dicts" in state:
+        raise FedreproError(
+            f"cannot write {path}: several networks with their weights go into one .pt file only; "
+            "name it so"
+        )
+    if path.suffix == ".npz":
+        buffer = io.BytesIO()
+        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # dated 1980
+        write_bytes(path, buffer.getvalue())
+    else:
+        from safetensors.torch import save
+
+        write_bytes(path, save({name: tensor.contiguous() for name, tensor in state.items()}))
+
+
+COUNT = re.compile("[0-9]{1,13}")
+CLIENT = "client"  # the column of a table of label counts that names files
+MOST_PAIRS = 20  # that a sentence lists
+
+
+@dataclass(frozen=True)
+class DataForm:
+    """How files are read: `shape`, `classes` are what the networks take and give.
+
+    `label` is the column of a csv with the class, inputs are divided by `divide`, and `channels`
+    says where an npz has those of images, see `read_npz`.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    label: str = "label"
+    divide: float = 1.0
+    channels: str = ""
+
+
+def read_files(
+    files: Mapping[str, Sequence[Path]], form: DataForm
+) -> tuple[dict[str, list[Examples]], tuple[str, ...]]:
+    """Read the examples of every file, by the purpose of the files, and say what was assumed.
+
+    Inputs become float32 (N, D), labels int64 (N,), numbers of the networks' outputs: a class that
+    is a whole number is that output, from 0 on; classes named by words are outputs in the order of
+    their names, over all files together, if they are as many as there are outputs.
+
+    Raises:
+        FedreproError: For a file that cannot be read, numbers that are not finite, inputs of
+            another shape, and classes that are not outputs.
+    """
+    if not (math.isfinite(form.divide) and form.divide > 0):
+        raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
+    read = {path: _read(path, form) for paths in files.values() for path in paths}
+    outputs, notes = _outputs(read, form.classes)
+    notes += [note for data in read.values() for note in data.notes]
+    stored = [path for path, data in read.items() if looks_like_pixels(data.x)]
+    if stored and form.divide == 1:
+        notes.append(
+            f"{stored[0]} has numbers up to {read[stored[0]].x.max():g}, which are taken as they "
+            f"are: if the networks were trained on them divided by {PIXEL}, say --divide {PIXEL}"
+        )
+    examples = {path: _examples(path, data, outputs, form) for path, data in read.items()}
+    return {what: [examples[path] for path in paths] for what, paths in files.items()}, tuple(notes)
+
+
+def read_inputs(path: Path, form: DataForm) -> Examples:
+    """Read the inputs of a file, with or without labels; raises as `read_files`."""
+    data = _read(path, form, labelled=False)
+    return _examples(path, data, dict.fromkeys(data.classes, 0), form)
+
+
+def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
+    """Read a file by its ending; a client may have examples of one class only."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".npz"):
+        raise FedreproError(
+            f"{path} is neither .csv nor .npz: give data as a csv with a column of classes, or as "
+            "an npz with the arrays x and y"
+        )
+    require_file(path)
+    if kind == ".csv":
+        return read_csv_examples(path, form.label, least=1, labelled=labelled)
+    return read_npz(path, least=1, labelled=labelled, channels=form.channels)
+
+
+def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
+    """Map the name of each class to an output; return notes on it as well."""
+    where = {name: path for path, data in read.items() for name in data.classes}
+    if not all(WHOLE.fullmatch(name) for name in where):
+        names = sorted(where)
+        if len(names) != classes:
+            raise FedreproError(
+                f"the data have {len(names)} classes that are named by words ({_some(names)}), and "
+                f"the networks have {classes} outputs: number classes as the outputs are, from 0"
+            )
+        note = f"classes are taken in the order of their names: {', '.join(names)}"
+        return {name: output for output, name in enumerate(names)}, [note]
+    numbers = {name: int(name) for name in where}
+    for name, number in numbers.items():
+        if not 0 <= number < classes:
+            raise FedreproError(
+                f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
+                f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
+            )
+    lacking = sorted(set(range(classes)) - set(numbers.values())) if numbers else []
+    note = (
+        f"no example has the label {_some(lacking)}: label 0 is the networks' first output and "
+        f"label {classes - 1} their last, so labels that count from 1 have to be lowered by 1"
+    )
+    return numbers, [note] if lacking else []
+
+
+def _some(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
+
+
+def _examples(
+    path: Path, examples: OwnExamples, outputs: Mapping[str, int], form: DataForm
+) -> Examples:
+    shape, wanted = examples.x.shape[1:], form.shape
+    sides = [[size for size in each if size > 1] for each in (shape, wanted)]
+    flat = len(shape) == 1 or len(wanted) == 1
+    if math.prod(shape) != math.prod(wanted) or not (flat or sides[0] == sides[1]):
+        found, due = ("×".join(map(str, each)) for each in (shape, wanted))
+        raise FedreproError(
+            f"{path} has examples of shape {found}, and the networks take {due}: give them as the "
+            "networks were trained on them"
+        )
+    inputs = examples.x.reshape(len(examples.x), -1).astype(np.float32) / np.float32(form.divide)
+    number = np.array([outputs[name] for name in examples.classes], np.int64)
+    return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
+
+
+# ------------------------------------------------------------------------------- whose is what
+
+
+def paired_files(
+    option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
+) -> tuple[list[Path], list[str]]:
+    """Return the files in the order of the models that they are named like, and a note.
+
+    client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
+    each model, files stay as they are.
+
+    Raises:
+        FedreproError: For names that do not agree, unless all are `in_order`.
+    """
+    if not len(files) == len(models) > 1:
+        return list(files), []
+    for part in ("stem", "parent"):
+        named = {Path(getattr(path, part)).name: path for path in files}
+        wanted = [Path(getattr(path, part)).name for path in models]
+        if sorted(named) == sorted(wanted):
+            return [named[name] for name in wanted], [f"{option}: paired with the models by name"]
+    pairs = _listed(files, models)
+    if not in_order:
+        raise FedreproError(
+            f"the names of {option} do not say which file belongs to which model: name both alike, "
+            f"such as client0.npz and client0.pt, or add --in-order if this is right: {pairs}"
+        )
+    return list(files), [f"{option}: {pairs}"]
+
+
+def _listed(parts: Sequence[object], models: Sequence[Path]) -> str:
+    """Name each part with its model, MOST_PAIRS at most."""
+    pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
+    more = len(pairs) - MOST_PAIRS
+    return ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
+
+
+# ------------------------------------------------------------------------------------- counts
+
+
+def read_counts(
+    path: Path, files: Sequence[Path], in_order: bool
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Label counts (J, K) from csv: a row per client, a column per class, a header if you like.
+
+    One column holds all examples of a client. A header is a first row without a number. A first
+    column called `client` names the files, with or without `.pt`; otherwise rows that differ are
+    taken `in_order` of the files, or refused. Returns the counts and what was assumed.
+    """
+    require_file(path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise FedreproError(f"{path} cannot be read ({one_line(error)})") from None
+    if rows and len(rows[0]) == 1 and re.search("[;\t]", rows[0][0]):
+        raise FedreproError(
+            f"{path} has no commas but semicolons or tabs between its columns: save it with commas"
+        )
+    if rows and not rows[0][0]:
+        raise FedreproError(
+            f"{path} has no name for column 1, as where pandas writes its index: write it with "
+            f"index=False, or call the column {CLIENT} if it names files"
+        )
+    by_name = bool(rows) and rows[0][0].lower() == CLIENT
+    body = rows[1:] if by_name or (rows and not any(map(is_number, rows[0]))) else rows
+    if len(body) != len(files):
+        raise FedreproError(
+            f"{path} has {len(body)} rows of counts for {len(files)} models; give a row for each, "
+            "and names of classes that are no numbers if there is a header"
+        )
+    if by_name:
+        rows, body = body, []
+        for file in files:
+            own = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
+            if len(own) != 1:
+                raise FedreproError(
+                    f"{path} has {len(own)} rows of the client '{file.stem}'; one of each is needed"
+                )
+            body += own
+    if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
+        raise FedreproError(
+            f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
+            "of each class"
+        )
+    notes: tuple[str, ...] = ()
+    if not by_name and any(row != body[0] for row in body):
+        pairs = _listed([f"row {place}" for place in range(1, len(body) + 1)], files)
+        if not in_order:
+            raise FedreproError(
+                f"{path} does not say which client a row is of: name the models in a first column "
+                f"'{CLIENT}', or add --in-order if this is right: {pairs}"
+            )
+        notes = (f"label counts: {pairs}",)
+    return np.array([[int(cell) for cell in row] for row in body], np.int64), notes

@@ -1,0 +1,161 @@
+"""A working folder: made by `start`, computed in by Snakemake as `make` does.
+
+The workflow is a process of its own, so that finished files stay and only the rest is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedrepro.core import source_digests
+from fedrepro.core.diagnostics import run_locked
+from fedrepro.core.diagnostics.usable_cores import usable_cores
+from fedrepro.core.errors import FedreproError, installing
+
+WORKFLOW = "workflow/Snakefile"
+LOCK = Path(".fedrepro/lock")  # the Makefile takes it too
+SAID = "fedrepro: "  # begins the sentences of jobs
+ALL_ELSE = "all else is drawn"  # where a method failed and nothing but it
+LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
+LOOK = 0.5  # seconds between two looks at how far it has come
+# the content of a new working folder
+BEGINNING = ("Snakefile", "config", "workflow", "profiles", "envs")
+INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
+
+
+def start(folder: str | Path = ".") -> Path:
+    """Make a folder in which exhibits are computed: the configuration and the workflow.
+
+    Raises:
+        FedreproError: one of these exists already, since it may have been changed.
+    """
+    target, origin = Path(folder), _beginning()
+    taken = [name for name in BEGINNING if (target / name).exists()]
+    if taken:
+        raise FedreproError(
+            f"{target / taken[0]} is there already: name a folder that has none, or go on in it"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name in BEGINNING:
+        if (origin / name).is_dir():
+            shutil.copytree(
+                origin / name, target / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(origin / name, target / name)
+    return target
+
+
+def _beginning() -> Path:
+    """Return the folder to copy: of the wheel, or of the checkout with the package."""
+    package = Path(source_digests.PACKAGE)
+    for place in (package / INSTALLED, *package.parents[1:2]):
+        if (place / WORKFLOW).is_file():
+            return place
+    raise FedreproError(
+        f"this fedrepro has no workflow at {package}: install it from its wheel, or from a checkout"
+    )
+
+
+@contextlib.contextmanager
+def inside_folder(folder: str | Path) -> Iterator[None]:
+    """Work in a working folder.
+
+    Raises:
+        FedreproError: the folder has no workflow.
+    """
+    if not (Path(folder) / WORKFLOW).is_file():
+        raise FedreproError(
+            f"{os.path.abspath(folder)} has no workflow: call fedrepro.start('{folder}') first, or "
+            "give folder=…"
+        )
+    with contextlib.chdir(folder):
+        yield
+
+
+def compute(
+    targets: Sequence[str],
+    cores: int | None = None,
+    profile: str = "",
+    *,
+    own: bool = False,
+    watch: Callable[[], None] | None = None,
+) -> None:
+    """Let Snakemake make files of this folder.
+
+    Args:
+        targets: the files.
+        cores: to use; by default all that this process may use, or as the profile has it.
+        profile: of Snakemake.
+        own: whether the files are of config/exhibits.
+        watch: is called now and then.
+
+    Raises:
+        FedreproError: jobs failed, with their sentences, or another run has the folder.
+    """
+    if find_spec("snakemake") is None:
+        raise FedreproError(
+            "computing an exhibit needs Snakemake, which is not installed here: "
+            f"{installing('workflow')}"
+        )
+    command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
+    if profile:
+        command += ["--profile", profile]
+    if own:
+        command += ["--config", "papers=own"]
+    if cores or not profile:
+        command += ["--cores", str(cores or usable_cores())]
+    try:
+        lock = run_locked.take(LOCK)
+    except BlockingIOError:
+        raise FedreproError(f"{os.getcwd()}: {run_locked.refusal(LOCK)}") from None
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        try:
+            process = subprocess.Popen(
+                [*command, "--", *targets],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                pass_fds=[lock],
+            )
+        finally:
+            os.close(lock)  # the workflow holds it from here on
+        try:
+            while _runs(process):
+                if watch:
+                    watch()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+        said.seek(0)
+        lines = said.read().splitlines()
+    if process.returncode == 0:
+        return
+    sentences = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
+    reason = "; ".join(sentences) or " | ".join(
+        line.strip() for line in lines[-LAST:] if line.strip()
+    )
+    if ALL_ELSE in reason:
+        warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
+        return
+    raise FedreproError(f"{targets[0]} was not made: {reason}")
+
+
+def _runs(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for its end, for a moment."""
+    try:
+        process.wait(LOOK)
+    except subprocess.TimeoutExpired:
+        return True
+    return False

@@ -1,0 +1,283 @@
+"""Randomness of training steps: crops and mirror images, dropout, and variational weights.
+
+An example's move follows from its client's place (seed, trial, client, round, epoch) and its row in
+the data set, so it does not depend on its minibatch or block. On the CPU every model has a
+counter-based generator of its own for noise, keyed by its place and set to the step, so its numbers
+depend neither on the block that it is trained in nor on which steps came before. On a GPU one
+generator serves the block, because a kernel per model would cost more than the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import Noise, Shape
+from fedrepro.networks.network import Network
+from fedrepro.training.minibatches import Chunk, Task
+
+if TYPE_CHECKING:
+    import torch
+
+CROPS = "augmentation"
+MARGIN = 4  # pixels of zeros around an image, within which a crop of its size is taken
+SHIFTS = 2 * MARGIN + 1
+KINDS = 2 * SHIFTS**2
+WORD = 2**64 - 1
+
+
+def kinds(key: int, rows: np.ndarray) -> np.ndarray:
+    """Draw the move of each of these rows: int64 below KINDS, (flip, down, right) in one.
+
+    A row's number is mixed with the key of the client's epoch by the finaliser of SplitMix64
+    (Steele, Lea and Flood, 2014), twice, for the two halves of the key.
+    """
+    numbers = rows.astype(np.uint64)
+    for half in (key & WORD, key >> 64):
+        numbers = _mixed(numbers + np.uint64(half))
+    return (numbers % np.uint64(KINDS)).astype(np.int64)
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    bits = bits * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = bits ^ (bits >> np.uint64(31))
+    return mixed
+
+
+def require_images(network: Network) -> None:
+    """Raise FedreproError if the network does not take images."""
+    if len(network.shape) != 3:
+        raise FedreproError(
+            f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
+            f"shape {network.shape}; choose a convolutional model, or augment~none"
+        )
+
+
+class Crops:
+    """Crops and mirror images for a block of models.
+
+    Raises FedreproError if the network does not take images.
+    """
+
+    def __init__(self, network: Network) -> None:
+        require_images(network)
+        self.shape: Shape = network.shape
+        self.tasks: Sequence[Task] = ()
+        self._placed: torch.Tensor | None = None
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Let these models take the places of others."""
+        self.tasks = tasks
+
+    def drawn(self, chunk: Chunk) -> torch.Tensor:
+        """Draw the move of each example of a chunk: int64 (steps, models, batch)."""
+        import torch
+
+        moves = np.zeros_like(chunk.index)
+        for i, task in enumerate(self.tasks):
+            epochs = chunk.epoch[:, i]
+            for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
+                key = task.rng.at(epoch=int(epoch)).key(CROPS)
+                steps = epochs == epoch
+                moves[steps, i] = kinds(key, chunk.index[steps, i])
+        return torch.from_numpy(moves)
+
+    def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        """Move images x (A, B, D) by their kinds (A, B); pixels from outside are zero."""
+        from torch.nn.functional import pad
+
+        channels = self.shape[0]
+        pixels = pad(x.reshape(-1, channels, x.shape[-1] // channels), (0, 1))
+        source = self._sources_at(x.device)[kind.reshape(-1)]
+        taken = pixels.gather(2, source.unsqueeze(1).expand(-1, channels, -1))
+        return taken.view(x.shape)
+
+    def _sources_at(self, device: torch.device) -> torch.Tensor:
+        if self._placed is None or self._placed.device != device:
+            self._placed = self._sources.to(device)
+        return self._placed
+
+    @cached_property
+    def _sources(self) -> torch.Tensor:
+        """Look up where each pixel comes from: int64 (KINDS, H · W); H · W stands for outside."""
+        import torch
+
+        height, width = self.shape[1:]
+        places = np.arange(height * width).reshape(height, width)
+        around = np.pad(places, MARGIN, constant_values=height * width)
+        sources = []
+        for kind in range(KINDS):
+            flip, shift = divmod(kind, SHIFTS**2)
+            down, right = divmod(shift, SHIFTS)
+            crop = around[down : down + height, right : right + width]
+            sources.append((crop[:, ::-1] if flip else crop).reshape(-1))
+        return torch.from_numpy(np.stack(sources))
+
+
+NOISE = "step-noise"
+WORDS, PAIRS = 2**32, 2**16
+# normal numbers at a time, words included they stay in the cache; whole 64-bit words, so that a
+# part of them is the same as the whole
+CHUNK = 2**15
+# turns by this angle spread the points of a spiral evenly over all directions
+GOLDEN = math.pi * (3 - math.sqrt(5))
+# the increment of Weyl sequences: consecutive steps get seeds far apart
+STRIDE = 0x9E3779B97F4A7C15
+SEEDS = 2**64  # of a GPU's generator, which is counter-based too
+
+
+class StepNoise(Noise, Protocol):
+    """The numbers of a block of models."""
+
+    def at(self, step: int, models: int, piece: int = 0) -> None:
+        """Go to one step of the first models, or to a piece of one."""
+        ...
+
+
+def noise_of(tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> StepNoise:
+    """Make the random numbers of these models on this device."""
+    kind = ModelNoise if device.type == "cpu" else BlockNoise
+    return kind(tasks, batch_size, device)
+
+
+class ModelNoise:
+    """Numbers of each model from a generator of its own, on the CPU."""
+
+    def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
+        self.streams = [Words(task.rng) for task in tasks]
+        self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
+
+    def at(self, step: int, models: int, piece: int = 0) -> None:
+        """See `StepNoise`."""
+        for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
+            stream.at(*divmod(done + step, per_epoch), piece)
+
+    def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
+        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        drawn, below = _contiguous(like), round(share * WORDS)
+        for part, stream in zip(drawn.numpy(), self.streams, strict=False):
+            part.reshape(-1)[...] = stream.take(part.size) < below
+        return drawn
+
+    def normal(self, like: torch.Tensor) -> torch.Tensor:
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
+        drawn = _contiguous(like)
+        for model, part in enumerate(drawn.numpy()):
+            for at in range(0, part.size, CHUNK):
+                self.write(model, part.reshape(-1)[at : at + CHUNK])
+        return drawn
+
+    def seeds(self, models: int) -> list[int]:
+        """See `layers.Noise`."""
+        return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
+
+    def write(self, model: int, out: np.ndarray) -> None:
+        """Write the next standard normal numbers of one model, (n,), to `out`.
+
+        Parts of whole multiples of eight, one after another, are the same as the whole.
+        Each pair takes 16 bits, a place of the table, in a third of the time of Box and Muller's
+        transform of as many random words, itself a quarter of that of NumPy's own normal numbers.
+        """
+        pairs = -(-len(out) // 2)
+        places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
+        table = normal_pairs(out.dtype)
+        if len(out) % 2:
+            out[...] = np.take(table, places).view(out.dtype)[: len(out)]
+        else:
+            # checking each place would copy the result; there are none beyond the table
+            np.take(table, places, out=out.view(table.dtype), mode="wrap")
+
+
+class Words:
+    """Random 32-bit words of one model; any step can be gone to at once."""
+
+    def __init__(self, rng: RngKey) -> None:
+        self.rng, self.epoch = rng, -1
+
+    def at(self, epoch: int, inside: int, piece: int = 0) -> None:
+        """Go to the beginning of a step of an epoch, or of a piece of it."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
+            self.state = self.philox.state
+        # the lowest of the counter's four words counts within a step, the others steps and pieces
+        self.state["state"]["counter"][1:3] = inside, piece
+        self.philox.state = self.state
+
+    def take(self, count: int) -> np.ndarray:
+        """Draw the next words of the step: uint32 (count,)."""
+        return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
+
+
+@cache
+def normal_pairs(dtype: np.dtype) -> np.ndarray:
+    """Compute equally probable points of two independent standard normals: complex (PAIRS,).
+
+    Rings of equal probability with four points each, a quarter turn apart, so that odd moments and
+    the covariance are zero; from ring to ring they turn by GOLDEN. The squared radius is the mean
+    over the ring, so that variances are one. Fourth and sixth moments miss theirs by a ten
+    thousandth, and no point is farther out than 4.7.
+    """
+    rings = PAIRS // 4
+    ends = np.arange(1, rings + 1) / rings
+    # functions of the C library, which NumPy replaces on some processors by others
+    logs = np.array([math.log(end) for end in ends])
+    below = np.concatenate([[0], ends - ends * logs])  # the integral of -log
+    radius = np.sqrt(2 * rings * np.diff(below))
+    angles = [GOLDEN * ring + math.pi / 8 for ring in range(rings)]
+    ring = radius * [complex(math.cos(angle), math.sin(angle)) for angle in angles]
+    points = np.outer([1, 1j, -1, -1j], ring).reshape(-1)
+    return points.astype(np.result_type(dtype, np.complex64))
+
+
+class BlockNoise:
+    """Numbers of all models of a block from one generator, on a GPU."""
+
+    def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
+        import torch
+
+        self.rng, self.per_epoch = tasks[0].rng, tasks[0].per_epoch(batch_size)
+        self.done = tasks[0].done
+        self.generator = torch.Generator(device)
+        self.epoch, self.key = -1, 0
+
+    def at(self, step: int, models: int, piece: int = 0) -> None:
+        """See `StepNoise`."""
+        epoch, inside = divmod(self.done + step, self.per_epoch)
+        if epoch != self.epoch:
+            self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)
+        # a step in pieces is the only one of its epoch
+        self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
+
+    def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
+        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        return _contiguous(like).bernoulli_(share, generator=self.generator)
+
+    def normal(self, like: torch.Tensor) -> torch.Tensor:
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
+        return _contiguous(like).normal_(generator=self.generator)
+
+    def seeds(self, models: int) -> list[int]:
+        """See `layers.Noise`."""
+        import torch
+
+        drawn = torch.randint(
+            2**62, (models,), generator=self.generator, device=self.generator.device
+        )
+        seeds: list[int] = drawn.tolist()
+        return seeds
+
+
+def _contiguous(like: torch.Tensor) -> torch.Tensor:
+    """Room for numbers of this shape and type."""
+    import torch
+
+    return torch.empty_like(like, memory_format=torch.contiguous_format)
