@@ -68,22 +68,21 @@ class PartitionMap:
 
     def order(self) -> np.ndarray:
         """Order clients from top to bottom, int64 (J,): many go by their main class, then size."""
-        counts = self.counts
-        if len(counts) <= FEW:
-            return np.arange(len(counts))
-        return np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1)))
+        if len(self.counts) <= FEW:
+            return np.arange(len(self.counts))
+        return np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
 
     def figure(self) -> Figure:
         """Draw it; call this within `rules()`."""
         counts = self.counts[self.order()]
         clients, classes = counts.shape
         few = clients <= FEW
-        noise = [] if self.noise is None else [("noise variance", self.noise, NOISE, "{:.2g}")]
         columns = [
             ("examples", self.counts.sum(axis=1), BAR, "{:.0f}"),
             ("distance from all", distances(self.counts), FAR, "{:.2f}"),
-            *noise,
         ]
+        if self.noise is not None:
+            columns.append(("noise variance", self.noise, NOISE, "{:.2g}"))
         body = min(max(ROW * clients, 0.5), MOST_HEIGHT)
         room = body >= READABLE * clients
         drawn = _titled(self.title, self.subtitle, HEAD + ROW + body + 0.4)
@@ -132,18 +131,6 @@ class PartitionMap:
 
 
 @dataclass(frozen=True)
-class GraphNumbers:
-    """Numbers of a graph. least, most: of the share that a node counts in the long run."""
-
-    nodes: int
-    edges: int
-    second_modulus: float
-    mixing_sum: float
-    least: float
-    most: float
-
-
-@dataclass(frozen=True)
 class GraphMap:
     """One graph. weights: float64 (N, N), W; places: float64 (N, 2), within the unit square."""
 
@@ -153,25 +140,30 @@ class GraphMap:
     places: np.ndarray
 
     @cached_property
-    def numbers(self) -> GraphNumbers:
-        """Compute the numbers once: the sum takes seconds on a long ring."""
+    def numbers(self) -> dict[str, float]:
+        """Return its numbers; least, most: of the share that a node counts in the long run."""
         weights, limit = self.weights, stationary(self.weights)
-        edges = int((weights > 0).sum() - (np.diag(weights) > 0).sum())
-        found = second_modulus(weights), mixing_sum(weights)
-        return GraphNumbers(len(weights), edges, *found, float(limit.min()), float(limit.max()))
+        return {
+            "nodes": len(weights),
+            "edges": int((weights > 0).sum() - (np.diag(weights) > 0).sum()),
+            "second_modulus": second_modulus(weights),
+            "mixing_sum": mixing_sum(weights),  # takes seconds on a long ring
+            "least": float(limit.min()),
+            "most": float(limit.max()),
+        }
 
     @property
     def words(self) -> str:
         """Say the numbers in two sentences."""
         numbers = self.numbers
+        least, most = (float(f"{numbers[end]:.3g}") for end in ("least", "most"))
         second, mixing = (
             f"{value:.4g}" if value > 1e-9 else "0"  # below is rounding
-            for value in (numbers.second_modulus, numbers.mixing_sum)
+            for value in (numbers["second_modulus"], numbers["mixing_sum"])
         )
         return (
-            f"{numbers.edges} directed edges; in the long run each of {numbers.nodes} nodes counts "
-            f"{_span(float(f'{numbers.least:.3g}'), float(f'{numbers.most:.3g}'))}. "
-            f"Second modulus {second}, S_W {mixing}."
+            f"{numbers['edges']} directed edges; in the long run each of {numbers['nodes']} nodes "
+            f"counts {_span(least, most)}. Second modulus {second}, S_W {mixing}."
         )
 
     @property

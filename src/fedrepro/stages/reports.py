@@ -153,7 +153,7 @@ def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None
     elif kind == "graphs":
         for (graph, clients), keys in plan.graphs(exhibits).items():
             drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
-            numbers = {"numbers": asdict(drawn.numbers)}
+            numbers = {"numbers": drawn.numbers}
             found.append((drawn, graph, f"{shown_name(graph)}--{clients}", keys, numbers))
     else:
         raise unknown("kind of maps", kind, ("partitions", "graphs"))
