@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from small_exhibits import file_of
+from small_exhibits import file_of, small
 from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
@@ -411,3 +412,28 @@ def test_marks_of_methods_that_have_one_size_stay_inside_the_frame():
     at = panel.transData.transform((50, 0.9))[0]
     farthest = at - BESIDE * len(marks) * found.dpi / 72
     assert farthest > panel.bbox.x0
+
+
+PAIR = [{"name": "average", "label": "A"}, {"name": "uniform_ensemble", "label": "B"}]
+CLOSE = {"drawing": "accuracy-close-up", "methods": PAIR}
+MEANS = {"A": (0.81, 0.85), "B": (0.2, 0.3)}
+
+
+def close_rows():
+    for method, means in MEANS.items():
+        for clients, mean in zip((2, 4), means, strict=True):
+            head = {"clients": clients, "method": method, "metric": "accuracy", "split": "test"}
+            yield head | {"mean": mean, "sd": 0.01}
+
+
+def test_both_panels_hold_the_means_and_the_second_only_what_is_near_the_best():
+    with rules():
+        drawn = figure(small(**CLOSE), pd.DataFrame(close_rows()))
+    whole, close = drawn.axes
+    for axes in (whole, close):
+        found = {tuple(line.get_ydata()) for line in axes.lines}
+        assert found == set(MEANS.values())
+        assert axes.get_xlabel() == "clients J"
+    assert whole.get_ylim() == (0, 1)
+    low, high = close.get_ylim()
+    assert 0.7 < low < 0.81 < 0.85 < high < 0.9
