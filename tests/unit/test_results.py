@@ -23,8 +23,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
 from fedrepro.numbers.exhibit_files import whole_exhibits
 from fedrepro.numbers.exhibit_metadata import same_bytes
-from fedrepro.numbers.paired_differences import paired_differences, sides
-from fedrepro.numbers.results_table import Only, collect, scenario_blocks
+from fedrepro.numbers.results_table import Only, collect, paired_differences, scenario_blocks, sides
 from fedrepro.numbers.summary import read_metrics
 
 __all__ = ["undrawn", "workplace"]

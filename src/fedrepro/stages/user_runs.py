@@ -137,7 +137,7 @@ def compare(
     """
     import pandas as pd
 
-    from fedrepro.numbers.paired_differences import paired_differences, paired_verdict, sides
+    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
 
     with inside_folder(folder):
