@@ -1,4 +1,4 @@
-"""Pictures of a leaderboard, from its two tables: gains, costs, single scenarios, groups."""
+"""Pictures of a leaderboard, from its two tables: groups, costs, single scenarios."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
-from fedrepro.drawings.style import CASES, LineStyle, wrapped
+from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.numbers.leaderboard import ALL, CLASSES, STARTS
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 ROW = 0.15  # inches of a method
 MARKS = dict(zip(CLASSES, CASES, strict=False))
 BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
-COLUMNS = 4  # of panels
 LEAST = -1.5  # scores below are out of sight
 COLOURS = "cividis"
 # behind a name; a halo outlines each letter, in four times the bytes
@@ -270,37 +269,6 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 # ------------------------------------------------------------------------------- single scenarios
 
 
-def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Draw each method's gain over the baseline by scenario, in points, paired by trial."""
-    scenes = dict(_scenes(scenarios))
-    order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
-    families = [[place for place in scenes if place[0] == starts] for starts in order]
-    rows = [own[at : at + COLUMNS] for own in families for at in range(0, len(own), COLUMNS)]
-    heights = [ROW * max(4, len(order[chunk[0][0]])) for chunk in rows]
-    drawn = new_figure(0.55 + sum(height + 0.75 for height in heights))
-    top, left, across = 0.9, 1.95, 0.14
-    wide = (WIDTH - left - 0.1 - across * (COLUMNS - 1)) / COLUMNS
-    for chunk, height in zip(rows, heights, strict=True):
-        for column, place in enumerate(chunk):
-            start = left + column * (wide + across)
-            axes = _axes(drawn, start, WIDTH - start - wide, top, height)
-            _gain(axes, board, table, scenes[place], order[place[0]])
-            names = (f"{place[1]}, {place[3]} clients", place[2])
-            title = "\n".join(line for name in names for line in wrapped(name, 6.5, wide))
-            axes.set_title(title, loc="left", fontsize=6.5)
-            if column:
-                axes.set_yticklabels([])
-        height_of = drawn.get_figheight()
-        drawn.text(LEFT, 1 - (top - 0.1) / height_of, f"clients of {chunk[0][0]}", fontsize=7.5)
-        top += height + 0.75
-    below = (
-        f"Points of test accuracy above {board['baseline']}, a mark a trial. Dashed: "
-        f"{board['line']} (violet), {board['ceiling']} (black)."
-    )
-    write_headings(drawn, f"{board['title']}: gain over {board['baseline']}", below)
-    return drawn
-
-
 def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
     single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
     keys = ["starts", "data", "case", "clients"]
@@ -315,32 +283,6 @@ def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
 def _trials(rows: Frame, method: str) -> np.ndarray | None:
     trials = rows[rows["method"] == method]["by_trial"]
     return np.array([float(text) for text in str(trials.iloc[0]).split()]) if len(trials) else None
-
-
-def _gain(
-    axes: Axes, board: Mapping[str, Any], table: Frame, rows: Frame, order: Sequence[str]
-) -> None:
-    base = _trials(rows, board["baseline"])
-    assert base is not None
-    kinds = dict(zip(table["method"], table["class"], strict=True))
-    for at, method in enumerate(order):
-        accuracies = _trials(rows, method)
-        if accuracies is None:
-            continue
-        look = MARKS[str(kinds[method])]
-        gain = 100 * (accuracies - base)
-        axes.plot(gain, [at] * len(gain), "|", color=look.colour, markersize=5, alpha=0.6, zorder=3)
-        _dot(axes, float(gain.mean()), at, look, 4)
-    for name, colour in ((board["line"], BEAT), (board["ceiling"], BOUND)):
-        line = _trials(rows, name)
-        if line is not None:
-            ahead = 100 * float((line - base).mean())
-            axes.axvline(ahead, color=colour, linewidth=0.9, linestyle=(0, (3, 1.5)), zorder=2)
-    axes.axvline(0, color=BOUND, linewidth=0.7, zorder=1)
-    axes.set_yticks(range(len(order)), order)
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
 
 
 def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
@@ -398,4 +340,4 @@ def _map(
 
 
 Draw = Callable[[Mapping[str, Any], Frame, Frame], "Figure"]
-DRAWN: dict[str, Draw] = {"groups": groups, "bytes": bytes_up, "gains": gains, "scenarios": skew}
+DRAWN: dict[str, Draw] = {"groups": groups, "bytes": bytes_up, "scenarios": skew}
