@@ -21,7 +21,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import Line, cases, close_up, figure, lines, of_case, rules
 from fedrepro.drawings.exhibits.accuracy import round_lines
-from fedrepro.drawings.exhibits.heat_maps import maps_of, table_of, varied
+from fedrepro.drawings.exhibits.heat_maps import maps_of, varied
 from fedrepro.drawings.exhibits.sizes import BESIDE, paths_of
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
@@ -121,17 +121,6 @@ def test_maps_are_of_every_pair_and_hold_the_rest_at_its_default():
         found = figure(exhibit, numbers)
     assert len(found.axes) == 6
     assert all(axes.get_xlabel() and axes.get_ylabel() for axes in found.axes)
-
-
-def test_a_map_has_the_mean_of_its_setting_in_each_cell():
-    exhibit, numbers = numbers_of("s-figure-5a")
-    measure, rows = varied(exhibit, numbers)
-    (one,) = maps_of(exhibit, measure, rows)
-    from fedrepro.drawings.exhibits.heat_maps import TRAINING
-
-    table = table_of(rows, TRAINING, one)
-    row = rows.query("metric == 'accuracy' and split == 'train' and clients == 4 and sigma2 == 0.5")
-    assert table.loc[0.5, 4] == row["mean"].iloc[0]
 
 
 def test_paths_go_through_settings_in_order():
