@@ -1,4 +1,4 @@
-"""What drawn exhibits measure: one table of every method in every scenario, and pairs of methods.
+"""One table of every method in every scenario, as drawn exhibits have it, and pairs of methods.
 
 Read from the csv of each exhibit, which holds final values of the chosen settings, and from the
 plan, which knows the scenario behind each of its points.
