@@ -47,7 +47,7 @@ ODD: list[Any] = [
     {"name": ["pfnm"]}, {"a": 1}, {1: 2}, {None: None}, {True: 1}, datetime.date(2020, 1, 1),
     {"name": "pfnm", "sigma2": [[1]]}, {"name": "average", "label": "PFNM"}, {"tiny": 3},
     {"tiny": {"trials": None}}, {"quik": {}}, "claims", "heat-maps", "size", "table",
-    "accuracy-panels",
+    "accuracy-close-up",
 ]  # fmt: skip
 KEYS: list[Any] = [
     "x", "name", "trials", "at", "sweep", "cases", "show", "choose", "methods", "label", "drawing",

@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from small_exhibits import file_of
+from small_exhibits import file_of, small
 from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
@@ -20,7 +21,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import Line, cases, close_up, figure, lines, of_case, rules
 from fedrepro.drawings.exhibits.accuracy import round_lines
-from fedrepro.drawings.exhibits.heat_maps import maps_of, table_of, varied
+from fedrepro.drawings.exhibits.heat_maps import maps_of, varied
 from fedrepro.drawings.exhibits.sizes import BESIDE, paths_of
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
@@ -69,7 +70,7 @@ def drawn(name) -> tuple[Figure, set[float]]:
 def test_there_is_an_exhibit_of_every_kind():
     kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing.name for name in ONE_OF_EACH}
     # in tests of their own
-    elsewhere = {"hyper-parameters", "common-points", "accuracy-close-up"}
+    elsewhere = {"hyper-parameters", "common-points"}
     elsewhere |= {"numbers-against-steps", "errors-and-bounds", "confusion", "accuracy-and-graph"}
     elsewhere |= {"accuracy-of-clients", "accuracy-and-bytes"}
     assert kinds | elsewhere == set(components("drawing")) - {"table"}
@@ -120,17 +121,6 @@ def test_maps_are_of_every_pair_and_hold_the_rest_at_its_default():
         found = figure(exhibit, numbers)
     assert len(found.axes) == 6
     assert all(axes.get_xlabel() and axes.get_ylabel() for axes in found.axes)
-
-
-def test_a_map_has_the_mean_of_its_setting_in_each_cell():
-    exhibit, numbers = numbers_of("s-figure-5a")
-    measure, rows = varied(exhibit, numbers)
-    (one,) = maps_of(exhibit, measure, rows)
-    from fedrepro.drawings.exhibits.heat_maps import TRAINING
-
-    table = table_of(rows, TRAINING, one)
-    row = rows.query("metric == 'accuracy' and split == 'train' and clients == 4 and sigma2 == 0.5")
-    assert table.loc[0.5, 4] == row["mean"].iloc[0]
 
 
 def test_paths_go_through_settings_in_order():
@@ -411,3 +401,28 @@ def test_marks_of_methods_that_have_one_size_stay_inside_the_frame():
     at = panel.transData.transform((50, 0.9))[0]
     farthest = at - BESIDE * len(marks) * found.dpi / 72
     assert farthest > panel.bbox.x0
+
+
+PAIR = [{"name": "average", "label": "A"}, {"name": "uniform_ensemble", "label": "B"}]
+CLOSE = {"drawing": "accuracy-close-up", "methods": PAIR}
+MEANS = {"A": (0.81, 0.85), "B": (0.2, 0.3)}
+
+
+def close_rows():
+    for method, means in MEANS.items():
+        for clients, mean in zip((2, 4), means, strict=True):
+            head = {"clients": clients, "method": method, "metric": "accuracy", "split": "test"}
+            yield head | {"mean": mean, "sd": 0.01}
+
+
+def test_both_panels_hold_the_means_and_the_second_only_what_is_near_the_best():
+    with rules():
+        drawn = figure(small(**CLOSE), pd.DataFrame(close_rows()))
+    whole, close = drawn.axes
+    for axes in (whole, close):
+        found = {tuple(line.get_ydata()) for line in axes.lines}
+        assert found == set(MEANS.values())
+        assert axes.get_xlabel() == "clients J"
+    assert whole.get_ylim() == (0, 1)
+    low, high = close.get_ylim()
+    assert 0.7 < low < 0.81 < 0.85 < high < 0.9

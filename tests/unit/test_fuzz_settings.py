@@ -101,7 +101,7 @@ def test_odd_graphs_are_planned_or_refused_with_a_sentence(tmp_path, values, sca
 DEFAULTS = {k: v for k, v in EXHIBITS["defaults"].items() if k != "at"}
 TINY = {**EXHIBITS, "defaults": merge(DEFAULTS, EXHIBITS["defaults"]["at"]["tiny"])}
 DRAWINGS = [
-    "accuracy-and-size", "accuracy-panels", "accuracy-against-rounds", "accuracy-against-size",
+    "accuracy-and-size", "accuracy-close-up", "accuracy-against-rounds", "accuracy-against-size",
     "heat-maps", "size", "table",
 ]  # fmt: skip
 SWEEPS = [

@@ -380,7 +380,7 @@ def test_methods_may_go_across_and_points_down():
     table = table_of(about_of(exhibit), numbers, arranged)
     assert table.heads == (("A",), ("E",), ("alone",))
     assert [row.heads for row in table.rows] == [
-        *(("iid, digits", "2"), ("iid, digits", "4"), ("skew", "2"), ("skew", "4")),
+        *(("iid, digits", "2"), ("iid, digits", "4"), ("skew", "2"), ("skew", "4"))
     ]
     assert [cell.best for cell in table.rows[0].cells] == [False, True, False]
     assert not any(row.soft for row in table.rows)
@@ -464,7 +464,7 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     draw_exhibit("small/x", made, Path(made.exhibit_file("small/x", "")))
     base = made.exhibit_file("small/x", "")
     assert set(read_json(f"{base}.json")["files"]) == {
-        *(".html", ".md", ".tex", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet"),
+        *(".html", ".md", ".tex", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet")
     }
     for suffix in (".html", ".md", ".tex"):
         text = Path(f"{base}{suffix}").read_text()

@@ -23,8 +23,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
 from fedrepro.numbers.exhibit_files import whole_exhibits
 from fedrepro.numbers.exhibit_metadata import same_bytes
-from fedrepro.numbers.paired_differences import paired_differences, sides
-from fedrepro.numbers.results_table import Only, collect, scenario_blocks
+from fedrepro.numbers.results_table import Only, collect, paired_differences, scenario_blocks, sides
 from fedrepro.numbers.summary import read_metrics
 
 __all__ = ["undrawn", "workplace"]
@@ -100,6 +99,7 @@ def test_files_of_before_there_were_phases_are_read(drawn):
 def test_the_table_has_every_method_in_every_scenario_with_its_chosen_setting(drawn):
     exhibit = plan().exhibit(KEY)
     table = fedrepro.results("tiny")
+    assert set(table["same_bytes"]) == {"yes"}
     accuracy = table[(table["metric"] == "accuracy") & (table["split"] == "test")]
     found = set(zip(accuracy["clients"], accuracy["method"], strict=True))
     labels = [measure.label for measure in exhibit.measures]
@@ -401,7 +401,3 @@ def test_an_exhibit_says_whether_its_bytes_come_out_again():
     assert same_bytes({**now, "components": {"method": ["gone;v1;"]}}) == "gone v1"
     assert same_bytes({**now, "computed": [made, {"device": "cpu"}]}) == "libraries not pinned"
     assert same_bytes({**now, "computed": [{**made, "device": "H100"}]}) == "on H100"
-
-
-def test_results_have_the_same_bytes_in_a_column(drawn):
-    assert set(fedrepro.results("tiny")["same_bytes"]) == {"yes"}

@@ -121,23 +121,6 @@ def test_no_row_contradicts_itself_or_another(seed: int, methods: int, scenarios
             assert all(other.group > 1 for other in found.values() if other is not one)
 
 
-@settings(max_examples=5, deadline=None)
-@given(st.permutations(range(6)), st.permutations(["a", "b", "c"]))
-def test_the_order_of_scenarios_and_methods_does_not_matter(
-    rows: list[int], methods: list[str]
-) -> None:
-    scores = {name: noise(at) for at, name in enumerate("abc")}
-    first = standings(scores)
-    again = standings({name: scores[name][rows] for name in methods})
-    for one, other in zip(first, again, strict=True):
-        assert (one.method, one.group, one.not_significantly_different) == (
-            other.method,
-            other.group,
-            other.not_significantly_different,
-        )
-        assert one.score.high == pytest.approx(other.score.high)
-
-
 def test_pairs_cancel_what_trials_have_in_common() -> None:
     """The trials scatter by ten, and one method is better by a tenth in each."""
     common = 10 * noise(0)

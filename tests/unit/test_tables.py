@@ -149,10 +149,7 @@ CELL = TextCell(**{**vars(CELL), "best": True, "notes": (1,)})
         ),
         (
             markdown,
-            [
-                r"**50.00 ± 1.00**<sup>1</sup><br>7 units<br>printed 49.00: reproduced",
-                "1. why",
-            ],
+            [r"**50.00 ± 1.00**<sup>1</sup><br>7 units<br>printed 49.00: reproduced", "1. why"],
         ),
         (
             latex,

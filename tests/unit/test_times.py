@@ -8,7 +8,7 @@ from small_exhibits import small
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
-from fedrepro.numbers.times import round_seconds, times_of
+from fedrepro.numbers.times import times_of
 
 METHODS = [
     {"name": "fedavg", "label": "FA", "rounds": 3},
@@ -24,31 +24,28 @@ def timings(folder, *trials, **columns):
     return str(folder / "metrics.parquet")
 
 
-def test_the_first_round_of_a_trial_and_further_trials_are_left_out(tmp_path):
-    path = timings(tmp_path, [9.0, 1.0, 2.0], [9.0, 3.0, 4.0], [9.0, 9.0, 9.0])
-    assert round_seconds([path], 2) == [1.0, 2.0, 3.0, 4.0]
-
-
 def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method(tmp_path):
-    exhibit = small(methods=METHODS, trials=1, **TIMED)
+    exhibit = small(methods=METHODS, trials=2, **TIMED)
     assert exhibit.timed
-    seconds = {"fedavg": [9.0, 1.0, 3.0], "fedadam": [9.0, 2.0, 3.0]}
+    # the first round of a trial, and further trials, are left out
+    seconds = {"fedavg": [[9.0, 1.0, 3.0], [9.0, 2.0, 2.0]], "fedadam": [[9.0, 2.0, 3.0]] * 3}
     files = {}
     for run in exhibit.runs:
         (folder := tmp_path / run.method.name).mkdir()
-        files[run] = [timings(folder, seconds[run.method.name])]
+        files[run] = [timings(folder, *seconds[run.method.name])]
     found = read_csv(csv_text(times_of(exhibit, files, ["clients", *NUMBERS])))
     by_label = found.set_index(["method", "metric"])
-    assert by_label.loc[("other", "seconds"), "by_trial"] == "2 3"
-    assert by_label.loc[("other", "seconds"), "trials"] == 2
+    assert by_label.loc[("other", "seconds"), "by_trial"] == "2 3 2 3"
+    assert by_label.loc[("other", "seconds"), "trials"] == 4
     assert by_label.loc[("FA", "overhead"), "mean"] == 0
     assert by_label.loc[("other", "overhead"), "mean"] == pytest.approx(25)
 
 
 def test_timings_without_rounds_are_a_sentence(tmp_path):
+    exhibit = small(methods=METHODS[:1], trials=1, **TIMED)
     path = timings(tmp_path, trial=[0], seconds=[1.0])
     with pytest.raises(FedreproError, match="has no times of single rounds; delete its folder"):
-        round_seconds([path], 1)
+        times_of(exhibit, {run: [path] for run in exhibit.runs}, ["clients", *NUMBERS])
 
 
 @pytest.mark.parametrize(

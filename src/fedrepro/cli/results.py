@@ -113,7 +113,7 @@ def compare(
 def _compare_methods(
     one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
 ) -> None:
-    from fedrepro.numbers.paired_differences import paired_differences, paired_verdict, sides
+    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
 
     rows = paired_differences(scale, one, other, reports, metric, split, exhibit)
     names = sides(rows, one, other)

@@ -99,11 +99,7 @@ def axis_of(exhibit: Exhibit) -> Axis:
     Raises:
         FedreproError: if several parameters vary, or the sweep has none.
     """
-    values = {
-        key: dict.fromkeys(point.values[key] for point in exhibit.points)
-        for key in exhibit.swept
-        if key != CASE
-    }
+    values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
     several = [key for key, distinct in values.items() if len(distinct) > 1] or list(values)[:1]
     if len(several) != 1:
         raise FedreproError(
@@ -117,6 +113,14 @@ def axis_of(exhibit: Exhibit) -> Axis:
         deep = len({str(text).count("@") for text in values[key]}) > 1
         return Axis(key, "hidden layers C" if deep else "hidden units", "C", deep)
     return Axis(key, parameter_title(key), key)
+
+
+def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
+    """Return the distinct values of each swept parameter."""
+    return {
+        key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
+        for key in exhibit.swept
+    }
 
 
 def parameter_title(key: str) -> str:
@@ -147,12 +151,10 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     """Return the line of the size that the exhibit asks for, by label."""
-    size = exhibit.size
+    factor, found = exhibit.size.factor, lines(exhibit, numbers, exhibit.size.metric, "")
     return {
-        label: Line(
-            line.x, [m * size.factor for m in line.mean], [s * size.factor for s in line.sd]
-        )
-        for label, line in lines(exhibit, numbers, size.metric, "").items()
+        label: Line(line.x, [m * factor for m in line.mean], [s * factor for s in line.sd])
+        for label, line in found.items()
     }
 
 
@@ -170,24 +172,17 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
 
     A single line is shown with its whole band.
     """
-    accuracy = {
-        label: line for label, line in accuracy.items() if all(map(math.isfinite, line.mean))
-    }
+    accuracy = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if not accuracy:  # all failed
         return 0.0, 1.0
     if len(accuracy) == 1:
         (lone,) = accuracy.values()
-        ends = [m + side * d for m, d in zip(lone.mean, lone.sd, strict=True) for side in (-1, 1)]
-        return rounded(min(ends), max(ends))
+        return rounded(min(lone.low), max(lone.high))
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     rivals = [line for label, line in accuracy.items() if label not in bounds]
     rivals = rivals or list(accuracy.values())
     best = [max(values) for values in zip(*(line.mean for line in rivals), strict=True)]
-    good = [
-        line
-        for line in rivals
-        if all(b - m <= COLLAPSE for b, m in zip(best, line.mean, strict=True))
-    ]
+    good = [x for x in rivals if all(b - m <= COLLAPSE for b, m in zip(best, x.mean, strict=True))]
     low = min(min(line.mean) for line in good or rivals)
     controls = [min(line.mean) for label, line in accuracy.items() if label in bounds]
     low = min([low, *(least for least in controls if least >= low - CONTROL)])
@@ -277,16 +272,9 @@ def _counts(exhibit: Exhibit, measure: ExhibitMethod) -> tuple[int, ...]:
 
 def fixed_values(exhibit: Exhibit) -> list[str]:
     """List the swept parameters that take one value, such as J = 10."""
-    values = {
-        key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
-        for key in exhibit.swept
-    }
-    names = {"clients": "J"}
-    return [
-        f"{names.get(key, parameter_title(key))} = {distinct[0]}"
-        for key, distinct in values.items()
-        if len(distinct) == 1
-    ]
+    lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
+    titles = {key: "J" if key == "clients" else parameter_title(key) for key in lone}
+    return [f"{titles[key]} = {value}" for key, value in lone.items()]
 
 
 def data_title(exhibit: Exhibit) -> str:
@@ -304,26 +292,14 @@ def draw_lines(
 ) -> None:
     """Draw lines, with bands of one standard deviation for the labels in `banded`.
 
-    Args:
-        axes: where to draw.
-        lines: label -> line.
-        look: label -> look.
-        banded: labels whose band is drawn.
-        markers: the most markers on a line; 0 draws one at each value.
+    `look` has the look by label, and `markers` the most markers on a line; 0 draws one at each
+    value.
     """
     for label, line in lines.items():
         style = look[label]
         if label in banded and any(line.sd):
-            strength = 0.13 if style.marker else 0.07
-            axes.fill_between(
-                line.x,
-                line.low,
-                line.high,
-                color=style.colour,
-                alpha=strength,
-                linewidth=0,
-                zorder=1,
-            )
+            band: dict[str, Any] = {"color": style.colour, "alpha": 0.13 if style.marker else 0.07}
+            axes.fill_between(line.x, line.low, line.high, linewidth=0, zorder=1, **band)
         every = math.ceil(len(line.x) / markers) if markers else None
         axes.plot(line.x, line.mean, label=label, markevery=every, **style.line)
 
@@ -346,8 +322,8 @@ def percent(axes: Axes) -> None:
 def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None:
     """Draw a grey band over the part of the whole range that the close-up shows."""
     axes.axhspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
-    middle = (axes.get_yaxis_transform(), (low + high) / 2)
-    axes.text(1.015, middle[1], name, transform=middle[0], va="center", color=SOFT)
+    look: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "color": SOFT}
+    axes.text(1.015, (low + high) / 2, name, **look)
 
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
@@ -361,21 +337,17 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) 
 
 def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
     """Return the fewest rows, at least two, in which these labels fit the width of a figure."""
+    widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
     for most in range(columns, 1, -1):
         rows = max(2, math.ceil(len(labels) / most))
-        if _legend_width(labels, math.ceil(len(labels) / rows)) <= 72 * WIDTH:
+        # filled column by column, the first ones with one more where they do not come out even
+        least, more = divmod(len(labels), count := math.ceil(len(labels) / rows))
+        sizes = [least + (at < more) for at in range(count)]
+        ends = list(itertools.accumulate(sizes, initial=0))
+        longest = (max(widths[a:b], default=LEGEND_HANDLE) for a, b in itertools.pairwise(ends))
+        if sum(longest) <= 72 * WIDTH:
             return rows
     return max(2, len(labels))
-
-
-def _legend_width(labels: Sequence[str], columns: int) -> float:
-    """Return the width in points of a legend of these columns, filled column by column."""
-    least, more = divmod(len(labels), columns)
-    sizes = [least + (at < more) for at in range(columns)]
-    ends = list(itertools.accumulate(sizes, initial=0))
-    widths = [text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    longest = [max(widths[a:b], default=0.0) for a, b in itertools.pairwise(ends)]
-    return sum(LEGEND_HANDLE + width for width in longest)
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
@@ -398,16 +370,9 @@ def handles_of(
 def sheet(
     exhibit: Exhibit, look: Mapping[str, LineStyle], height: float, bottom: float = 0.08
 ) -> tuple[Figure, float]:
-    """Make a figure with headings, and a legend of all methods at its foot.
+    """Make a figure with headings, and a legend of all methods `bottom` inches above its foot.
 
-    Args:
-        exhibit: its title and methods.
-        look: label -> look.
-        height: inches, with a legend of two rows.
-        bottom: inches below the legend.
-
-    Returns:
-        The figure, and the inches that further rows of the legend add to it.
+    `height` is in inches, with a legend of two rows. Returns the inches too that further rows add.
     """
     names = names_of(exhibit)
     rows = legend_rows(list(names.values()))

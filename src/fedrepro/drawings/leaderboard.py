@@ -1,4 +1,4 @@
-"""Pictures of a leaderboard, from its two tables: gains, costs, single scenarios, groups."""
+"""Pictures of a leaderboard, from its two tables: groups, costs, single scenarios."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
-from fedrepro.drawings.style import CASES, LineStyle, wrapped
+from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.numbers.leaderboard import ALL, CLASSES, STARTS
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 ROW = 0.15  # inches of a method
 MARKS = dict(zip(CLASSES, CASES, strict=False))
 BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
-COLUMNS = 4  # of panels
 LEAST = -1.5  # scores below are out of sight
 COLOURS = "cividis"
 # behind a name; a halo outlines each letter, in four times the bytes
@@ -33,10 +32,8 @@ Frame = pd.DataFrame
 def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
     """Draw all pictures of a leaderboard, by what follows its name, such as .groups.svg.
 
-    Args:
-        board: settings of the leaderboard: `title`, `baseline`, `ceiling`, `line`.
-        table: its csv, a row for each method, data set and start.
-        scenarios: its `.scenarios.csv`, with the accuracy of each trial.
+    `board` has its settings (`title`, `baseline`, `ceiling`, `line`), `table` its csv, and
+    `scenarios` its `.scenarios.csv`, with the accuracy of each trial.
     """
     images = {}
     with rules():
@@ -78,7 +75,8 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, beside = 0.9, 1.95, 0.5
     ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
-    low, high = _limits(ends)
+    # all intervals and both bounds, but nothing below LEAST
+    low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
     for (starts, order), height in zip(families, heights, strict=True):
         columns = _by_data(table, starts)
         wide = (WIDTH - left) / len(columns)
@@ -89,7 +87,7 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
             )
             _groups_of(axes, order, rows.set_index("method"), named=at == 0)
             _lines(axes, board, rows)
-            axes.set_xlim(low, high)
+            axes.set_xlim(max(LEAST, low) - 0.06, high + 0.06)
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
@@ -104,12 +102,6 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
 
 def _axis(board: Mapping[str, Any]) -> str:
     return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
-
-
-def _limits(ends: np.ndarray) -> tuple[float, float]:
-    """Return the range of the axis: all intervals and both bounds, but nothing below −1.5."""
-    low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
-    return max(LEAST, low) - 0.06, high + 0.06
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
@@ -178,6 +170,8 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 
 def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     """Draw scores against the bytes that clients send, and the frontier of both."""
+    from matplotlib.lines import Line2D
+
     families = _families(table)
     drawn = new_figure(0.85 + 3.1 * len(families))
     fewest = np.nanmin(table["parameters"].to_numpy(float))
@@ -186,7 +180,15 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         rows = _scored(table, starts)
         rows = rows[rows["score"] > LEAST]
         rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
-        _frontier(axes, rows)
+        best = -math.inf
+        xs: list[float] = []
+        ys: list[float] = []
+        for _, row in rows.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
+            if row["score"] > best:  # on the frontier
+                xs += [row["bytes_up"]] * (2 if xs else 1)
+                ys += [best, row["score"]] if ys else [row["score"]]
+                best = float(row["score"])
+        axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
         for _, row in rows.iterrows():
             look = MARKS[str(row["class"])]
             _dot(axes, row["bytes_up"], row["score"], look, float(row["points"]))
@@ -199,35 +201,22 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         low, high = float(rows["bytes_up"].min()), float(rows["bytes_up"].max())
         wide = max(high / low, 2.0)
         axes.set_xlim(low / wide**0.44, high * wide**0.22)
-        axes.set_xticks(*_ticks(rows["bytes_up"]), minor=False)
+        every = (m * 10**e for e in range(-1, 4) for m in (1, 2, 5))
+        ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
         axes.set_ylabel(_axis(board))
     axes.set_xlabel("bytes that clients send, as multiples of their models")
-    _class_legend(drawn, table)
+    kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
+    handles = [
+        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
+        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
+    ]
+    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
     below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
     write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
     return drawn
-
-
-def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
-    """Choose round multiples within the range of the values."""
-    low, high = float(values.min()), float(values.max())
-    every = [m * 10**e for e in range(-1, 4) for m in (1, 2, 5)]
-    ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
-    return ticks, [f"{value:g}" for value in ticks]
-
-
-def _frontier(axes: Axes, rows: Frame) -> None:
-    best = -math.inf
-    xs: list[float] = []
-    ys: list[float] = []
-    for _, row in rows.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
-        if row["score"] > best:
-            xs += [row["bytes_up"]] * (2 if xs else 1)
-            ys += [best, row["score"]] if ys else [row["score"]]
-            best = float(row["score"])
-    axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
 
 
 def _names(axes: Axes, own: Frame) -> None:
@@ -236,7 +225,10 @@ def _names(axes: Axes, own: Frame) -> None:
 
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
     rows = own.sort_values("score", ascending=False)
-    places = _columns_of(rows["bytes_up"].tolist())
+    # values within a fifth of each other share a column of names
+    ordered = sorted(set(rows["bytes_up"].tolist()))
+    starts = [v for at, v in enumerate(ordered) if at == 0 or v > 1.2 * ordered[at - 1]]
+    places = [sum(value >= start for start in starts) - 1 for value in rows["bytes_up"]]
     for column in range(max(places, default=-1) + 1):
         column_rows = rows[[place == column for place in places]].to_dict("records")
         heights = spread([float(row["score"]) for row in column_rows], gap)
@@ -256,77 +248,25 @@ def _names(axes: Axes, own: Frame) -> None:
             axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
 
 
-def _columns_of(values: Sequence[float]) -> list[int]:
-    """Assign each value to a column of names: values within a fifth of each other share one."""
-    order = sorted(set(values))
-    starts = [v for at, v in enumerate(order) if at == 0 or v > 1.2 * order[at - 1]]
-    return [sum(value >= start for start in starts) - 1 for value in values]
-
-
 def spread(heights: Sequence[float], gap: float) -> list[float]:
     """Falling heights moved apart until neighbours are `gap` apart, each as little as may be.
 
     Neighbours that would touch become a block around the mean of where they want to be.
     """
+
+    def end(block: Sequence[float], side: int) -> float:
+        return sum(block) / len(block) + side * (gap * (len(block) - 1) / 2)
+
     blocks: list[list[float]] = []
     for height in heights:
         blocks.append([height])
-        while len(blocks) > 1 and _ends(blocks[-2], gap)[1] - gap < _ends(blocks[-1], gap)[0]:
+        while len(blocks) > 1 and end(blocks[-2], -1) - gap < end(blocks[-1], 1):
             last = blocks.pop()
             blocks[-1] = blocks[-1] + last
-    return [_ends(block, gap)[0] - gap * at for block in blocks for at in range(len(block))]
-
-
-def _ends(block: Sequence[float], gap: float) -> tuple[float, float]:
-    """Return the highest and the lowest place of a block."""
-    middle, half = sum(block) / len(block), gap * (len(block) - 1) / 2
-    return middle + half, middle - half
-
-
-def _class_legend(drawn: Figure, table: Frame) -> None:
-    from matplotlib.lines import Line2D
-
-    kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
-    handles = [
-        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
-        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
-    ]
-    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
+    return [end(block, 1) - gap * at for block in blocks for at in range(len(block))]
 
 
 # ------------------------------------------------------------------------------- single scenarios
-
-
-def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Draw each method's gain over the baseline by scenario, in points, paired by trial."""
-    scenes = dict(_scenes(scenarios))
-    order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
-    rows = [chunk for starts in order for chunk in _chunks([p for p in scenes if p[0] == starts])]
-    heights = [ROW * max(4, len(order[chunk[0][0]])) for chunk in rows]
-    drawn = new_figure(0.55 + sum(height + 0.75 for height in heights))
-    top, left, across = 0.9, 1.95, 0.14
-    wide = (WIDTH - left - 0.1 - across * (COLUMNS - 1)) / COLUMNS
-    for chunk, height in zip(rows, heights, strict=True):
-        for column, place in enumerate(chunk):
-            start = left + column * (wide + across)
-            axes = _axes(drawn, start, WIDTH - start - wide, top, height)
-            _gain(axes, board, table, scenes[place], order[place[0]])
-            axes.set_title(_title(place, wide), loc="left", fontsize=6.5)
-            if column:
-                axes.set_yticklabels([])
-        height_of = drawn.get_figheight()
-        drawn.text(LEFT, 1 - (top - 0.1) / height_of, f"clients of {chunk[0][0]}", fontsize=7.5)
-        top += height + 0.75
-    below = (
-        f"Points of test accuracy above {board['baseline']}, a mark a trial. Dashed: "
-        f"{board['line']} (violet), {board['ceiling']} (black)."
-    )
-    write_headings(drawn, f"{board['title']}: gain over {board['baseline']}", below)
-    return drawn
-
-
-def _chunks(places: Sequence[Any]) -> list[Sequence[Any]]:
-    return [places[at : at + COLUMNS] for at in range(0, len(places), COLUMNS)]
 
 
 def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
@@ -340,40 +280,9 @@ def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
     return scenes
 
 
-def _title(place: tuple[str, str, str, int], room: float) -> str:
-    lines = [*wrapped(f"{place[1]}, {place[3]} clients", 6.5, room), *wrapped(place[2], 6.5, room)]
-    return "\n".join(lines)
-
-
 def _trials(rows: Frame, method: str) -> np.ndarray | None:
     trials = rows[rows["method"] == method]["by_trial"]
     return np.array([float(text) for text in str(trials.iloc[0]).split()]) if len(trials) else None
-
-
-def _gain(
-    axes: Axes, board: Mapping[str, Any], table: Frame, rows: Frame, order: Sequence[str]
-) -> None:
-    base = _trials(rows, board["baseline"])
-    assert base is not None
-    kinds = dict(zip(table["method"], table["class"], strict=True))
-    for at, method in enumerate(order):
-        accuracies = _trials(rows, method)
-        if accuracies is None:
-            continue
-        look = MARKS[str(kinds[method])]
-        gain = 100 * (accuracies - base)
-        axes.plot(gain, [at] * len(gain), "|", color=look.colour, markersize=5, alpha=0.6, zorder=3)
-        _dot(axes, float(gain.mean()), at, look, 4)
-    for name, colour in ((board["line"], BEAT), (board["ceiling"], BOUND)):
-        line = _trials(rows, name)
-        if line is not None:
-            ahead = 100 * float((line - base).mean())
-            axes.axvline(ahead, color=colour, linewidth=0.9, linestyle=(0, (3, 1.5)), zorder=2)
-    axes.axvline(0, color=BOUND, linewidth=0.7, zorder=1)
-    axes.set_yticks(range(len(order)), order)
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
 
 
 def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
@@ -431,4 +340,4 @@ def _map(
 
 
 Draw = Callable[[Mapping[str, Any], Frame, Frame], "Figure"]
-DRAWN: dict[str, Draw] = {"groups": groups, "bytes": bytes_up, "gains": gains, "scenarios": skew}
+DRAWN: dict[str, Draw] = {"groups": groups, "bytes": bytes_up, "scenarios": skew}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
-
-import numpy as np
 
 from fedrepro.core.registry import components
 from fedrepro.planning.exhibit_methods import ExhibitMethod
@@ -151,11 +150,7 @@ RULES: dict[Any, Any] = TEXT | {
 }
 
 
-ALIASES = {
-    "downpour_streaming": "downpour_sgd",
-    "pfnm_sized": "pfnm",
-    "gems_neural": "gems_convex",
-}
+ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neural": "gems_convex"}
 
 
 def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
@@ -227,27 +222,14 @@ def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle])
     return spare[number % len(spare)]
 
 
+@cache
 def text_width(text: str, size: float) -> float:
     """Return the width in points of a line of text in figures; `size` in points."""
     from matplotlib.font_manager import FontProperties
-    from matplotlib.path import Path
     from matplotlib.textpath import TextPath
 
     font = FontProperties(family=TEXT["font.family"])
-    path = TextPath((0, 0), text, size=size, prop=font, usetex=False)
-    # Most letters reach no further than the ends of their strokes, which are soon found; where a
-    # curve bends beyond them, matplotlib works out how far each goes, in 20 ms a line.
-    curved = path.codes == Path.CURVE3
-    between = np.zeros_like(curved)
-    between[curved] = np.arange(curved.sum()) % 2 == 0
-    ends = path.vertices[~between & (path.codes != Path.CLOSEPOLY), 0]
-    bends = path.vertices[between, 0]
-    if not len(ends) or (path.codes == Path.CURVE4).any():
-        return float(path.get_extents().width)
-    low, high = ends.min(), ends.max()
-    if ((bends < low) | (bends > high)).any():
-        return float(path.get_extents().width)
-    return float(high - low)
+    return float(TextPath((0, 0), text, size=size, prop=font, usetex=False).get_extents().width)
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:

@@ -125,15 +125,8 @@ def plain(text: str) -> str:
 
 MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")
 BEGINS = re.compile(r"^(\d*)([#+\-=.)])")  # what would make a list or a heading of a paragraph
-TEX = {
+TEX = {character: f"\\{character}" for character in "{}$&#_%"} | {
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "%": r"\%",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",
@@ -266,22 +259,15 @@ class Arrangement:
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
     """Return an exhibit's arrangement; by default methods and settings go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
-    wanted = drawing_of(about)
+    wanted: Any = about["settings"]["drawing"]
+    if isinstance(wanted, str):  # as in an older record
+        wanted = about["settings"].get("table") or {}
     rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
     columns = tuple(wanted.get("columns") or ()) or tuple(k for k in points if k not in rows)
     given = ("metric", "split", "best")
     options = {key: wanted[key] for key in given if wanted.get(key) is not None}
     size = about["settings"]["size"] if wanted.get("sizes") else ""
     return Arrangement(rows, columns, **options, size=size)
-
-
-def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the drawing of an exhibit by name with its options, also from an older record."""
-    settings = about["settings"]
-    drawing: Mapping[str, Any] | str = settings["drawing"]
-    if isinstance(drawing, str):
-        return {"name": drawing, **(settings.get("table") or {})}
-    return drawing
 
 
 def table_of(
@@ -309,11 +295,13 @@ def table_of(
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
     notes = _Notes(printed)
 
+    form = number_form(arranged.metric)
+
     def cell(place: tuple[HeadValues, HeadValues]) -> TextCell:
         row = found.get(place)
         if row is None:
             return TextCell(text=" ")
-        value, form = float(row["mean"]), number_form(arranged.metric)
+        value = float(row["mean"])
         words, verdict, marks = notes.of(row, form)
         if cell_text(row.get(BESIDE)):
             marks = (*marks, *notes.mark(about.get("pairs", {}).get(row[METHOD], "")))
@@ -437,17 +425,16 @@ class _Notes:
     """The printed values of a table, and the footnotes of their notes."""
 
     def __init__(self, printed: pd.DataFrame | None) -> None:
-        records = [] if printed is None else printed.to_dict("records")
-        self.rows = [{str(key): value for key, value in row.items()} for row in records]
+        self.texts: list[str] = []
+        self.rows: list[dict[Any, Any]] = [] if printed is None else printed.to_dict("records")
         keys = [] if printed is None else list(printed.columns)
         self.keys = keys[: keys.index("mean")] if keys else []
-        self.texts: list[str] = []
 
     def of(self, row: Row, form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
         """Return the printed value in words, its verdict, and the numbers of its footnotes."""
         for printed in self.rows:
             if all(cell_text(printed[key]) == cell_text(row.get(key)) for key in self.keys):
-                cells = {key: cell_text(value) for key, value in printed.items()}
+                cells = {str(key): cell_text(value) for key, value in printed.items()}
                 value, sd = float(printed["printed"]), printed["printed_sd"]
                 spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
                 words = "not reached" if math.isinf(value) else form.text(value) + spread
@@ -455,11 +442,9 @@ class _Notes:
         return "", "", ()
 
     def mark(self, note: str) -> tuple[int, ...]:
-        if not note:
-            return ()
-        if note not in self.texts:
+        if note and note not in self.texts:
             self.texts.append(note)
-        return (self.texts.index(note) + 1,)
+        return (self.texts.index(note) + 1,) if note else ()
 
 
 def number_form(metric: str) -> NumberForm:

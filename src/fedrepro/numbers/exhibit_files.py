@@ -67,17 +67,14 @@ class ExhibitFiles:
         path = f"{self.base}{suffix}"
         if suffix in self.about.get("blank", {}):
             return str(self.about["blank"][suffix]).encode()
-        if not Path(path).exists():
-            raise self._unlike(path) or _missing(path, self.about["scale"], self.about["key"])
-        if suffix == ".json":
-            return Path(path).read_bytes()
         try:
+            if not Path(path).exists():
+                raise _missing(path, self.about["scale"], self.about["key"])
+            if suffix == ".json":
+                return Path(path).read_bytes()
             return read_checked(path, self.about["files"].get(suffix, ""), f"{self.base}.json")
         except FedreproError as error:
-            raise (self._unlike(path) or error) from error
-
-    def _unlike(self, path: str) -> FedreproError | None:
-        return _altered(path, self.base) if self.run else None
+            raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
         """Its numbers (.csv) or its choices (.choice.csv)."""
@@ -124,16 +121,18 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
     if not Path(path).exists():
         raise _missing(path, scale, key)
     about = read_json_of(path, KEYS)
-    _require_own(path, about, key, scale)
+    if (about.get("scale"), about.get("key")) != (scale, key):
+        raise FedreproError(
+            f"{path} describes {about.get('key')} at scale {about.get('scale')}, "
+            f"not {key} at scale {scale}; make it again with: {command(scale, key)}"
+        )
     run = about.get("run", {})
-    if run:
-        return ExhibitFiles(f"{folder / key}", about, run)
-    if about["schema"] != SCHEMA_VERSION or not isinstance(about.get("files"), dict):
+    if not run and (about["schema"] != SCHEMA_VERSION or not isinstance(about.get("files"), dict)):
         raise FedreproError(
             f"{path} is of another version of fedrepro, and names no checksums; delete it, and "
             "make the figure again from the results that are there"
         )
-    return ExhibitFiles(f"{folder / key}", about)
+    return ExhibitFiles(f"{folder / key}", about, run)
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
@@ -168,14 +167,6 @@ def _named(key: str) -> str:
     if not KEY.fullmatch(key):
         raise FedreproError(f"'{key}' is not an exhibit; name one such as pfnm/figure-2a")
     return key
-
-
-def _require_own(path: str, about: Mapping[str, Any], key: str, scale: str) -> None:
-    if (about.get("scale"), about.get("key")) != (scale, key):
-        raise FedreproError(
-            f"{path} describes {about.get('key')} at scale {about.get('scale')}, "
-            f"not {key} at scale {scale}; make it again with: {command(scale, key)}"
-        )
 
 
 def _missing(path: str, scale: str, key: str) -> FedreproError:

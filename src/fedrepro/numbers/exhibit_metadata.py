@@ -97,11 +97,8 @@ def _data(
 ) -> list[dict[str, Any]]:
     """List the data sets, with the checksum that all their runs agree on and any stand-in note."""
     entries: dict[Spec, dict[str, Any]] = {}
-    trained = [(run.scenario, run_sources) for run, run_sources in sources.items() if run.scenario]
-    for scenario, source in (
-        (scenario, source) for scenario, run_sources in trained for source in run_sources
-    ):
-        spec = scenario.dataset
+    trained = ((run.scenario, own) for run, own in sources.items() if run.scenario)
+    for spec, source in ((scenario.dataset, one) for scenario, own in trained for one in own):
         meta = spec.component.meta
         # all may hold: other data than the paper's, other features, a reduced form
         notes = stand_in(exhibit, file, spec), of_features(spec), source.get("stand_in")
@@ -156,22 +153,27 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
         specs = [spec for spec in per_point if spec is not None]
         if not specs:
             continue
-        keys = sorted({key for spec in specs for key in spec.recorded_values})
+        values = {
+            key: dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
+            for key in sorted({key for spec in specs for key in spec.recorded_values})
+        }
         by_kind[kind] = {
             "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
-            "values": {
-                key: ", ".join(
-                    dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
-                )
-                for key in keys
-            },
+            "values": {key: ", ".join(texts) for key, texts in values.items()},
         }
     return by_kind
 
 
 def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
     meta = measure.spec.component.meta
-    points = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
+    own = [(p, m) for p in exhibit.points for m in p.measures if m.label == measure.label]
+    # case -> the method in its parameters there, where a case has one of its own
+    of_case = {str(p.values[CASE]): m.spec.resolved for p, m in own if m.spec != measure.spec}
+    # what it changes of the local training; values of a sweep stand in one text
+    training: dict[str, dict[str, None]] = {}
+    for key, value in (pair for setting in measure.settings for pair in setting.training):
+        training.setdefault(key, {})[render(value)] = None
+    chosen = measure.choose if measure.chosen else None
     return {
         "label": measure.label,
         "name": measure.spec.name,
@@ -179,44 +181,24 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
         "kind": meta["kind"],
         "token": measure.spec.token,
         "resolved": measure.spec.resolved,
-        "of_case": _of_cases(exhibit, measure),
-        "training": _training(measure),
+        "of_case": of_case,
+        "training": {key: ", ".join(texts) for key, texts in training.items()},
         "reference": measure.reference,
         "trials": measure.trials or exhibit.settings.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
         "sends": meta["sends"],
         "swept": ", ".join(measure.chosen) if measure.chosen else None,
         "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
-        "choice": measure.choose.name if measure.chosen and measure.choose else None,
-        "criterion": measure.choose.words if measure.chosen and measure.choose else None,
+        "choice": chosen and chosen.name,
+        "criterion": chosen and chosen.words,
         "shown": list(measure.show),
         "values": {
             key: list(dict.fromkeys(setting[key] for setting in measure.settings))
             for key in measure.show
         },
-        "cases": list(dict.fromkeys(p.values[CASE] for p in points if CASE in p.values)),
+        "cases": list(dict.fromkeys(p.values[CASE] for p, _ in own if CASE in p.values)),
         **({"tune": measure.tune.resolved} if measure.tune else {}),
     }
-
-
-def _of_cases(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, str]:
-    """Case -> the method in its parameters there, where a case has one of its own."""
-    by_case = {
-        point.values[CASE]: point_measure.spec.resolved
-        for point in exhibit.points
-        for point_measure in point.measures
-        if point_measure.label == measure.label and point_measure.spec != measure.spec
-    }
-    return {str(case): resolved for case, resolved in by_case.items()}
-
-
-def _training(measure: ExhibitMethod) -> dict[str, str]:
-    """Return what a method changes of the local training; values of a sweep stand in one text."""
-    values: dict[str, dict[str, None]] = {}
-    for setting in measure.settings:
-        for key, value in setting.training:
-            values.setdefault(key, {})[render(value)] = None
-    return {key: ", ".join(texts) for key, texts in values.items()}
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:

@@ -314,11 +314,7 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 
 
 def _class_rows(
-    ground: BoardData,
-    starts: str,
-    data: str,
-    there: Sequence[BoardScenario],
-    labels: Sequence[str],
+    ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[BoardRow]:
     """Return the rows of the methods of one class in the scenarios `there`."""
     methods = {label: ground.methods[starts, label] for label in labels}

@@ -32,15 +32,15 @@ def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     It has class, score, difference from the method to beat, group and ranks, with intervals; costs,
     settings, single accuracies. With entries of others, each row says who computed it.
     """
-    others = _others(rows)
-    return pd.DataFrame([_row(ground, row, others) for row in rows])
+    table = pd.DataFrame([_row(ground, row) for row in rows])
+    return table if _others(rows) else table.drop(columns="computed")
 
 
 def _others(rows: Sequence[BoardRow]) -> bool:
     return any(row.method.computed != HERE for row in rows)
 
 
-def _row(ground: BoardData, row: BoardRow, others: bool) -> dict[str, Any]:
+def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     label, standing, line = row.method.label, row.standing, _key(ground.board.line)
     scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
@@ -51,7 +51,7 @@ def _row(ground: BoardData, row: BoardRow, others: bool) -> dict[str, Any]:
         "class": row.method.kind,
         "group": standing.group if standing else None,
         "method": label,
-        **({"computed": row.method.computed} if others else {}),
+        "computed": row.method.computed,
         **_ends("score", standing.score if standing else None),
         "score_each_trial": row.each_trial,
         "rank_low": standing.rank_low if standing else None,
@@ -78,13 +78,10 @@ def _row(ground: BoardData, row: BoardRow, others: bool) -> dict[str, Any]:
         "clients_also_send": row.method.sends,
         "chosen_by": row.method.chosen_by,
         **{
-            f"{s.data}, {s.case}, {s.clients} clients"
-            + ("" if s.starts == STARTS[0] else f", {s.starts}"): float(
-                np.mean(ground.entries[s][label].accuracy)
+            f"{s.name}{'' if s.starts == STARTS[0] else f', {s.starts}'}": (
+                float(reached[label].accuracy.mean()) if s in scenes and label in reached else None
             )
-            if s in scenes and label in ground.entries[s]
-            else None
-            for s in ground.entries
+            for s, reached in ground.entries.items()
         },
     }
 
@@ -165,20 +162,18 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
         base = {**place, "method": row.method.label, "setting": ""}
         if row.standing is None:
             continue
-        table = score_table(ground, row, row.scenes, row.method.label)
-        records.append(base | _series("score", "", table.mean(axis=0)))
+        scores = score_table(ground, row, row.scenes, row.method.label)
+        records.append(base | _series("score", "", scores.mean(axis=0)))
         for metric in ("rank_low", "rank_high", "group") if row.standing.group else ():
             value = np.array([float(getattr(row.standing, metric))])
             records.append(base | _series(metric, "", value))
     columns = (*("starts", "data", "case", "clients", "method", "metric", "split"),)
     all_columns = [*columns, "mean", "sd", "trials", "by_trial", "setting"]
-    if _others(rows):
-        all_columns.append("computed")
-        records = [
-            record | {"computed": computed[record["starts"], record["method"]]}
-            for record in records
-        ]
-    return pd.DataFrame(records, columns=all_columns)
+    table = pd.DataFrame(records, columns=all_columns)
+    if not _others(rows):
+        return table
+    whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
+    return table.assign(computed=whose)
 
 
 def _series(metric: str, split: str, values: np.ndarray) -> dict[str, Any]:
@@ -202,13 +197,5 @@ def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
         for metric in SECONDS:
             known = [costs[metric] for costs in scene_costs if metric in costs]
             if known:
-                records.append(
-                    {
-                        "starts": starts,
-                        "method": label,
-                        "metric": metric,
-                        "mean": float(np.mean(known)),
-                        "scenarios": len(known),
-                    }
-                )
+                records.append((starts, label, metric, float(np.mean(known)), len(known)))
     return pd.DataFrame(records, columns=["starts", "method", "metric", "mean", "scenarios"])

@@ -110,9 +110,7 @@ def measure(
 
 
 def measure_alone(
-    models: Sequence[GlobalModel],
-    splits: Mapping[str, EvaluationSplit],
-    draws: Draws | None = None,
+    models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
     """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
     test = splits["test"]

@@ -98,16 +98,13 @@ class RecommendedMethod:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Methods for a setting, read from the nearest scenarios of a leaderboard.
+    """Methods for a setting, read from the nearest scenarios of a leaderboard, `doublings` away.
 
     Attributes:
-        scenarios: the nearest ones.
-        doublings: how far away these are.
         choices: methods that no test over trials separates from the best of their class there.
         lines: what these are read against.
         more: methods with a higher score than every choice, which take too many exchanges.
-        partly: number of the scenarios in which the other methods that could be taken were run;
-            they have no score.
+        partly: number of the scenarios in which other methods were run, which have no score.
     """
 
     scenarios: Sequence[str]
@@ -131,8 +128,15 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
     Raises:
         FedreproError: if it is not there, or has no scenario of clients that start alike.
     """
-    files = (folder / f"{board}{end}" for end in (".csv", ".scenarios.csv"))
-    table, scenarios = (_read(path, board) for path in files)
+    if folder.name not in SCALES:
+        raise unknown("scale", folder.name, SCALES)
+    paths = [folder / f"{board}{end}" for end in (".csv", ".scenarios.csv")]
+    if not all(path.is_file() for path in paths):
+        raise FedreproError(
+            f"{board} is not in {folder}: name a folder that has it by --reports and "
+            f"--scale, such as --reports reports --scale quick after a `make`"
+        )
+    table, scenarios = map(pd.read_csv, paths)
     return recommend_from(wanted, table, scenarios, board)
 
 
@@ -161,7 +165,15 @@ def recommend_from(
     accuracy_rows = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
     accuracy = accuracy_rows.pivot_table(values="mean", index="method", columns="index")
     accuracy = accuracy.reindex(columns=near.index)
-    table = _as_there(table.set_index("method"), there)
+    # methods with what they cost in these scenarios, in the place of means over all of them;
+    # exchanges are the most that one of them takes
+    cost_rows = there[there["metric"].isin(COSTS_TOLD)]
+    costs = cost_rows.pivot_table(values="mean", index="method", columns="metric")
+    if "exchanges" in costs:
+        exchanges = cost_rows[cost_rows["metric"] == "exchanges"]
+        costs["exchanges"] = exchanges.groupby("method")["mean"].max()
+    table = table.set_index("method")
+    table = costs.reindex(table.index).combine_first(table)
     open_to = table[table["class"].isin(wanted.classes)]
     if wanted.only_models:
         open_to = open_to[[models_suffice(row) for row in open_to.to_dict("records")]]
@@ -170,13 +182,12 @@ def recommend_from(
     def taken(rows: pd.DataFrame, groups: Container[int | None]) -> list[RecommendedMethod]:
         scores = _scores(there[there["method"].isin(rows.index)], near)
         chosen = [one for one in standings(scores, units=False) if one.group in groups]
-        costs = {str(name): row for name, row in rows.to_dict("index").items()}
         return [
             RecommendedMethod(
-                str(costs[standing.method]["class"]),
+                str(rows.loc[standing.method, "class"]),
                 *(standing.method, standing.score.value, standing.score.low, standing.score.high),
                 accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
-                {str(key): value for key, value in costs[standing.method].items()},
+                {str(key): value for key, value in rows.loc[standing.method].to_dict().items()},
             )
             for standing in chosen
         ]
@@ -235,19 +246,6 @@ def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | N
     return AfterRounds(title, int(rows["trials"].min()), by_method)
 
 
-def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
-    """Methods with what they cost in these scenarios, in the place of means over all of them.
-
-    Exchanges are the most that one of them takes.
-    """
-    cost_rows = there[there["metric"].isin(COSTS_TOLD)]
-    costs = cost_rows.pivot_table(values="mean", index="method", columns="metric")
-    if "exchanges" in costs:
-        exchanges = cost_rows[cost_rows["metric"] == "exchanges"]
-        costs["exchanges"] = exchanges.groupby("method")["mean"].max()
-    return costs.reindex(table.index).combine_first(table)
-
-
 def case_skew(case: str) -> str:
     """Return the skew of a scenario of the leaderboard in the form of `Wanted`."""
     alpha = ALPHA.search(case)
@@ -267,25 +265,12 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
     """Scores (S, T) of the methods that have one in each of these scenarios and trials."""
     rows = rows[rows["metric"] == "score"]
-    places = list(near.itertuples(index=False, name=None))
-    columns = zip(rows["method"], *(rows[name] for name in PLACE), rows["by_trial"], strict=True)
-    texts = {(str(method), tuple(place)): str(text) for method, *place, text in columns}
     by_method: dict[str, np.ndarray] = {}
-    for method in sorted({method for method, _ in texts}):
-        found_there = [texts.get((method, place), "").split() for place in places]
-        if len({len(scores) for scores in found_there}) == 1 and found_there[0]:
-            scores = np.array(found_there, np.float64)
+    for method, own in sorted(rows.groupby("method")):
+        texts = near.merge(own, on=PLACE, how="left")["by_trial"].fillna("")
+        found = [str(text).split() for text in texts]
+        if len({len(scores) for scores in found}) == 1 and found[0]:
+            scores = np.array(found, np.float64)
             if np.isfinite(scores).all():
-                by_method[method] = scores
+                by_method[str(method)] = scores
     return by_method
-
-
-def _read(path: Path, board: str) -> pd.DataFrame:
-    if path.parents[1].name not in SCALES:
-        raise unknown("scale", path.parents[1].name, SCALES)
-    if not path.is_file():
-        raise FedreproError(
-            f"{board} is not in {path.parents[1]}: name a folder that has it by --reports and "
-            f"--scale, such as --reports reports --scale quick after a `make`"
-        )
-    return pd.read_csv(path)

@@ -1,4 +1,4 @@
-"""One table of results: every method in every scenario, as the drawn exhibits have it.
+"""One table of every method in every scenario, as drawn exhibits have it, and pairs of methods.
 
 Read from the csv of each exhibit, which holds final values of the chosen settings, and from the
 plan, which knows the scenario behind each of its points.
@@ -9,25 +9,29 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import METRICS, all_metrics
 from fedrepro.core.params import comparable_text
-from fedrepro.core.registry import SCENARIO
+from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import same_bytes
-from fedrepro.numbers.series import mean, sd
-from fedrepro.numbers.summary import ROUND, csv_text
+from fedrepro.numbers.intervals import half_width, mean
+from fedrepro.numbers.series import over_trials
+from fedrepro.numbers.summary import ROUND, csv_text, leading_columns
 from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.drawing import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
 
@@ -102,10 +106,15 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
     for exhibit in drawn_exhibits(scale, reports, only.exhibit):
         try:
             files = open_exhibit(reports / scale, exhibit.key, scale)
-            own = _rows(exhibit, files, scale)
-            _add(rows, {"exhibits": exhibit.key, "same_bytes": same_bytes(files.about)}, own)
+            own, same = _rows(exhibit, files, scale), same_bytes(files.about)
         except FedreproError as error:
             notes.append(str(error))
+            continue
+        for row in own:
+            key = tuple(map(str, row.values()))  # a missing sd is not equal to itself
+            entry = rows.setdefault(key, {**row, "exhibits": exhibit.key, "same_bytes": same})
+            if exhibit.key not in entry["exhibits"].split():
+                entry["exhibits"] += f" {exhibit.key}"
     table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
     for name in ("method", "metric", "split"):
         asked = getattr(only, name)
@@ -155,19 +164,6 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     return exhibits
 
 
-def _add(
-    rows: dict[tuple[str, ...], dict[str, Any]],
-    shown_by: Mapping[str, str],
-    added: Sequence[dict[str, Any]],
-) -> None:
-    for row in added:
-        key = tuple(map(str, row.values()))  # a missing sd is not equal to itself
-        entry = rows.setdefault(key, {**row, **shown_by})
-        shown = entry["exhibits"].split()
-        if shown_by["exhibits"] not in shown:
-            entry["exhibits"] = " ".join([*shown, shown_by["exhibits"]])
-
-
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, Any]]:
     """Return the final values of one exhibit, each with its scenario."""
     text = files.read(".csv").decode()
@@ -207,34 +203,27 @@ def _reported(
     if "setting" not in frame:  # in files of before there were settings
         frame = frame.assign(setting=frame["method"])
     for row, point, metrics in shown:
-        for (label, setting), run in point.runs.items():
-            if (label, setting.token) != (row["method"], row["setting"]):
-                continue
+        place = row["method"], row["setting"]
+        for run, setting in [
+            (run, s) for (m, s), run in point.runs.items() if (m, s.token) == place
+        ]:
             own = frame[frame["setting"] == run.rows_of(setting)]
             for spec in specs_of(run.scenario):
-                own = own[_is_of(own, spec)]
+                fits = own[f"{spec.kind}_name"] == spec.name
+                for key in set(spec.recorded_values) - set(spec.swept):
+                    if (column := f"{spec.kind}_{key}") in own:
+                        value = spec.values[key]
+                        texts = own[column].map(comparable_text)
+                        fits &= (
+                            own[column].isna() if value is None else texts == comparable_text(value)
+                        )
+                own = own[fits]
             for metric in sorted(metrics):
                 ends = own[own["metric"] == metric].sort_values("round").groupby("trial")["value"]
                 values = [float(value) for value in ends.last(skipna=False)][: int(row["trials"])]
                 if len(values) == int(row["trials"]):
-                    numbers = {"mean": mean(values), "sd": sd(values) or "", "split": ""}
-                    texts = " ".join(f"{value:.10g}" for value in values)
-                    number = {**row, **numbers, "metric": metric, "by_trial": texts}
+                    number = {**row, **over_trials(values), "metric": metric, "split": ""}
                     yield _row(number, point, setting.method)
-
-
-def _is_of(rows: pd.DataFrame, spec: Spec) -> pd.Series:
-    """Tell which rows of metrics are of a component with its values."""
-    fits = rows[f"{spec.kind}_name"] == spec.name
-    for key in set(spec.recorded_values) - set(spec.swept):
-        if (column := f"{spec.kind}_{key}") in rows:
-            value = spec.values[key]
-            fits &= (
-                rows[column].isna()
-                if value is None
-                else rows[column].map(comparable_text) == comparable_text(value)
-            )
-    return fits
 
 
 def _row(row: Mapping[str, Any], point: Point, method: Spec) -> dict[str, Any]:
@@ -260,19 +249,16 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 
     Methods that were measured in several numbers of trials have a row for each.
     """
-    names = (table["metric"] + " " + table["split"]).str.strip()
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
-    columns = sorted(
-        dict.fromkeys(zip(table["metric"], names, strict=True)),
-        key=lambda pair: (order.index(pair[0]), pair[1]),
-    )
+    pairs = set(zip(table["metric"], table["split"], strict=True))
+    names = {p: " ".join(p).strip() for p in sorted(pairs, key=lambda p: (order.index(p[0]), p[1]))}
     place = [*PLACE, "trials"]
     cells: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row, name in zip(table.to_dict("records"), names, strict=True):
-        place_values = {key: row[key] for key in place}
-        cells.setdefault(tuple(place_values.values()), place_values)[name] = row["mean"]
-    return pd.DataFrame(list(cells.values()), columns=[*place, *(name for _, name in columns)])
+    for row in table.to_dict("records"):
+        own = cells.setdefault(tuple(row[key] for key in place), {key: row[key] for key in place})
+        own[names[row["metric"], row["split"]]] = row["mean"]
+    return pd.DataFrame(list(cells.values()), columns=[*place, *names.values()])
 
 
 ACROSS = 5  # metrics side by side, in a table as wide as a terminal
@@ -297,51 +283,39 @@ def common(results: Results) -> list[str]:
 def scenario_blocks(results: Results) -> Iterator[ScenarioRows]:
     """Cut the table into pieces that a terminal is wide enough for, one scenario after another.
 
-    Rows of a scenario keep the order of the table, and scenarios that of their first rows.
+    Rows of a scenario keep the order of the table, and scenarios that of their first rows. A wide
+    table has some metrics in columns, as far as any of the rows has them.
     """
     table, place = results.table, [*SCENARIO, "clients"]
     differ = [name for name in place if table[name].nunique() > 1]
-    wide = "metric" not in table
     by_scenario: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
     for row in table.to_dict("records"):
         by_scenario.setdefault(tuple(row[name] for name in differ), []).append(row)
     for values, rows in by_scenario.items():
         pairs = zip(differ, values, strict=True)
         heading = ", ".join(f"{name} {value}" for name, value in pairs if value != "")
-        yield from _across(heading, rows) if wide else (_down(heading, rows),)
-
-
-def _down(heading: str, rows: Sequence[Mapping[Any, Any]]) -> ScenarioRows:
-    columns = ("method", "setting", "number", "mean", "sd", "trials", "same bytes")
-    return ScenarioRows(
-        heading,
-        columns,
-        tuple(
-            (
-                row["method"],
-                _parameters(row["setting"]),
-                f"{row['metric']} {row['split']}".strip(),
-                _number(row["mean"]),
-                _number(row["sd"], 3),
-                str(row["trials"]),
-                row["same_bytes"],
+        if "metric" in table:
+            columns = ("method", "setting", "number", "mean", "sd", "trials", "same bytes")
+            texts = tuple(
+                (
+                    *(row["method"], _parameters(row["setting"])),
+                    f"{row['metric']} {row['split']}".strip(),
+                    *(_number(row["mean"]), _number(row["sd"], 3), str(row["trials"])),
+                    row["same_bytes"],
+                )
+                for row in rows
             )
-            for row in rows
-        ),
-    )
-
-
-def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[ScenarioRows]:
-    """Lay some metrics out in columns, as far as any of the rows has them."""
-    names = [name for name in rows[0] if name not in (*PLACE, "trials")]
-    held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
-    for start in range(0, len(held), ACROSS):
-        metrics = held[start : start + ACROSS]
-        texts = tuple(
-            (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in metrics))
-            for row in rows
-        )
-        yield ScenarioRows(heading, ("method", "setting", *metrics), texts)
+            yield ScenarioRows(heading, columns, texts)
+            continue
+        names = [name for name in rows[0] if name not in (*PLACE, "trials")]
+        held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
+        for start in range(0, len(held), ACROSS):
+            some = held[start : start + ACROSS]
+            texts = tuple(
+                (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in some))
+                for row in rows
+            )
+            yield ScenarioRows(heading, ("method", "setting", *some), texts)
 
 
 def _parameters(setting: str) -> str:
@@ -356,3 +330,150 @@ def _number(value: float, digits: int = 6) -> str:
 
 def as_csv(results: Results) -> str:
     return csv_text(results.table)
+
+
+CONFIDENCE = 0.95
+RUNS = ("setting", "by_trial")  # columns that tell runs from others
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """One number of two methods at a point of an exhibit, `one` less `other`, over `trials` trials.
+
+    also: other exhibits that show the same runs. low, high: the interval of the difference by
+    Student's t at CONFIDENCE, infinite for one trial.
+    """
+
+    exhibit: str
+    point: Mapping[str, Any]
+    labels: tuple[str, str]
+    one: float
+    other: float
+    difference: float
+    low: float
+    high: float
+    trials: int
+    also: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The point in words: clients 10, alpha 0.1."""
+        return ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
+
+    @property
+    def sign(self) -> int:
+        """1 if `one` is larger beyond what trials scatter, -1 if it is smaller, 0 if neither."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def paired_differences(
+    scale: str,
+    one: str,
+    other: str,
+    reports: Path,
+    metric: str = "accuracy",
+    split: str = "test",
+    exhibit: str = "",
+) -> list[PairedDifference]:
+    """Compare two methods, named by label or component, wherever a drawn exhibit measures both.
+
+    In a trial both have the same data, partition and, of one-shot methods, local models, so what
+    these change cancels. Final values of the chosen settings are taken, of the trials that both
+    have. `exhibit` narrows this to one exhibit, or a paper.
+
+    Raises:
+        FedreproError: if no exhibit has both.
+    """
+    if metric not in all_metrics():
+        raise unknown("metric", metric, all_metrics())
+    if one.lower() == other.lower():
+        raise FedreproError(f"{one} is named twice: name two methods")
+    differences: dict[tuple[str, ...], PairedDifference] = {}
+    names: set[str] = set()
+    splits: set[str] = set()
+    for drawn in drawn_exhibits(scale, reports, exhibit):
+        table = final(open_exhibit(reports / scale, drawn.key, scale).table(".csv"))
+        names |= set(table["method"])
+        table = table[table["metric"] == metric]
+        splits |= set(table["split"].fillna("")) - {""}
+        # what a model costs is measured on no examples
+        table = table[table["split"].fillna("").isin([split, ""])]
+        for runs, difference in _of_exhibit(drawn.key, table, one, other):
+            known = differences.setdefault(runs, difference)
+            if known is not difference:
+                differences[runs] = replace(known, also=(*known.also, drawn.key))
+    if differences:
+        return list(differences.values())
+    for method in (one, other):
+        if method not in names and method not in components("method"):
+            raise unknown("method", method, names, "the drawn exhibits")
+    if splits and split not in splits:
+        raise unknown("split", split, splits, "the drawn exhibits")
+    raise FedreproError(
+        f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
+        "both into the methods of an exhibit, and draw it"
+    )
+
+
+def _of_exhibit(
+    key: str, table: pd.DataFrame, one: str, other: str
+) -> Iterator[tuple[tuple[str, ...], PairedDifference]]:
+    """Differences, each with what tells its runs from others."""
+    leading = [name for name in leading_columns(table) if name != ROUND]
+    points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
+    for row in table.to_dict("records"):
+        place = tuple("" if pd.isna(row[name]) else str(row[name]) for name in leading)
+        points.setdefault(place, []).append(row)
+    for place, rows in points.items():
+        pairs = itertools.product(_named(rows, one), _named(rows, other))
+        for first, second in (pair for pair in pairs if pair[0] is not pair[1]):
+            values = [np.array(row["by_trial"].split(), float) for row in (first, second)]
+            count = min(map(len, values))
+            left, right = (own[:count] for own in values)
+            differences = (left - right)[:, None]
+            middle = float(mean(differences)[0])
+            half = float(half_width(differences, CONFIDENCE)[0])
+            runs = tuple(str(row[name]) for row in (first, second) for name in RUNS)
+            yield (
+                runs,
+                PairedDifference(
+                    key,
+                    dict(zip(leading, place, strict=True)),
+                    (first["method"], second["method"]),
+                    *(float(left.mean()), float(right.mean())),
+                    *(middle, middle - half, middle + half),
+                    count,
+                ),
+            )
+
+
+def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
+    """Find those of a label; or else all of a component, or of the label whatever its capitals."""
+    labelled = [row for row in rows if row["method"] == name]
+    return labelled or [
+        row
+        for row in rows
+        if name == method_of(row["setting"]) or name.lower() == row["method"].lower()
+    ]
+
+
+def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tuple[str, str]:
+    """Name both sides: by their label, or as asked where a component stands under several."""
+    found = [{row.labels[side] for row in differences} for side in (0, 1)]
+    first, second = (labels.pop() if len(labels) == 1 else "" for labels in found)
+    return first or one, second or other
+
+
+def paired_verdict(
+    differences: Sequence[PairedDifference], metric: str, names: tuple[str, str]
+) -> str:
+    """Say in a sentence what the differences come to; `names` are those of `sides`."""
+    one, other = names
+    better = all_metrics()[metric].better or 1
+    signs = [row.sign * better for row in differences]
+    words = ("better", "worse") if all_metrics()[metric].better else ("larger", "smaller")
+    return (
+        f"{one} is {words[0]} than {other} at {signs.count(1)} of {len(differences)} points, "
+        f"{words[1]} at {signs.count(-1)}, and not told apart at {signs.count(0)} (95 % intervals "
+        "of the paired difference, each point by itself)"
+    )

@@ -19,12 +19,12 @@ from fedrepro.planning.drawing import ROUND
 from fedrepro.planning.exhibit import Pair
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 
-LEFT_OUT, SCATTER, TEST = "left_out", "accuracy_scatter", "test"
-FAILED = "failed"
+LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "failed"
+# of clients that predict by themselves only the mean over them is measured
+MEANS = ("accuracy_of_means",)
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
 
 
@@ -36,25 +36,14 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
-    frame = over_repetitions(frame.assign(split=frame["split"].fillna("")))
+    frame = frame.assign(split=frame["split"].fillna(""))
+    if REPETITION in frame:
+        plain, tuned = (frame[at] for at in (frame[REPETITION].isna(), frame[REPETITION].notna()))
+        place = [name for name in columns if name not in (REPETITION, "value")]
+        groups = tuned.groupby(place, sort=False, dropna=False)["value"]
+        means = groups.agg(lambda values: mean(values.tolist())).reset_index()
+        frame = pd.concat([plain.drop(columns=REPETITION), means], ignore_index=True)
     return frame.sort_values("trial", kind="stable")
-
-
-def over_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
-    """Replace rows that differ in the repetition alone by one row with their mean."""
-    if REPETITION not in rows:
-        return rows
-    import pandas as pd
-
-    plain, tuned = rows[rows[REPETITION].isna()], rows[rows[REPETITION].notna()]
-    place = [name for name in rows.columns if name not in (REPETITION, "value")]
-    groups = tuned.groupby(place, sort=False, dropna=False)["value"]
-    means = groups.agg(lambda values: mean(values.tolist())).reset_index()
-    return pd.concat([plain.drop(columns=REPETITION), means], ignore_index=True)
-
-
-# of clients that predict by themselves only the mean over them is measured
-MEANS = ("accuracy_of_means",)
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
@@ -107,28 +96,21 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
         return {(LEFT_OUT, ""): [float(trial in left_out) for trial in range(trials)]}
-    groups: dict[tuple[str, str], dict[str, list[float]]] = {}
+    groups: dict[tuple[str, str], list[tuple[int, float]]] = {}
     columns = (rows[name].tolist() for name in ("metric", "split", "trial", "value"))
     for metric, split, trial, value in zip(*columns, strict=True):
-        group = groups.setdefault((metric, split), {"trial": [], "value": []})
-        group["trial"].append(trial)
-        group["value"].append(value)
-    failed = set(groups.pop((FAILED, ""), {"trial": []})["trial"])
-    if failed:
-        groups.setdefault(("accuracy", TEST), {"trial": [], "value": []})
-        for group in groups.values():
-            values = dict(zip(group["trial"], group["value"], strict=True))
-            values |= dict.fromkeys(map(int, failed), math.nan)
-            group |= {"trial": sorted(values), "value": [values[t] for t in sorted(values)]}
-        shares = [float(trial in failed) for trial in range(trials)]
-        groups[FAILED, ""] = {"trial": list(range(trials)), "value": shares}
-    for (metric, _), group in groups.items():
-        if group["trial"] != list(range(trials)):
+        groups.setdefault((metric, split), []).append((trial, value))
+    if failed := dict.fromkeys((trial for trial, _ in groups.pop((FAILED, ""), [])), math.nan):
+        groups.setdefault(("accuracy", TEST), [])
+        groups = {key: sorted((dict(pairs) | failed).items()) for key, pairs in groups.items()}
+        groups[FAILED, ""] = [(trial, float(trial in failed)) for trial in range(trials)]
+    for (metric, _), pairs in groups.items():
+        if (there := [trial for trial, _ in pairs]) != list(range(trials)):
             raise FedreproError(
                 f"{where}: {token} should have {metric} in each of {trials} "
-                f"trials, but has it in {group['trial']}; delete its metrics and start again"
+                f"trials, but has it in {there}; delete its metrics and start again"
             )
-    return {key: group["value"] for key, group in groups.items()}
+    return {key: [value for _, value in pairs] for key, pairs in groups.items()}
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
@@ -168,12 +150,20 @@ def mean(values: Sequence[float]) -> float:
     return statistics.mean(values) if all(map(math.isfinite, values)) else sum(values)
 
 
+def over_trials(values: Sequence[float]) -> dict[str, Any]:
+    """Return the cells of a csv that a series has: mean, sd, trials and the value in each."""
+    texts = " ".join(f"{value:.10g}" for value in values)
+    return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
+
+
 def sd(values: Sequence[float]) -> float | None:
     """Sample sd; a single value has none. `statistics` is exact: equal values give 0."""
     if len(values) < 2:
         return None
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
+
+# ---------------------------------------------------------- means in place of plain ones
 
 PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
 COLUMNS = (PAIRED, BESIDE)
@@ -185,36 +175,31 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Fill COLUMNS of the rows of an exhibit's csv wherever a mean is paired.
 
-    `leading` names the columns of a number's place. A method whose rounds are shown is paired with
-    the final value of the other, if that has no rounds.
+    A method with fewer trials than its pair is shown by the pair's mean over all its trials, plus
+    the mean difference over the trials of both: what they share in a trial cancels. `leading` names
+    the columns of a number's place. A method whose rounds are shown is paired with the final value
+    of the other, if that has no rounds.
     """
     places = [name for name in leading if name != ROUND]
+
+    def key(row: Mapping[str, Any], method: str) -> tuple[str, ...]:
+        where = (str(row[name]) for name in places if name in row and not pd.isna(row[name]))
+        return (method, row["metric"], row["split"], *where)
+
     final = [row for row in rows if ROUND not in row or pd.isna(row[ROUND])]
-    ends = {_paired_key(row, places, row["method"]): row for row in final}
-    return [row | _paired(row, places, pairs.get(row["method"]), ends) for row in rows]
-
-
-def _paired(
-    row: Mapping[str, Any],
-    places: Sequence[str],
-    pair: Pair | None,
-    ends: Mapping[tuple[str, ...], Mapping[str, Any]],
-) -> dict[str, Any]:
-    unpaired = {PAIRED: None, BESIDE: ""}
-    metric = all_metrics().get(row["metric"])
-    if pair is None or metric is None or metric.unit != SHARES:
-        return unpaired
-    other = ends.get(_paired_key(row, places, pair.beside))
-    if other is None or other["trials"] <= row["trials"]:
-        return unpaired
-    values, other_values = (list(map(float, entry["by_trial"].split())) for entry in (row, other))
-    difference = mean([a - b for a, b in zip(values, other_values, strict=False)])
-    return {PAIRED: mean(other_values) + difference, BESIDE: pair.beside}
-
-
-def _paired_key(row: Mapping[str, Any], places: Sequence[str], method: str) -> tuple[str, ...]:
-    where = (str(row[name]) for name in places if name in row and not pd.isna(row[name]))
-    return (method, row["metric"], row["split"], *where)
+    ends = {key(row, row["method"]): row for row in final}
+    paired = []
+    for row in rows:
+        cells: dict[str, Any] = {PAIRED: None, BESIDE: ""}
+        pair, metric = pairs.get(row["method"]), all_metrics().get(row["metric"])
+        other = ends.get(key(row, pair.beside)) if pair else None
+        shared = metric is not None and metric.unit == SHARES
+        if pair and shared and other and other["trials"] > row["trials"]:
+            own, others = (list(map(float, one["by_trial"].split())) for one in (row, other))
+            difference = mean([a - b for a, b in zip(own, others, strict=False)])
+            cells = {PAIRED: mean(others) + difference, BESIDE: pair.beside}
+        paired.append(row | cells)
+    return paired
 
 
 def over_clients(
@@ -245,15 +230,12 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return numbers as figures show them, with paired means for plain ones, which have no sd.
-
-    Other rows have the spread that is asked for.
-    """
+    """Return numbers as figures show them: paired means, which have no sd, and sds over clients."""
     if CLIENTS_SD in numbers:
         spread = numbers[CLIENTS_SD]
         numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))
     if PAIRED not in numbers:
         return numbers
-    paired = numbers[PAIRED].notna()
-    kept = numbers.assign(mean=numbers["mean"].where(~paired, numbers[PAIRED]))
-    return kept.assign(sd=numbers["sd"].where(~paired))
+    plain = numbers[PAIRED].isna()
+    means = numbers["mean"].where(plain, numbers[PAIRED])
+    return numbers.assign(mean=means, sd=numbers["sd"].where(plain))

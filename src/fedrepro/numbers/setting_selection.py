@@ -28,18 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHOICE = (
-    "method",
-    "setting",
-    "parameter",
-    "value",
-    "criterion",
-    "criterion_mean",
-    "criterion_sd",
-    "test_mean",
-    "test_sd",
-    "hidden_units",
-    "parameters",
-    "chosen",
+    *("method", "setting", "parameter", "value", "criterion", "criterion_mean", "criterion_sd"),
+    *("test_mean", "test_sd", "hidden_units", "parameters", "chosen"),
 )
 TEST = ("accuracy", "test")
 STOPPED = ("stopped_at", "")
@@ -72,7 +62,11 @@ def candidates(
         series = end_series(frame, setting.token, trials, where)
         criterion: Sequence[float] = ()
         if measure.choose and measure.chosen:
-            judged = _at_last_rung(frame, race) if race else frame
+            judged = frame
+            if race:  # the last rung that it came to in all trials
+                due = frame[frame["round"].isin(rungs(race))]
+                counts = due.groupby("round")["trial"].nunique()
+                judged = due[due["round"] == counts.index[counts == counts.max()].max()]
             if measure.choose.over == "half" and math.isfinite(shared):
                 judged = frame[frame["round"].between(shared / 2, shared) | is_final(frame)]
             criterion = criterion_of(judged, series, measure.choose, setting, trials, where)
@@ -93,31 +87,30 @@ def criterion_of(
     Raises:
         FedreproError: if the metrics lack it.
     """
-    key = choice.metric, choice.split
+    metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
         return [math.nan] * trials
-    at_end = choice.over == "end"
-    values = series.get(key, ()) if at_end else _over_rounds(rows, choice, trials)
-    ends = series.get(key, ())
+    ends = series.get((metric, split), ())
+    values: Sequence[float] = ends
+    if choice.over != "end":
+        wanted = (rows["metric"] == metric) & (rows["split"] == split) & ~is_final(rows)
+        done = rows[wanted].sort_values(["trial", "round"], kind="stable")
+        by_trial = (done[done["trial"] == trial] for trial in range(trials))
+        curves = [[*zip(own["round"], own["value"].astype(float), strict=True)] for own in by_trial]
+        better = all_metrics()[metric].better
+        # none if a trial has no curve
+        values = [CURVES[choice.over](c, better) for c in curves] if all(curves) else ()
     # it diverged, perhaps before any round was measured
     if any(map(_lost, ends)) and (choice.over in TOGETHER or not values):
         values = [math.nan] * len(ends)
     if not values:
-        when = "" if at_end else " in single rounds"
+        when = "" if choice.over == "end" else " in single rounds"
         raise FedreproError(
-            f"{where}: {setting.token} is chosen by {key[0]} on the {key[1]} split{when}, which "
+            f"{where}: {setting.token} is chosen by {metric} on the {split} split{when}, which "
             f"its metrics lack; delete them and start again, so that '{setting.name}' is "
-            f"measured on {key[1]}"
+            f"measured on {split}"
         )
     return values
-
-
-def _at_last_rung(rows: pd.DataFrame, race: int) -> pd.DataFrame:
-    """Keep the rows of the last rung that a setting came to in all trials."""
-    due = rows[rows["round"].isin(rungs(race))]
-    trials = due.groupby("round")["trial"].nunique()
-    last_rung: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
-    return last_rung
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
@@ -129,20 +122,6 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
         if len(done) and bool(asked["value"].notna().all()):
             last.append(float(done.groupby("trial")["round"].max().min()))
     return min(last, default=math.inf)
-
-
-def _over_rounds(rows: pd.DataFrame, choice: SelectionRule, trials: int) -> Sequence[float]:
-    """One value per trial from its curve; none if a trial has no curve."""
-    wanted = (rows["metric"] == choice.metric) & (rows["split"] == choice.split)
-    done = rows[wanted & ~is_final(rows)].sort_values(["trial", "round"], kind="stable")
-    curves = [
-        list(zip(group["round"].astype(float), group["value"].astype(float), strict=True))
-        for group in (done[done["trial"] == trial] for trial in range(trials))
-    ]
-    if not all(curves):
-        return ()
-    better = all_metrics()[choice.metric].better
-    return [CURVES[choice.over](curve, better) for curve in curves]
 
 
 def best_of_curve(curve: Curve, better: int) -> float:
@@ -247,7 +226,7 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
     """Where in the rows of a choice.csv of a method in a scenario the chosen setting stands."""
     if not len(tried):  # no method has several settings: there are no columns either
         return []
-    return [int(at) for at in np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true")]
+    return np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true").tolist()
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
@@ -256,25 +235,17 @@ def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
     Parameters of words, and of one number alone, are left out. `tried` is as in `chosen_of`, and
     `chosen` names its rows.
     """
-    if not len(tried):
-        return []
-    names = str(tried["parameter"].iloc[0]).split(", ")
-    rows = [str(value).split(", ") for value in tried["value"]]
-    ranges: dict[int, tuple[float, float]] = {}
-    for at in range(len(names)):
+    ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
+    names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
+    for at, name in enumerate(names):
         try:
-            numbers = {float(row[at]) for row in rows}
+            numbers = [float(str(value).split(", ")[at]) for value in tried["value"]]
         except ValueError:
             continue
-        if len(numbers) > 1:
-            ranges[at] = min(numbers), max(numbers)
-    return [
-        {
-            names[at]: (float(rows[row][at]) == least, float(rows[row][at]) == most)
-            for at, (least, most) in ranges.items()
-        }
-        for row in chosen
-    ]
+        if len(set(numbers)) > 1:
+            for row, own in zip(chosen, ends, strict=True):
+                own[name] = numbers[row] == min(numbers), numbers[row] == max(numbers)
+    return list(ends)
 
 
 def ends_in_words(choices: Sequence[Ends]) -> str:

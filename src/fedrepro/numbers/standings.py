@@ -13,8 +13,8 @@ pairs and from nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -48,6 +48,7 @@ class Standing:
         above_trials: the interval of `above` over trials alone.
         chance: p value of `above` after Holm's correction, and its verdict.
         group, ranks: 1 the best, None where nothing is compared.
+        not_significantly_different: the methods of its class that do not differ from it.
         usual: its group by other tests.
     """
 
@@ -60,9 +61,7 @@ class Standing:
     group: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
-    not_significantly_different: tuple[
-        str, ...
-    ] = ()  # the methods of its class that do not differ from it
+    not_significantly_different: tuple[str, ...] = ()
     usual: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -134,13 +133,15 @@ def standings(
     own = {name: estimate(scores[name], units=units) for name in names}
     best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
     tables = [scores[name] for name in names] + ([] if line is None else [line])
-    above: dict[str, tuple[Estimate | None, Estimate | None]] = dict.fromkeys(names, (None, None))
-    if line is not None:
-        for name in names:
+    known = {}
+    for name in names:
+        known[name] = Standing(name, own[name])
+        if line is not None:
             gap = scores[name] - line
-            above[name] = estimate(gap, units=units), estimate(gap, units=False)
+            ends = estimate(gap, units=units), estimate(gap, units=False)
+            known[name] = Standing(name, own[name], *ends)
     if not ranked:
-        return [Standing(names[one], own[names[one]], *above[names[one]]) for one in best]
+        return [known[names[one]] for one in best]
     chances = chances_of(tables, units=units)
     apart = chances <= LEVEL
     groups = grouped(best, apart)
@@ -154,18 +155,17 @@ def standings(
             chance = float(chances[one, len(names)])
             side = "better" if own[name].value > float(np.mean(line)) else "worse"
             verdict = side if chance <= LEVEL else NOT_SHOWN
+        alike = tuple(names[other] for other in best if other not in (one, *differs))
         placed.append(
-            Standing(
-                name,
-                own[name],
-                *above[name],
-                chance,
-                verdict,
-                groups[one],
-                1 + ahead,
-                len(names) - (len(differs) - ahead),
-                tuple(names[other] for other in best if other not in (one, *differs)),
-                {test: by_method[one] for test, by_method in others.items()},
+            replace(
+                known[name],
+                chance=chance,
+                verdict=verdict,
+                group=groups[one],
+                rank_low=1 + ahead,
+                rank_high=len(names) - (len(differs) - ahead),
+                not_significantly_different=alike,
+                usual={test: by_method[one] for test, by_method in others.items()},
             )
         )
     return placed
@@ -221,14 +221,10 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
     """Map each method, in the order `best`, to its group; `apart`, bool (M, M): pairs differ."""
-    return {
-        method: number for number, group in enumerate(_groups(best, apart), 1) for method in group
-    }
-
-
-def _groups(best: Sequence[int], apart: np.ndarray) -> Iterator[list[int]]:
-    left = list(best)
+    groups: dict[int, int] = {}
+    left, number = list(best), 0
     while left:
-        members = [method for method in left if method == left[0] or not apart[left[0], method]]
-        yield members
-        left = [method for method in left if method not in members]
+        first, number = left[0], number + 1
+        groups |= {m: number for m in left if m == first or not apart[first, m]}
+        left = [method for method in left if method not in groups]
+    return groups

@@ -28,10 +28,9 @@ from fedrepro.numbers.series import (
     by_metric,
     is_final,
     last_series,
-    mean,
     of_setting,
     over_clients,
-    sd,
+    over_trials,
     select_node,
     tidy_rows,
     with_pairs,
@@ -156,8 +155,7 @@ def summarise(
     races = any(run.is_race for run in exhibit.runs)
     return Summary(
         pd.DataFrame(
-            numbers,
-            columns=[*leading, *rounds, *NUMBERS, *spreads, *(COLUMNS if paired else ())],
+            numbers, columns=[*leading, *rounds, *NUMBERS, *spreads, *(COLUMNS if paired else ())]
         ),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
@@ -186,16 +184,8 @@ def _round_rows(
 def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
     order = list(metrics_of(setting.method))
     for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
-        values = series[metric, split]
-        yield {
-            "metric": metric,
-            "split": split,
-            "mean": mean(values),
-            "sd": sd(values),
-            "trials": len(values),
-            "by_trial": " ".join(f"{value:.10g}" for value in values),
-            "setting": setting.token,
-        }
+        place = {"metric": metric, "split": split, "setting": setting.token}
+        yield place | over_trials(series[metric, split])
 
 
 def csv_text(frame: pd.DataFrame) -> str:
@@ -210,14 +200,12 @@ def read_csv(text: str) -> pd.DataFrame:
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})
-    present = [name for name in texts if name in frame]
-    return frame.fillna(dict.fromkeys(present, ""))
+    return frame.fillna({name: "" for name in texts if name in frame})
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
     """List the columns of either table that say where a number stands: swept or shown values."""
-    names = list(frame.columns)
-    return names[: names.index("method")]
+    return list(frame.columns)[: list(frame.columns).index("method")]
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:

@@ -11,7 +11,7 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STAGES, TRAIN
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.series import mean, sd
+from fedrepro.numbers.series import over_trials
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.jobs import TIMINGS, folders_of
 
@@ -33,14 +33,6 @@ def of_methods(timings: Iterable[Path]) -> list[Path]:
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
-def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Seconds of each stage in these tables, of local models where all of theirs are there."""
-    return {
-        stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
-        for stage, paths in _by_stage(timings).items()
-    }
-
-
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
     """Stage -> its tables, each once; without those of local models if one of these is missing."""
     found: dict[str, list[Path]] = {stage: [] for stage in STAGES}
@@ -51,16 +43,21 @@ def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
     return {stage: paths for stage, paths in found.items() if paths}
 
 
+def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
+    """Seconds of each stage in these tables, of local models where all of theirs are there."""
+    return {
+        stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
+        for stage, paths in _by_stage(timings).items()
+    }
+
+
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
     """Mean seconds of a trial in each of these tables, by the token of what was run."""
     means: dict[str, list[float]] = {}
     for path in of_methods(timings):
-        table = read_table(path, "timings")
-        by_token: dict[str, list[float]] = {}
-        for row in table.to_pylist():
-            by_token.setdefault(row["method"], []).append(row["seconds"])
-        for token, seconds in by_token.items():
-            means.setdefault(token, []).append(statistics.mean(seconds))
+        frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
+        for token, seconds in frame.groupby("method", sort=False)["seconds"]:
+            means.setdefault(str(token), []).append(statistics.mean(seconds.tolist()))
     return means
 
 
@@ -97,15 +94,19 @@ def times_of(
         plain: float | None = None
         for measure in point.measures:
             setting = measure.settings[0]
-            paths = files[point.runs[measure.label, setting]]
-            seconds = round_seconds(paths, point.trials[measure.label])
+            paths, trials = files[point.runs[measure.label, setting]], point.trials[measure.label]
+            seconds = [
+                second
+                for row in _timings(paths, ROUNDS)
+                if row["trial"] < trials
+                for second in row[ROUNDS][FIRST:]
+            ]
+            if not seconds:
+                raise FedreproError(f"{paths[0]}: times of single rounds need two rounds at least")
             plain = statistics.mean(seconds) if plain is None else plain
             more = 100 * (statistics.mean(seconds) / plain - 1)
             place = {**point.values, "method": measure.label, "split": "", "setting": setting.token}
-            rows += [
-                place | _series("seconds", seconds),
-                place | _series("overhead", [more]),
-            ]
+            rows += [place | _series("seconds", seconds), place | _series("overhead", [more])]
     return pd.DataFrame(rows, columns=list(columns))
 
 
@@ -123,7 +124,7 @@ def method_times(
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
         for row in numbers.to_dict("records")
     }
-    tables = {run: _timings(paths) for run, paths in files.items()}
+    tables = {run: sorted(_timings(f), key=lambda row: row["trial"]) for run, f in files.items()}
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:
         for measure in point.measures:
@@ -132,50 +133,31 @@ def method_times(
             if setting is None:
                 continue
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
-            trial_rows = tables[run].get(run.rows_of(setting), [])[:trials]
+            own = [row for row in tables[run] if row["method"] == run.rows_of(setting)][:trials]
             place = {**point.values, "method": measure.label, "split": "", "setting": token}
             for metric in ("server_seconds", "client_seconds"):
-                seconds = [row[metric] for row in trial_rows if metric in row]
+                seconds = [row[metric] for row in own if metric in row]
                 if len(seconds) == trials:
                     rows.append(place | _series(metric, seconds))
     return pd.DataFrame(rows, columns=list(numbers.columns))
 
 
-def _timings(metrics: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each setting in the timings of these metrics, by trial."""
-    by_setting: dict[str, list[dict[str, Any]]] = {}
-    for path in metrics:
-        for row in read_table(Path(path).with_name(TIMINGS), "timings").to_pylist():
-            by_setting.setdefault(row["method"], []).append(row)
-    return {token: sorted(rows, key=lambda row: row["trial"]) for token, rows in by_setting.items()}
-
-
-def round_seconds(metrics: Sequence[str], trials: int) -> list[float]:
-    """Seconds of single rounds, trial by trial, without the FIRST of each."""
-    seconds: list[float] = []
+def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
+    """Return the rows of the timings next to these metrics."""
+    rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)
         table = read_table(timings, "timings")
-        if ROUNDS not in table.column_names:
+        if needed not in table.column_names:
             raise FedreproError(
                 f"{timings} has no times of single rounds; delete its folder and start again"
             )
-        for row in table.to_pylist():
-            if row["trial"] < trials:
-                seconds += row[ROUNDS][FIRST:]
-    if not seconds:
-        raise FedreproError(f"{metrics[0]}: times of single rounds need two rounds at least")
-    return seconds
+        rows += table.to_pylist()
+    return rows
 
 
 def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
-    return {
-        "metric": metric,
-        "mean": mean(values),
-        "sd": sd(values),
-        "trials": len(values),
-        "by_trial": " ".join(f"{value:.10g}" for value in values),
-    }
+    return {"metric": metric, **over_trials(values)}
 
 
 def _stage(path: Path) -> str:

@@ -161,7 +161,7 @@ def one_line_each(shown: Planned) -> Iterator[str]:
 def one_scenario(shown: Planned) -> Iterator[str]:
     """Require one line per method, against one swept parameter, without cases."""
     if shown.cases:
-        yield "it has cases; draw it as accuracy-panels, a panel for each, or as a table"
+        yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
     yield from one_line_each(shown)
 
 

@@ -128,7 +128,9 @@ def compare(
     Raises:
         FedreproError: an exhibit is not drawn.
     """
-    from fedrepro.numbers.paired_differences import paired_differences, paired_verdict, sides
+    import pandas as pd
+
+    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
 
     with inside_folder(folder):

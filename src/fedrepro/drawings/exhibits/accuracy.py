@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedrepro.drawings.canvas import (
@@ -30,6 +30,7 @@ from fedrepro.drawings.canvas import (
 )
 from fedrepro.drawings.style import LineStyle, line_styles, wrapped
 from fedrepro.planning.drawing import (
+    CASE,
     PANELS,
     ROUND,
     Planned,
@@ -51,14 +52,22 @@ COLUMNS_HEIGHT = 4.7  # inches, with a legend of two rows
 COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 0.42}
 
 
-class WithCloseUp(Along):
-    """A whole range and a close-up: side by side for one scenario, one above the other for cases.
+@drawing("accuracy-close-up")
+class AccuracyCloseUp(Along):
+    """Test accuracy against the sweep, and a close-up of the best.
 
-    `height` is that of a figure of one scenario, in inches, with a legend of two rows.
+    Side by side for one scenario; one above the other for cases, a column for each.
     """
 
-    height: ClassVar[float]
-    sides: ClassVar[Mapping[str, float]]
+    height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
+    sides: ClassVar[Mapping[str, float]] = {"left": 0.48, "right": 0.12, "top": 0.66, "across": 0.5}
+    shows_pairs: ClassVar[bool] = True
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if shown.cases > PANELS:
+            yield f"it has a panel for each of its cases, at most {PANELS}, not {shown.cases}"
+        if not self.by_rounds:
+            yield from one_line_each(shown)
 
     def draw_pair(
         self,
@@ -69,7 +78,10 @@ class WithCloseUp(Along):
         close: Axes,
     ) -> None:
         """Draw the whole range and the close-up of one scenario."""
-        raise NotImplementedError
+        accuracy = lines(exhibit, numbers, "accuracy", "test")
+        draw_accuracies(whole, close, exhibit, accuracy, look, "" if CASE in numbers else "b")
+        for axes in (whole, close):
+            set_x_axis(axes, exhibit, numbers, self.x_label)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, shown = line_styles(exhibit.measures), cases(numbers)
@@ -122,44 +134,6 @@ def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str 
     shade_close_up(whole, *limits, name)
 
 
-@drawing("accuracy-close-up")
-class AccuracyCloseUp(WithCloseUp):
-    """Test accuracy against the sweep on the left, a close-up of the best on the right."""
-
-    height: ClassVar[float] = 3.1
-    sides: ClassVar[Mapping[str, float]] = {"left": 0.48, "right": 0.12, "top": 0.66, "across": 0.5}
-    marked: ClassVar[str] = "b"
-
-    def reasons(self, shown: Planned) -> Iterator[str]:
-        yield from one_scenario(shown)
-
-    def draw_pair(
-        self,
-        exhibit: Exhibit,
-        numbers: pd.DataFrame,
-        look: Mapping[str, LineStyle],
-        whole: Axes,
-        close: Axes,
-    ) -> None:
-        accuracy = lines(exhibit, numbers, "accuracy", "test")
-        draw_accuracies(whole, close, exhibit, accuracy, look, self.marked)
-        for axes in (whole, close):
-            set_x_axis(axes, exhibit, numbers, self.x_label)
-
-
-@drawing("accuracy-panels")
-class AccuracyPanels(AccuracyCloseUp):
-    """Test accuracy against the sweep, and below it a close-up; a column of both for each case."""
-
-    shows_pairs: ClassVar[bool] = True
-    marked: ClassVar[str] = ""
-
-    def reasons(self, shown: Planned) -> Iterator[str]:
-        if not 1 <= shown.cases <= PANELS:
-            yield f"it has a panel for each of its cases, 1 to {PANELS} of them, not {shown.cases}"
-        yield from one_line_each(shown)
-
-
 HEIGHT = 3.5  # inches, with a legend of two rows
 SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
 NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
@@ -178,14 +152,32 @@ class AccuracyAndSize(Along):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, axis = line_styles(exhibit.measures), axis_of(exhibit)
-        groups = groups_of(exhibit, numbers)
-        note = wrapped(shared_lines(groups, axis), NOTE, WIDTH - 0.2)
+        groups = _groups_of(exhibit, numbers)
+        shared = [
+            f"{size_name(line, axis)}: {', '.join(measure.label for measure in members)}"
+            for members, line in groups
+            if len(members) > 1
+        ]
+        text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
+        note = wrapped(text, NOTE, WIDTH - 0.2)
         more = NOTE_ROW * max(0, len(note) - 1)
         drawn, added = sheet(exhibit, look, HEIGHT + more, 0.175 + more)
         ((whole, close, size),) = grid_of(drawn, 1, 3, bottom=1.0675 + added + more, **SIDES)
         draw_accuracies(whole, close, exhibit, lines(exhibit, numbers, "accuracy", "test"), look)
         title_pair(whole, close)
-        _draw_sizes(size, groups, axis, look)
+        for (first, *others), line in groups:
+            draw_lines(size, {first.label: line}, look, banded=[first.label])
+            if others:
+                size.annotate(
+                    size_name(line, axis),
+                    (1.0, line.mean[-1]),
+                    (3, 0),
+                    xycoords=size.get_yaxis_transform(),
+                    textcoords="offset points",
+                    va="center",
+                    annotation_clip=False,
+                )
+        size.set_ylim(bottom=0)
         size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
         for axes in (whole, close, size):
             set_x_axis(axes, exhibit, numbers, self.x_label)
@@ -195,7 +187,7 @@ class AccuracyAndSize(Along):
         return drawn
 
 
-def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
+def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
     """Group methods that are equally large everywhere, with the line of their size.
 
     A method that matches units keeps its own line: that its size equals another's is a result.
@@ -214,34 +206,6 @@ def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
         else:
             groups.append(([measure], line))
     return groups
-
-
-def shared_lines(groups: Sequence[Group], axis: Axis) -> str:
-    """Write the sentence that says which methods share a line; empty if none do."""
-    parts = [
-        f"{size_name(line, axis)}: {', '.join(m.label for m in members)}"
-        for members, line in groups
-        if len(members) > 1
-    ]
-    return f"Shared lines in c. {'; '.join(parts)}." if parts else ""
-
-
-def _draw_sizes(
-    axes: Axes, groups: Sequence[Group], axis: Axis, look: Mapping[str, LineStyle]
-) -> None:
-    for members, line in groups:
-        draw_lines(axes, {members[0].label: line}, look, banded=[members[0].label])
-        if len(members) > 1:
-            axes.annotate(
-                size_name(line, axis),
-                (1.0, line.mean[-1]),
-                (3, 0),
-                xycoords=axes.get_yaxis_transform(),
-                textcoords="offset points",
-                va="center",
-                annotation_clip=False,
-            )
-    axes.set_ylim(bottom=0)
 
 
 def size_name(line: Line, axis: Axis) -> str:
@@ -263,7 +227,7 @@ FAR = 30  # times as many bytes from which on their axis is logarithmic
 
 
 @drawing("accuracy-against-rounds")
-class AccuracyAgainstRounds(WithCloseUp):
+class AccuracyAgainstRounds(AccuracyCloseUp):
     """Test accuracy as rounds, or steps of a stream, go by, and a close-up of it.
 
     A method without rounds is a level line across both. Side by side for one scenario, for cases
@@ -274,11 +238,9 @@ class AccuracyAgainstRounds(WithCloseUp):
     height: ClassVar[float] = 3.3
     sides: ClassVar[Mapping[str, float]] = {"left": 0.45, "right": 0.3, "top": 0.72, "across": 0.55}
     by_rounds: ClassVar[bool] = True
-    shows_pairs: ClassVar[bool] = True
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        if shown.cases > PANELS:
-            yield f"it has a panel for each of its cases, at most {PANELS}, not {shown.cases}"
+        yield from super().reasons(shown)
         if len(shown.points) > max(1, shown.cases):
             yield "it is drawn against rounds, so its sweep has one value"
         yield from nothing_shown(shown)

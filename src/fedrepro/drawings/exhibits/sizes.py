@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.transforms import Transform
 
 SIZE_HEIGHT = 3.0  # inches
 PANEL = 1.75  # inches, height of a panel of accuracy against size
@@ -83,7 +82,11 @@ class Sizes(Along):
                 name = ", ".join(filter(None, (label, case)))
                 look[name] = next(spare)
                 draw_lines(units, {name: line}, look, banded=[name])
-                draw_lines(share, {name: _share(line, whole)}, look, banded=[name])
+                mean, sd = (
+                    [a / w for a, w in zip(of, whole.mean, strict=True)]
+                    for of in (line.mean, line.sd)
+                )
+                draw_lines(share, {name: Line(line.x, mean, sd)}, look, banded=[name])
             look[stack] = look.pop(stack, REFERENCES["concatenation"])
             draw_lines(units, {stack: whole}, look, banded=[])
         units.set_title(f"a  {size.title}, global model", loc="left")
@@ -99,11 +102,6 @@ class Sizes(Along):
         legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
         headings(drawn, exhibit)
         return drawn
-
-
-def _share(line: Line, whole: Line) -> Line:
-    mean = [m / w for m, w in zip(line.mean, whole.mean, strict=True)]
-    return Line(line.x, mean, [s / w for s, w in zip(line.sd, whole.mean, strict=True)])
 
 
 # --------------------------------------------------------------------- accuracy against size
@@ -190,6 +188,9 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 def _draw_paths(
     axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path], look: Mapping[str, LineStyle]
 ) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.transforms import ScaledTranslation
+
     measures = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
     if not measures:
         return
@@ -212,7 +213,11 @@ def _draw_paths(
             plain = {k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")}
             axes.axhline(line.mean[0], **plain)
         elif measure in marks:
-            style |= {"transform": _beside(axes, 1 + marks.index(measure)), "linestyle": "none"}
+            # to the left of its point: several of one size would hide each other
+            aside = ScaledTranslation(
+                -BESIDE * (1 + marks.index(measure)) / 72, 0, axes.figure.dpi_scale_trans
+            )
+            style |= {"transform": axes.transData + aside, "linestyle": "none"}
             axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
     if marks:
         axes.margins(x=0.06 * (1 + len(marks)))  # room for them
@@ -223,7 +228,13 @@ def _draw_paths(
     around = [Line(ends, [level, level], [0.0, 0.0]) for level in levels]
     _name_lost(axes, lost, [*(line for _, line in paths.values()), *around])
     percent(axes)
-    _name_sizes(axes, asked)
+    # ticks at the sizes that were asked for, or else at round numbers
+    left, right = axes.get_xlim()
+    axes.set_xticks(asked or [tick for tick in ROUND if left <= tick <= right])
+    if asked:
+        axes.minorticks_off()
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
@@ -234,26 +245,6 @@ def broken(line: Line, sizes: Sequence[float]) -> Line:
         for values in (line.mean, line.sd)
     )
     return Line(list(sizes), mean, sd)
-
-
-def _beside(axes: Axes, place: int) -> Transform:
-    """Shift marks to the left of their points: several of one size would hide each other."""
-    from matplotlib.transforms import ScaledTranslation
-
-    inches = -BESIDE * place / 72
-    return axes.transData + ScaledTranslation(inches, 0, axes.figure.dpi_scale_trans)
-
-
-def _name_sizes(axes: Axes, sizes: Sequence[float]) -> None:
-    """Set ticks at the sizes that were asked for, or else at round numbers."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
-    low, high = axes.get_xlim()
-    axes.set_xticks(sizes or [t for t in ROUND if low <= t <= high])
-    if sizes:
-        axes.minorticks_off()
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _name_values(axes: Axes, values: list[float], line: Line) -> None:

@@ -49,7 +49,7 @@ from fedrepro.numbers.verdicts.cells import (
     statement,
 )
 
-BOUNDS = {"above": "above", "at_least": "at least", "below": "below", "at_most": "at most"}
+BOUNDS = ("above", "at_least", "below", "at_most")
 POINTS = {
     "every": "at every point",
     "some": "at some point",
@@ -129,18 +129,11 @@ class Form(Bounds):
 
     @property
     def methods(self) -> list[str]:
-        """Every method that is needed in each exhibit."""
         return [self.of, *self.others]
 
     @property
-    def varied(self) -> list[str]:
-        """List the columns that must take two values or more."""
-        return self._names(self.over_columns)
-
-    @property
     def columns(self) -> list[str]:
-        """Every column that it names."""
-        return [*self.where, *self.varied]
+        return [*self.where, *self._names(self.over_columns)]
 
     @property
     @abstractmethod
@@ -149,8 +142,9 @@ class Form(Bounds):
 
     @property
     def bound(self) -> str:
-        """The bounds in words."""
-        phrase = " and ".join(f"{BOUNDS[key]} {value:g}" for key, value in self.bounds.items())
+        phrase = " and ".join(
+            f"{key.replace('_', ' ')} {value:g}" for key, value in self.bounds.items()
+        )
         return f"{self.shows}, {phrase}" if self.shows else phrase
 
     @property
@@ -169,7 +163,6 @@ class Form(Bounds):
         """Return a statement for each point of one exhibit."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
-        """List the final cells of a method whose places satisfy `where`."""
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
@@ -196,7 +189,7 @@ class Form(Bounds):
                 for cell, matches in join_cells(have, against):
                     if not matches:
                         yield f"{method} at {cell_key_text(exhibit, cell.place)}"
-        for key in self.varied:
+        for key in self._names(self.over_columns):
             if len({comparable_text(cell.place[key]) for cell in kept if key in cell.place}) < 2:
                 yield f"a second value of {key} in {exhibit}"
 
@@ -224,10 +217,10 @@ class Form(Bounds):
 
 def where_words(where: Mapping[str, CellFilter]) -> str:
     """Write in words which values of columns are judged."""
-    return ", ".join(
-        f"{key} {'/'.join(map(comparable_text, wanted)) if isinstance(wanted, list) else wanted}"
-        for key, wanted in where.items()
-    )
+    wanted = {
+        k: "/".join(map(comparable_text, v)) if isinstance(v, list) else v for k, v in where.items()
+    }
+    return ", ".join(f"{key} {values}" for key, values in wanted.items())
 
 
 def best_of(names: Sequence[str]) -> str:
@@ -252,10 +245,9 @@ class Value(Form):
         return f"{self.what} minus {best_of(self.minus)}" if self.minus else self.what
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        if not self.minus:
-            for cell in self.cells(numbers[exhibit], self.of):
-                yield statement(exhibit, cell.place, [cell.trials])
-        for cell, rivals in self.beside(numbers[exhibit]):
+        cells = self.cells(numbers[exhibit], self.of)
+        alone: list[tuple[Cell, list[Cell]]] = [(cell, []) for cell in cells]
+        for cell, rivals in self.beside(numbers[exhibit]) if self.minus else alone:
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 

@@ -25,6 +25,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -272,10 +273,9 @@ def _look(
 ) -> tuple[Judged, Sequence[Statement], bool]:
     """Return a check with what it lacks or its statements, and whether it is on stand-ins only."""
     present = [name for name in check.named if name in numbers]
-    for name in (name for name in present if name in check.alike):
-        for column in check.columns:
-            if column not in numbers[name].columns:
-                raise unknown("column", column, numbers[name].columns, name)
+    for name, column in product((name for name in present if name in check.alike), check.columns):
+        if column not in numbers[name].columns:
+            raise unknown("column", column, numbers[name].columns, name)
     real = [
         name
         for name in check.exhibits

@@ -1,9 +1,8 @@
 """Verdicts in words and counted: of what a paper printed, and of its claims.
 
-Rows are those of a printed.csv or a claims.csv as text. Counts come before the tables that they are
-of, on the page and in findings, so that no word is read for more than it says: verdicts of one
-trial, values that could hardly come out otherwise, and claims whose bounds came after their numbers
-are counted apart.
+Rows are those of a printed.csv or a claims.csv as text. No word is read for more than it says:
+verdicts of one trial, values that could hardly come out otherwise, and claims whose bounds came
+after their numbers are counted apart.
 
 A printed value may name an exhibit in which a setting varies that the paper does not give (`set_up`
 in its published.csv). If one setting moves the number towards print by more than ours is away from
@@ -171,25 +170,20 @@ def trials_to_decide(checks: Sequence[Row]) -> int | None:
     """
 
     def after(row: Row, trials: int) -> Verdict:
-        if row["trials_needed"] and float(row["trials_needed"]) <= trials:
-            return "holds" if _inside(row) else "refuted"
-        return cast(Verdict, row["check_verdict"])
+        if not row["trials_needed"] or float(row["trials_needed"]) > trials:
+            return cast(Verdict, row["check_verdict"])
+        value = float(row["value"])
+        bounds = [(word.replace(" ", "_"), float(n)) for word, n in BOUND.findall(row["bound"])]
+        kept = (value >= bound if word in LOWER else value <= bound for word, bound in bounds)
+        return "holds" if all(kept) else "refuted"
 
     def decided(trials: int) -> bool:
-        whole = [
-            whole_verdict(after(row, trials) for row in rows)
-            for rows in by_reading(checks).values()
-        ]
-        return verdict_of_readings(whole) in DECIDED
+        readings = by_reading(checks).values()
+        words = [whole_verdict(after(row, trials) for row in rows) for rows in readings]
+        return verdict_of_readings(words) in DECIDED
 
     known = sorted({int(float(row["trials_needed"])) for row in checks if row["trials_needed"]})
     return None if decided(0) else next(filter(decided, known), None)
-
-
-def _inside(row: Row) -> bool:
-    value = float(row["value"])
-    sides = [(word.replace(" ", "_") in LOWER, float(n)) for word, n in BOUND.findall(row["bound"])]
-    return all(value >= bound if lower else value <= bound for lower, bound in sides)
 
 
 def _number(count: int, of: str) -> str:
@@ -219,23 +213,15 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     tested = [row for row in heads if row["verdict"] in BY_TRIALS]
     tested = [row for row in tested if row["label"] not in ("exact", "identity")]
     if tested:
-        sentences.append(by_chance(len(tested)))
+        # one whose truth lies on its bound holds in at most half of the error of an interval, and
+        # is refuted in the other half; the further inside or outside the more seldom
+        most = len(tested) * (1 - CONFIDENCE) / 2
+        sentences.append(
+            f"Of the {len(tested)} that trials decide, counts and identities left out, chance "
+            f"alone makes at most {most:.1f} hold and {most:.1f} be refuted: as many as if the "
+            "truth of each lay just on its bound."
+        )
     return sentences
-
-
-def by_chance(tested: int) -> str:
-    """Bound the numbers of claims that chance alone makes hold, or be refuted.
-
-    A claim whose truth lies on its bound holds in at most half of the error of an interval, and is
-    refuted in the other half; the further inside or outside it lies the more seldom is a wrong
-    verdict.
-    """
-    most = tested * (1 - CONFIDENCE) / 2
-    return (
-        f"Of the {tested} that trials decide, counts and identities left out, chance alone makes "
-        f"at most {most:.1f} hold and {most:.1f} be refuted: as many as if the truth of each lay "
-        "just on its bound."
-    )
 
 
 def resolve(
@@ -259,7 +245,13 @@ def resolve(
     )
     if not numbers:
         return fields
-    others = [other for other in rows if other is not row and _stands_beside(other, row)]
+
+    def place(one: Row) -> dict[str, str]:
+        return {"": one["split"]} | {k: text for k, text in one.items() if k not in NO_PLACE}
+
+    # printed values of the same place, by different methods
+    others = [one for one in rows if one is not row and one["mean"] and place(one) == place(row)]
+    others = [one for one in others if one["metric"] == row["metric"] != SETTING]
     nearer = any(
         moved > abs(float(row["difference"]))
         and all(_suits(setting, row["set_up"], other, exhibits) for other in others)
@@ -274,15 +266,6 @@ def own_verdict(row: Row) -> str:
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
     return printed_verdict(row["metric"], mean, away, tolerance, noise, int(float(row["trials"])))
-
-
-def _stands_beside(other: Row, row: Row) -> bool:
-    """Whether two printed values are of one place, by different methods."""
-    places = [
-        {key: text for key, text in one.items() if key not in NO_PLACE} for one in (other, row)
-    ]
-    measured = other["mean"] and other["metric"] == row["metric"] != SETTING
-    return bool(measured) and other["split"] == row["split"] and places[0] == places[1]
 
 
 def _moved(numbers: Sequence[float], row: Row) -> list[float]:

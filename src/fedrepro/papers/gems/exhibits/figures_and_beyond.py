@@ -92,7 +92,7 @@ def panels(of_mnist: ExhibitData, cases: dict[str, Entry]) -> ExhibitData:
     at = of_mnist["at"]
     return exhibit(
         of_mnist,
-        drawing=component("accuracy-panels", x_label="public images"),
+        drawing=component("accuracy-close-up", x_label="public images"),
         cases=cases,
         at={scale: exhibit(at[scale], cases=stand_ins()) for scale in ("quick", "tiny")},
     )

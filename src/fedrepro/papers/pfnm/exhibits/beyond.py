@@ -256,7 +256,7 @@ exhibits["merging-and-posterior"] = exhibit(
     at={"quick": {"sweep": depths(10, [1, 2])}, "tiny": {"sweep": depths(4, [2]), "trials": 2}},
 )
 exhibits["ensemble-readings"] = exhibit(
-    drawing="accuracy-panels",
+    drawing="accuracy-close-up",
     title="What the weighted ensemble weighs by",
     place="beyond the paper",
     caption="""Test accuracy of ensembles on heterogeneous clients. The supplement divides a
@@ -273,7 +273,7 @@ exhibits["ensemble-readings"] = exhibit(
     at={"quick": SHAPES_FOR_PHOTOGRAPHS, "tiny": SHAPES_FOR_PHOTOGRAPHS},
 )
 exhibits["wider-downpour"] = exhibit(
-    drawing="accuracy-panels",
+    drawing="accuracy-close-up",
     title="Downpour SGD with wider networks",
     place="supplement 4.1, a sentence without a figure",
     caption="""Test accuracy of downpour SGD against the units of its hidden layer. Lines are means

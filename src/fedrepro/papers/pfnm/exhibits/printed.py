@@ -157,7 +157,7 @@ add_panels(
     at=PHOTOGRAPHS_AT,
 )
 exhibits["figure-2"] = exhibit(
-    drawing="accuracy-panels",
+    drawing="accuracy-close-up",
     title="Test accuracy against the number of clients",
     paired=True,
     place="section 4, figure 2",
@@ -231,7 +231,7 @@ add_panels(
 )
 exhibits["figure-3"] = exhibit(
     exhibits["figure-3a"],
-    drawing="accuracy-panels",
+    drawing="accuracy-close-up",
     title="Test accuracy against the number of hidden layers",
     place="section 4, figure 3",
     caption="""Figures 3a to 3d side by side: each class split evenly, or divided by a draw from
