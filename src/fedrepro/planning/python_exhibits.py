@@ -1,4 +1,4 @@
-"""Exhibits in Python: functions that return the data of an `exhibits.yaml`.
+"""Exhibits in Python: the data of an `exhibits.yaml`, made on top of each other.
 
 They serve papers whose figures and tables have much in common: a paper's `exhibits.py` has
 `EXHIBITS`, made of these. Nothing is checked here: the result is read like data from YAML, so that
