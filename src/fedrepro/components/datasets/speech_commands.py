@@ -142,13 +142,23 @@ def speech_commands(
         if {clip.parent.name for clip in clips} != set(KEYWORDS):
             raise corrupt_file_error(path, "it does not hold clips of all ten keywords")
         x = mel_spectrograms(clips, Mel(mels, window, hop, low, high, floor), path)
-        lists = {split: _listed(folder, name) for split, name in LISTS.items()}
+        # clips of each list as keyword/file, where the lists are there
+        found = {split: sorted(folder.rglob(name)) for split, name in LISTS.items()}
+        lists = {
+            split: set(paths[0].read_text(encoding="utf-8").split())
+            for split, paths in found.items()
+            if paths
+        }
+    published = len(lists) == len(LISTS) and all(lists.values())
     y = np.array([KEYWORDS.index(clip.parent.name) for clip in clips], np.int64)
     speakers, speaker = np.unique(
         [clip.name.partition("_nohash_")[0] for clip in clips], return_inverse=True
     )
-    if all(lists.values()):
-        folds = _by_lists(clips, lists)
+    if published:
+        names = [f"{clip.parent.name}/{clip.name}" for clip in clips]
+        masks = {k: np.array([name in listed for name in names]) for k, listed in lists.items()}
+        masks["train"] = ~(masks["validation"] | masks["test"])
+        folds = {split: np.flatnonzero(mask) for split, mask in masks.items()}
     else:
         folds = split_groups(y, speaker, RngKey(0).stream("speech-commands-split"))
     stand_in = SUBSET.format(count=len(clips), speakers=speakers.size)
@@ -158,7 +168,7 @@ def speech_commands(
         scale=1.0,
         shape=x.shape[1:],
         classes=KEYWORDS,
-        stand_in="" if all(lists.values()) else stand_in,
+        stand_in="" if published else stand_in,
         notes=(f"spectrograms of {RATE:,} samples a second",),
         kind="audio",
         groups={split: speaker[folds[split]].astype(np.int32) for split in SPLITS},
@@ -169,16 +179,3 @@ def speech_commands(
 def _wanted(member: str) -> bool:
     path = Path(member)
     return path.name in LISTS.values() or (path.suffix == ".wav" and path.parent.name in KEYWORDS)
-
-
-def _listed(folder: Path, name: str) -> frozenset[str]:
-    """Clips named by one of the publisher's lists, as keyword/file; empty if it is not there."""
-    paths = sorted(folder.rglob(name))
-    return frozenset(paths[0].read_text(encoding="utf-8").split()) if paths else frozenset()
-
-
-def _by_lists(clips: list[Path], lists: dict[str, frozenset[str]]) -> dict[str, np.ndarray]:
-    names = [f"{clip.parent.name}/{clip.name}" for clip in clips]
-    masks = {split: np.array([name in listed for name in names]) for split, listed in lists.items()}
-    train = ~(masks["validation"] | masks["test"])
-    return {split: np.flatnonzero(mask) for split, mask in {"train": train, **masks}.items()}

@@ -11,6 +11,7 @@ local training. Where the results of arena/1 are there it takes 28. `rounds-2` t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from fedrepro.planning.exhibit_settings import Entry, ExhibitData, exhibit
@@ -68,23 +69,18 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Methods with these grids in the place of theirs, and what is `FIXED` for them."""
+    """Give methods these grids in the place of theirs, and what is `FIXED` for them."""
     made = []
     for method in methods:
         label = method.get("label", "")
         if label in grids:
             kept = {key: method[key] for key in ("name", "label", "choose")}
-            method = {**kept, "settings": _product(grids[label]), **FIXED.get(label, {})}
+            grid = grids[label]
+            # every value with each, the last key the quickest
+            settings = [dict(zip(grid, each, strict=True)) for each in product(*grid.values())]
+            method = {**kept, "settings": settings, **FIXED.get(label, {})}
         made.append(method)
     return made
-
-
-def _product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every value with each, the last key the quickest."""
-    settings: list[dict[str, Any]] = [{}]
-    for key, values in grid.items():
-        settings = [{**setting, key: value} for setting in settings for value in values]
-    return settings
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:

@@ -8,7 +8,7 @@ is white with a red cross, and the accuracy is that of the model that was taken 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,8 +122,6 @@ CROSS = "#D55E00"
 ACCURACY = Shade("accuracy", "test", "test accuracy (%)", 100.0, "{:.1f}")
 FOUND = Shade("common_point", "", "trials with a common point", 1.0, "{:g}")
 
-Cells = Mapping[tuple[int, int], float]
-
 
 @drawing("common-points")
 class CommonPoints(Figured):
@@ -160,7 +158,11 @@ class CommonPoints(Figured):
         if (heat_map.across, heat_map.up) == FIRST_AND_OTHERS:
             axes.set_ylabel("ε of the other clients", labelpad=2)
         low, high = min(accuracy.values()), max(accuracy.values())
-        mesh = axes.pcolormesh(_coloured(accuracy, met), cmap=COLOURS, vmin=low, vmax=high)
+        colours: np.ndarray = np.full(met.shape, np.nan)  # of cells without a common point
+        for cell, value in accuracy.items():
+            if any(trials_of(str(met.iat[cell]))):
+                colours[cell] = value
+        mesh = axes.pcolormesh(colours, cmap=COLOURS, vmin=low, vmax=high)
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05)
         bar.set_label(ACCURACY.title)
         bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
@@ -168,15 +170,6 @@ class CommonPoints(Figured):
             _say(axes, cell, value, str(met.iat[cell]), value - low < 0.55 * (high - low))
         headings(figure, exhibit)
         return figure
-
-
-def _coloured(accuracy: Cells, met: pd.DataFrame) -> np.ndarray:
-    """Return the accuracies, NaN where there is a common point in no trial."""
-    values: np.ndarray = np.full(met.shape, np.nan)
-    for cell, value in accuracy.items():
-        if any(trials_of(str(met.iat[cell]))):
-            values[cell] = value
-    return values
 
 
 def trials_of(by_trial: str) -> list[bool]:

@@ -203,31 +203,24 @@ def common_layers(
             common = instead(spaces, common)
         merged_layers.append(common)
         radii += spaces.radii(merging.epsilon)
-        sent += exchanged(spaces, common)
+        # each client sends its units and a radius for each, and receives the common layer
+        up = sum(client.units.size + client.units.shape[1] for client in spaces.own)
+        clients, down = len(spaces.own), len(spaces.own) * common.units.size
+        sent += Traffic(clients, clients, up * FLOAT_BYTES, down * FLOAT_BYTES)
         tensors |= tensors_of_layer(common.units.T, layer)
         inputs = [outputs(client_inputs, common.units) for client_inputs in inputs]
         above = lowest_layers(trained(tensors, layer))
         if layer + 1 < depth:
             spaces = spaces.following(list(map(HiddenUnits, inputs, above)))
-    return CommonLayers(tensors, inputs, above, _told(merged_layers, radii), sent)
-
-
-def _told(layers: Sequence[Merged], radii: Sequence[Radius]) -> dict[str, float]:
-    return {
-        "merged_units": float(sum(layer.merged for layer in layers)),
-        "leftover_units": float(sum(layer.leftover for layer in layers)),
-        "refused_sets": float(sum(layer.refused for layer in layers)),
-        "hidden_radius": float(values(radii).mean()),
-        "capped_units": float(sum(radius.capped for radius in radii)),
+    numbers = {
+        "merged_units": sum(layer.merged for layer in merged_layers),
+        "leftover_units": sum(layer.leftover for layer in merged_layers),
+        "refused_sets": sum(layer.refused for layer in merged_layers),
+        "hidden_radius": values(radii).mean(),
+        "capped_units": sum(radius.capped for radius in radii),
     }
-
-
-def exchanged(spaces: LayerSpaces, merged: Merged) -> Traffic:
-    """Each client sends its units and a radius for each, and receives the common layer."""
-    up = sum(client.units.size + client.units.shape[1] for client in spaces.own)
-    clients = len(spaces.own)
-    down = clients * merged.units.size
-    return Traffic(clients, clients, up * FLOAT_BYTES, down * FLOAT_BYTES)
+    diagnostics = {name: float(number) for name, number in numbers.items()}
+    return CommonLayers(tensors, inputs, above, diagnostics, sent)
 
 
 def outputs(inputs: Floats, layer: Array) -> Floats:

@@ -71,7 +71,11 @@ class Confusion(Figured):
         Raises:
             FedreproError: for a missing trial, or a group with an unknown class.
         """
-        confusions = read_confusions(metrics)
+        import pandas as pd
+
+        # a row for each trial, setting, belief, node (client, from 0), class and predicted class
+        paths = [Path(path).with_name(FILE) for path in metrics]
+        confusions = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
         selected = confusions[
             (confusions["setting"] == setting) & (confusions["belief"] == measure.belief)
         ]
@@ -101,19 +105,6 @@ class Confusion(Figured):
         panels[0].set_ylabel("class")
         headings(figure, exhibit)
         return figure
-
-
-def read_confusions(metrics: Sequence[Path | str]) -> pd.DataFrame:
-    """Read the confusions of a run's blocks of trials from the folders of their metrics.
-
-    A row for each trial, setting, belief, node (client, from 0), class (label) and predicted class,
-    with its count of examples.
-    """
-    import pandas as pd
-
-    paths = [Path(path).with_name(FILE) for path in metrics]
-    table: pd.DataFrame = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
-    return table
 
 
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:

@@ -128,25 +128,28 @@ def regression_beliefs(
     noise, in closed form, and means over repeats. All ways to cooperate see the same draws. Source:
     P2P, section 5.1, equations (6) and (7).
     """
-    weights, views = _network(cooperation, rows, rng)
+    weights, views = np.eye(2), np.eye(2)  # which coordinates each node sees, (N, 2)
+    if cooperation == "central":
+        weights, views = np.eye(1), np.ones((1, 2))
+    elif cooperation == "graph":
+        graph = components("graph")["matrix"].spec({"rows": list(rows)})
+        weights = weights_of(graph, 2, rng)
     beliefs = Information.prior(PRIOR, len(THETA))
-    measuring, by_step = EvaluationSchedule(every), {}
+    measuring = EvaluationSchedule(every)
+    by_step: dict[int, dict[str, float | np.ndarray]] = {}
     for step, (features, noise) in enumerate(_examples(rng, steps, repeats, views), 1):
         targets = features @ THETA + noise
         beliefs = consensus(weights, observed(beliefs, features, targets, NOISE**2))
         if measuring.is_due(step, steps):
-            by_step[step] = _measured(beliefs)
+            means, covariances = beliefs.mean, beliefs.covariance
+            by_metric = {
+                "squared_error": expected_squared_error(means, THETA, MOMENTS, NOISE**2),
+                "believed_variance": believed_variance(covariances, MOMENTS, NOISE**2),
+                "parameter_error": ((means - THETA) ** 2).sum(axis=-1),
+            }
+            # means over repeats for each node
+            by_step[step] = {name: values.mean(axis=0) for name, values in by_metric.items()}
     return Simulated(by_step)
-
-
-def _network(cooperation: Cooperation, rows: tuple[str, ...], rng: RngKey) -> tuple[Array, Array]:
-    """W, and which coordinates each node sees, (N, 2)."""
-    if cooperation == "central":
-        return np.eye(1), np.ones((1, 2))
-    if cooperation == "alone":
-        return np.eye(2), np.eye(2)
-    graph = components("graph")["matrix"].spec({"rows": list(rows)})
-    return weights_of(graph, 2, rng), np.eye(2)
 
 
 def _examples(rng: RngKey, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
@@ -156,15 +159,3 @@ def _examples(rng: RngKey, steps: int, repeats: int, views: Array) -> Iterator[t
         x = draws.uniform(-RANGE, RANGE, (repeats, 2))[:, None, :] * views
         noise = draws.normal(0, NOISE, (repeats, 2))[:, : len(views)]
         yield np.concatenate([np.ones((*x.shape[:-1], 1)), x], axis=-1), noise
-
-
-def _measured(beliefs: Information) -> dict[str, float | np.ndarray]:
-    """Means over repeats for each node."""
-    means = beliefs.mean
-    variance = NOISE**2
-    by_metric = {
-        "squared_error": expected_squared_error(means, THETA, MOMENTS, variance),
-        "believed_variance": believed_variance(beliefs.covariance, MOMENTS, variance),
-        "parameter_error": ((means - THETA) ** 2).sum(axis=-1),
-    }
-    return {name: values.mean(axis=0) for name, values in by_metric.items()}

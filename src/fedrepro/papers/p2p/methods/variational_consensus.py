@@ -24,7 +24,6 @@ from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
     from fedrepro.networks.network import Network
-    from fedrepro.training.engine import Trained
     from fedrepro.training.federation.clients import GraphNodes
     from fedrepro.training.loss_terms import GaussianPrior
 
@@ -140,7 +139,13 @@ class VariationalConsensus:
             memory=state["memory"],
             done=None if self.steps is None else rng.round * self.steps,
         )
-        _require_finite(trained, rng)
+        bad = np.flatnonzero(~trained.finite)
+        if len(bad):
+            raise FedreproError(
+                f"a mean or a spread of node {trained.places[int(bad[0])].client} in trial "
+                f"{rng.trial} is not finite after round {rng.round + 1}; lower the learning rate "
+                "(lr), or let the model start from another `spread`"
+            )
         before = trained.tensors
         if self.spreads == "held":
             roles = {name: parameter.role for name, parameter in peers.network.parameters.items()}
@@ -207,14 +212,3 @@ def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> 
         beliefs[name] = means.reshape(mean.shape)
         beliefs[f"{name}_spread"] = spreads.reshape(spread.shape)
     return {name: beliefs[name] for name in network.shapes}
-
-
-def _require_finite(trained: Trained, rng: RngKey) -> None:
-    """Raise an error that names node and round if a belief is not finite."""
-    bad = np.flatnonzero(~trained.finite)
-    if len(bad):
-        raise FedreproError(
-            f"a mean or a spread of node {trained.places[int(bad[0])].client} in trial "
-            f"{rng.trial} is not finite after round {rng.round + 1}; lower the learning rate (lr), "
-            "or let the model start from another `spread`"
-        )

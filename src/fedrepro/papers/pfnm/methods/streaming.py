@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -188,8 +188,12 @@ def _posterior(state: Mapping[str, Any]) -> Posterior:
 
 @dataclass(kw_only=True)
 class _StreamingEnsemble:
-    """An ensemble whose clients go on training as their data arrive. A round is a step."""
+    """An ensemble whose clients go on training as their data arrive. A round is a step.
 
+    weighted: by the examples of each class that a member has seen by then, which are counted.
+    """
+
+    weighted: ClassVar[bool] = False
     steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
     members: Annotated[
         Literal["latest", "all"],
@@ -205,7 +209,9 @@ class _StreamingEnsemble:
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         networks = initial_weights(clients.network, clients.settings, places)
-        return {"step": 0, "networks": networks, "seen": self.unseen(clients)}
+        # of each member, (J, K), or nothing where it does not matter
+        seen = np.zeros((clients.count, clients.network.classes if self.weighted else 0), np.int64)
+        return {"step": 0, "networks": networks, "seen": seen}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
@@ -218,7 +224,9 @@ class _StreamingEnsemble:
         arrived = arriving(clients, step, self.steps, rng)
         latest = {name: value[-clients.count :] for name, value in before.items()}
         after = arrived.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
-        now = self.see(seen[-clients.count :], arrived)
+        now = seen[-clients.count :]
+        if self.weighted:
+            now = now + arrived.label_counts
         if self.members == "all" and step > 0:
             after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
             now = np.concatenate([seen, now])
@@ -227,20 +235,10 @@ class _StreamingEnsemble:
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """All members, each weighed by class."""
-        weights = self.weights(state["seen"], clients.network.classes)
+        seen = state["seen"]
+        alike = np.full((len(seen), clients.network.classes), 1.0 / len(seen))
+        weights = class_shares(seen) if self.weighted else alike
         return GlobalModel(clients.model, state["networks"], weights)
-
-    def unseen(self, clients: Clients) -> np.ndarray:
-        """Return the knowledge of each member's examples before any: nothing, (J, 0)."""
-        return np.zeros((clients.count, 0), np.int64)
-
-    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
-        """Return the knowledge after the examples that arrived now."""
-        return seen
-
-    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
-        """Weight of each member and class (m, K), columns sum to one: all alike."""
-        return np.full((len(seen), classes), 1.0 / len(seen))
 
 
 @method(
@@ -272,18 +270,7 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
     Source: PFNM, supplement 4.2 (streaming).
     """
 
-    def unseen(self, clients: Clients) -> np.ndarray:
-        """Examples of each class, (J, K): none."""
-        return np.zeros((clients.count, clients.network.classes), np.int64)
-
-    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
-        """Count the examples that arrived."""
-        counts: np.ndarray = seen + here.label_counts
-        return counts
-
-    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
-        """By the share of all members' examples of a class."""
-        return class_shares(seen)
+    weighted = True
 
 
 @method(
