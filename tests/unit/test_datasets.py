@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import struct
 import subprocess
 import sys
@@ -283,18 +282,6 @@ def test_a_flipped_bit_is_found_when_its_array_is_used_and_not_before(prepared):
     for use in (lambda: found.raw("train"), lambda: found.inputs("train"), found.require_whole):
         with pytest.raises(FedreproError, match=r"train_x.npy cannot.*delete the folder"):
             use()
-
-
-def test_data_of_before_checksums_are_compared_with_their_sha256(prepared):
-    path = prepared / "dataset.json"
-    kept = {k: v for k, v in read_json(path).items() if k not in ("checksums", "place")}
-    path.write_text(json.dumps({**kept, "schema": 1}))
-    assert load_prepared(prepared).labels("test").size == 12
-    labels = bytearray((prepared / "test_y.npy").read_bytes())
-    labels[-8] ^= 1
-    (prepared / "test_y.npy").write_bytes(labels)
-    with pytest.raises(FedreproError, match=r"is not the file that dataset\.json names"):
-        load_prepared(prepared).labels("test")
 
 
 def test_a_folder_that_was_not_finished_does_not_pass_for_one(prepared, monkeypatch):

@@ -15,7 +15,6 @@ from functools import cache
 
 # as the provenance of results has it
 PORTABLE, NOT_PINNED = "portable", "not pinned"
-
 BRANCHES: Mapping[str, str] = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_CBWR": "AVX2",

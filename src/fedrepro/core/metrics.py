@@ -236,13 +236,23 @@ class Table:
         import pyarrow as pa
 
         rows = self.rows
+        swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
+        settings = [
+            setting_token(
+                r.method, [(k, r.training[k]) for k in swept] if r.training else (), r.tune
+            )
+            for r in rows
+        ]
         columns: dict[str, Any] = {
             "trial": pa.array([r.trial for r in rows], pa.int32()),
             "method": pa.array([r.method.token for r in rows], pa.string()),
-            "setting": pa.array([self._setting(r) for r in rows], pa.string()),
+            "setting": pa.array(settings, pa.string()),
             "client": pa.array([r.client for r in rows], pa.int32()),
             "round": pa.array([r.round for r in rows], pa.int32()),
-            "phase": pa.array([phase_of(r) for r in rows], pa.string()),
+            "phase": pa.array(
+                [TUNED if r.tune else FINAL if r.round is None else IN_ROUND for r in rows],
+                pa.string(),
+            ),
             "split": pa.array([r.split for r in rows], pa.string()),
             "metric": pa.array([r.metric for r in rows], pa.string()),
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
@@ -255,19 +265,6 @@ class Table:
             columns[REPETITION] = pa.array([r.repetition for r in rows], pa.int32())
             columns |= _parameters("tune", [r.tune for r in rows])
         return pa.table(columns)
-
-    def _setting(self, row: MetricRow) -> str:
-        swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
-        training = row.training
-        changes = [(key, training[key]) for key in swept] if training else ()
-        return setting_token(row.method, changes, row.tune)
-
-
-def phase_of(row: MetricRow) -> str:
-    """Return the phase of a number: a single round, the end of a run, or tuned after it."""
-    if row.tune:
-        return TUNED
-    return FINAL if row.round is None else IN_ROUND
 
 
 def with_leading(table: pa.Table) -> pa.Table:
@@ -300,11 +297,7 @@ def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
             param = spec.component.params[key]
             known[key] = pa.string() if param.many else types[param.type]
     for key in sorted(known):
-        values = [_cell(spec.values, key) if spec else None for spec in specs]
-        columns[f"{kind}_{key}"] = pa.array(values, known[key])
+        values = [spec.values.get(key) if spec else None for spec in specs]
+        cells = [render(value) if isinstance(value, tuple) else value for value in values]
+        columns[f"{kind}_{key}"] = pa.array(cells, known[key])
     return columns
-
-
-def _cell(values: Mapping[str, Any], key: str) -> Any:
-    value = values.get(key)
-    return render(value) if isinstance(value, tuple) else value

@@ -120,7 +120,7 @@ class Component:
             raise FedreproError(
                 f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
                 f"would be computed again after a change of it: add to its @register "
-                f'reads=lambda values: checksum_of(Path("{path}")), from fedrepro.data.user_data'
+                f'reads=lambda values: input_checksum(Path("{path}")), from fedrepro.data.user_data'
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:

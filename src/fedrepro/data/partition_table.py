@@ -138,9 +138,27 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         FedreproError: For more clients than examples, a client without training examples, or a
             class without any.
     """
-    if prepared.classes:
-        _require_classes(prepared)
-    examples = _labelled(prepared, "train")
+    names = prepared.classes
+    examples, others = (
+        TrainingLabels(
+            labels_of(prepared, split),
+            max(1, len(names)),
+            np.asarray(prepared.groups(split)),
+            prepared.group_names,
+        )
+        for split in ("train", "validation")
+    )
+    occurs = np.bincount(examples.labels, minlength=len(names)) > 0
+    if missing := [name for name, there in zip(names, occurs, strict=False) if not there]:
+        raise FedreproError(
+            f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
+            "so no client could learn it: set fewer examples aside, or choose other data"
+        )
+
+    def owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kept = owner != UNASSIGNED
+        return owner[kept], rows[kept]
+
     parts, redraws, skews, noise = [], [], [], []
     for trial in trials:
         rng = RngKey(seed, trial=trial)
@@ -151,18 +169,17 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
             again = spec.component.make(Assignment, left, rng, **spec.own)
         _require_sound(split, again, spec, trial, len(left))
-        others = _labelled(prepared, "validation")
         followers = _followers(left, split, others, rng, "partition-validation")
         held = {
-            "train": _owned(split.owner, rest),
-            "validation": _owned(followers, np.arange(len(others))),
+            "train": owned(split.owner, rest),
+            "validation": owned(followers, np.arange(len(others))),
         }
         for name, rows in aside.items():
             held[name] = np.full(rows.size, SERVER), rows
             if name == "client_validation":
                 withheld = examples.taken(rows)
                 owner = _followers(left, split, withheld, rng, "partition-client-validation")
-                held[name] = _owned(owner, rows)
+                held[name] = owned(owner, rows)
         parts.append(_rows(trial, held))
         redraws.append(split.redraws)
         skews.append(asdict(skew_of(_counts(left, split))))
@@ -275,12 +292,6 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
     return {"public": drawn, at: kept}, rest
 
 
-def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
-    groups = np.asarray(prepared.groups(split))
-    classes = max(1, len(prepared.classes))
-    return TrainingLabels(labels_of(prepared, split), classes, groups, prepared.group_names)
-
-
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
     """Read the labels of a split: int64 (N,); 0 throughout for targets instead of classes."""
     labels = np.asarray(prepared.labels(split))
@@ -291,54 +302,45 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
     """Training examples of each client and class: int64 (J, K)."""
     held = split.owner != UNASSIGNED
     cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
-    flat: np.ndarray = np.bincount(cells, minlength=split.clients * examples.classes)
-    return flat.reshape(split.clients, examples.classes)
-
-
-def _require_classes(prepared: Prepared) -> None:
-    present = np.bincount(labels_of(prepared, "train"), minlength=len(prepared.classes)) > 0
-    missing = [name for name, occurs in zip(prepared.classes, present, strict=True) if not occurs]
-    if missing:
-        raise FedreproError(
-            f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
-            "so no client could learn it: set fewer examples aside, or choose other data"
-        )
+    flat = np.bincount(cells, minlength=split.clients * examples.classes)
+    return np.asarray(flat.reshape(split.clients, examples.classes))
 
 
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
     """Refuse owners that do not fit, that another draw does not repeat, or without examples."""
-    owner, who = np.asarray(split.owner), f"partition '{spec.token}'"
-    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
-        raise FedreproError(
-            f"{who} gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
-            f"let owner be whole numbers ({examples},)"
-        )
-    if owner.size and not (owner.min() >= UNASSIGNED and owner.max() < split.clients):
-        raise FedreproError(
-            f"{who} gives owners from {owner.min()} to {owner.max()} for {split.clients} clients: "
-            f"let them be from 0 to {split.clients - 1}, or {UNASSIGNED} for nobody"
-        )
+    owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
-    if planned not in (None, split.clients):
-        raise FedreproError(
-            f"{who} makes {split.clients} clients, and {planned} were planned: let it have the "
+    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
+        wrong = (
+            f" gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
+            f"let owner be whole numbers ({examples},)"
+        )
+    elif owner.size and not (owner.min() >= UNASSIGNED and owner.max() < clients):
+        wrong = (
+            f" gives owners from {owner.min()} to {owner.max()} for {clients} clients: "
+            f"let them be from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
+        )
+    elif planned not in (None, clients):
+        wrong = (
+            f" makes {clients} clients, and {planned} were planned: let it have the "
             "parameter `clients`, or say by clients=… in @register how many there are"
         )
-    if not np.array_equal(split.owner, again.owner):
-        raise FedreproError(
-            f"{who} deals other owners when it is drawn once more: draw from "
-            "rng.stream, not from a generator without a fixed seed"
+    elif not np.array_equal(split.owner, again.owner):
+        wrong = (
+            " deals other owners when it is drawn once more: draw from rng.stream, not from a "
+            "generator without a fixed seed"
         )
-    empty = np.flatnonzero(split.sizes == 0)
-    if empty.size:
-        raise FedreproError(
-            f"{who}, trial {trial}: client {empty[0]} has no training examples "
-            f"({empty.size} of {split.clients} clients are empty): lower `clients`, "
+    elif (empty := np.flatnonzero(split.sizes == 0)).size:
+        wrong = (
+            f", trial {trial}: client {empty[0]} has no training examples "
+            f"({empty.size} of {clients} clients are empty): lower `clients`, "
             "or choose a partition that spreads the examples more evenly"
         )
+    if wrong:
+        raise FedreproError(f"partition '{spec.token}'{wrong}")
 
 
 def _followers(
@@ -347,11 +349,10 @@ def _followers(
     """Who holds examples that follow the training examples: int32 (M,)."""
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
-        client_of: np.ndarray = np.full(last + 2, UNASSIGNED, np.int32)
+        client_of = np.full(last + 2, UNASSIGNED, np.int32)
         client_of[split.groups] = np.arange(split.groups.size)
         # the last entry is never a group, so that group -1 finds nobody
-        followers: np.ndarray = client_of[others.groups]
-        return followers
+        return np.asarray(client_of[others.groups])
     # per class in proportion to training examples; of a class that nobody holds to nobody
     owner, generator = np.full(others.labels.size, UNASSIGNED, np.int32), rng.stream(stream)
     for label, held in enumerate(_counts(examples, split).T):
@@ -360,12 +361,6 @@ def _followers(
             shares = apportion(rows.size, held, generator)
             owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)
     return owner
-
-
-def _owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Client and row of what somebody holds."""
-    kept = owner != UNASSIGNED
-    return owner[kept], rows[kept]
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

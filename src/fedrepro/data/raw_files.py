@@ -185,14 +185,10 @@ def fetch(
         except ValueError as error:
             log.warning("%s %s: fetched again", target, error)
     places = list(dict.fromkeys(row.place for row in forms))
-    sources: list[tuple[str, Sequence[FileRow]]]
-    sources = [(url, [row]) for row in forms for url in row.urls]
-    tried = [] if sources else ["no url is known"]
-    if mirror is None:
-        tried.append("no mirror is set")
-    else:
-        sources = [((mirror / place).absolute().as_uri(), forms) for place in places] + sources
-    for url, accepted in sources:
+    urls: list[tuple[str, Sequence[FileRow]]] = [(u, [row]) for row in forms for u in row.urls]
+    tried = ([] if urls else ["no url is known"]) + ([] if mirror else ["no mirror is set"])
+    copies = [(mirror / place).absolute().as_uri() for place in places] if mirror else []
+    for url, accepted in [*((copy, forms) for copy in copies), *urls]:
         try:
             with atomic(target) as temporary:
                 _receive(url, temporary, accepted, progress, timeout)

@@ -225,19 +225,17 @@ def _class_name(path: Path, text: str) -> str:
     number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
     if abs(number) > EXACT:
         return text
-    if not number.is_integer():
-        raise _wrong(
-            path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
-        )
-    return str(int(number))
+    if number.is_integer():
+        return str(int(number))
+    raise _wrong(
+        path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
+    )
 
 
 def _numbering(classes: Sequence[str]) -> str:
     """Say how classes are numbered if they are whole numbers that do not count from 0."""
-    if not all(WHOLE.fullmatch(name) for name in classes):
-        return ""
-    numbers = [int(name) for name in classes]
-    if numbers == list(range(len(numbers))):
+    whole = all(WHOLE.fullmatch(name) for name in classes)
+    if not whole or [*map(int, classes)] == [*range(len(classes))]:
         return ""
     listed = ", ".join(f"{name} → {place}" for place, name in enumerate(classes[:12]))
     return (
