@@ -166,11 +166,7 @@ def atomic(path: Name) -> Iterator[Path]:
 
 
 def target_of(path: Name) -> Path:
-    """Return the file that is written under this name: itself, or the target of a link.
-
-    Raises:
-        FedreproError: the target exists and is not a regular file, which renaming would replace.
-    """
+    """Return the file that is written under this name, or a link's target; refuse other things."""
     target = Path(path)
     try:
         if target.is_symlink():
@@ -191,9 +187,6 @@ def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name
         path: the target.
         suffixes: allowed ends of its name; none allow any.
         read: files that the command reads, which must not be overwritten.
-
-    Raises:
-        FedreproError: the target is refused.
     """
     target_of(path)
     if suffixes and Path(path).suffix not in suffixes:
@@ -446,11 +439,7 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance of a table that was read.
-
-    Raises:
-        FedreproError: it has none.
-    """
+    """Return the provenance of a table that was read; refuse one without."""
     with contextlib.suppress(KeyError, ValueError):
         found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
         return found

@@ -137,11 +137,7 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def require_metric(name: str, method: Spec) -> None:
-    """Refuse a metric that neither METRICS nor the method declares.
-
-    Raises:
-        FedreproError: it is unknown.
-    """
+    """Refuse a metric that neither METRICS nor the method declares."""
     if name not in metrics_of(method):
         raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 

@@ -140,11 +140,7 @@ def module_of(file: str) -> str:
 
 
 def load_installed() -> None:
-    """Import the modules that installed packages declare.
-
-    Raises:
-        FedreproError: one cannot be loaded; it names the package.
-    """
+    """Import the modules that installed packages declare."""
     from importlib import metadata
 
     for point in metadata.entry_points(group=GROUP):

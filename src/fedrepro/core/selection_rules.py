@@ -126,11 +126,7 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Refuse a race over more rounds than a setting runs for.
-
-    Raises:
-        FedreproError: `race` exceeds `rounds`.
-    """
+    """Refuse a race over more rounds than a setting runs for."""
     if race > rounds:
         raise FedreproError(
             f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "

@@ -54,9 +54,6 @@ def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None
         state: plain data, arrays and tensors.
         before: the settled state before it; unchanged entries are shared with it, because a round
             changes little of the state of a million clients.
-
-    Raises:
-        FedreproError: an entry cannot be kept; it is named.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:

@@ -109,9 +109,6 @@ class Component:
         Args:
             files: absolute paths.
             given: arguments of its function; files in folders among them are declared otherwise.
-
-        Raises:
-            FedreproError: a file is not declared.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -238,11 +235,7 @@ class Spec:
         )
 
     def single(self, where: str = "") -> Spec:
-        """Return the spec itself.
-
-        Raises:
-            FedreproError: a parameter lists several values.
-        """
+        """Return the spec itself; refuse a parameter that lists several values."""
         if self.swept:
             key = self.swept[0]
             raise FedreproError(

@@ -23,11 +23,7 @@ PREFIX = "fedrepro.tmp-"
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder in `place`, or where the system has them, and remove it afterwards.
-
-    Raises:
-        FedreproError: no folder can be made.
-    """
+    """Yield a new folder in `place`, or where the system has them, and remove it afterwards."""
     try:
         remove_left(place)
         folder, lock = Path(), -1

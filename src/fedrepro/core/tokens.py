@@ -97,11 +97,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return what a name stands for, where only a method and its parameters can be named.
-
-    Raises:
-        FedreproError: the name is unknown, or also sets the training.
-    """
+    """Return what a name stands for, where only a method and its parameters can be named."""
     found = method_called(name, known)
     if found is None:
         raise unknown_method(name, known, where)
@@ -164,11 +160,7 @@ def method_of(setting: str) -> str:
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the spec of a token, in canonical form only.
-
-    Raises:
-        FedreproError: the form is another; the error gives the canonical one.
-    """
+    """Return the spec of a token; refuse another form than the canonical one."""
     spec = read(components, token, kind)
     if spec.token == token:
         return spec

@@ -159,11 +159,7 @@ class Population:
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return the clients of this partition of a data set, if they are more than it keeps.
-
-    Raises:
-        FedreproError: For what only clients that are all looked at could have.
-    """
+    """Return the clients of this partition of a data set, if they are more than it keeps."""
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None

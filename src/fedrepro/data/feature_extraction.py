@@ -33,11 +33,7 @@ Features = Annotated[
 
 
 def feature_spec(text: str) -> Spec:
-    """Read the extractor that `features~<text>` names.
-
-    Raises:
-        FedreproError: As for any token.
-    """
+    """Read the extractor that `features~<text>` names."""
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
     return parse(components("feature"), token).single(f"features '{text}'")

@@ -72,11 +72,7 @@ class PartitionIndices:
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
-        """Return the training examples of a client.
-
-        Raises:
-            FedreproError: If the partition does not have it.
-        """
+        """Return the training examples of a client; refuse one that the partition does not have."""
         if client >= self.clients:
             raise FedreproError(
                 f"client {client} does not exist: the partition has {self.clients}, counted from 0"
@@ -272,9 +268,6 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
 
     Drawn for (seed, trial), the public sample first, so that neither the partition nor the other
     size changes it.
-
-    Raises:
-        FedreproError: If nothing would be left.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))

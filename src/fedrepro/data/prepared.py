@@ -246,9 +246,6 @@ def write_prepared(
     """Write the prepared form of the data set `spec`; `dataset.json` appears last.
 
     `sources` say what is known of the raw files (`download.raw_sources`).
-
-    Raises:
-        FedreproError: If there are no training or no test examples.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -356,11 +353,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw training inputs of a data set, float32 (n, D), once a trial: at most 10,000.
-
-    Raises:
-        FedreproError: For inputs of another shape than networks take.
-    """
+    """Draw training inputs of a data set, float32 (n, D), once a trial: at most 10,000."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         raise FedreproError(

@@ -81,11 +81,7 @@ class DatasetTable:
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """List every form of a file.
-
-        Raises:
-            FedreproError: That names the nearest file.
-        """
+        """List every form of a file; refuse a name that is not in the table."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:
@@ -106,9 +102,6 @@ def largest_unpacked(name: str, path: Path) -> int:
     """Look up the most bytes that a raw file of a data set may unpack to.
 
     The form with the file's size decides; of a size that no form has, the largest of all.
-
-    Raises:
-        FedreproError: If the table states none.
     """
     table = read_dataset_table()
     forms = table.forms(name, path.name)
@@ -206,11 +199,7 @@ def fetch(
 def raw_sources(
     name: str, files: Sequence[str], raw: Path, table: DatasetTable
 ) -> list[dict[str, Any]]:
-    """List what `dataset.json` says of the raw files in `raw`.
-
-    Raises:
-        FedreproError: For a file that is missing or has other bytes than the table says.
-    """
+    """List what `dataset.json` says of the raw files in `raw`."""
     records = []
     for file in files:
         try:

@@ -296,11 +296,7 @@ def split_by_class(
 
 
 def input_checksum(path: Path) -> str:
-    """Compute the SHA-256 of a file, for `reads` of a data set.
-
-    Raises:
-        FedreproError: If it cannot be read.
-    """
+    """Compute the SHA-256 of a file, for `reads` of a data set."""
     try:
         return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:

@@ -243,11 +243,7 @@ SLOTS = "FEDREPRO_GPU_JOBS"
 
 
 def slots() -> int:
-    """Return how many jobs may compute on one GPU.
-
-    Raises:
-        FedreproError: the variable is not a positive whole number.
-    """
+    """Return how many jobs may compute on one GPU; refuse what is not a positive whole number."""
     value = os.environ.get(SLOTS, "1")
     if not value.isdecimal() or int(value) < 1:
         raise FedreproError(
