@@ -27,7 +27,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
-from fedrepro.data.client_rows import ClientRowsWriter, Population, population_of, sizes_of
+from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.holdout import HOLDOUTS
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratify import apportion
@@ -222,35 +222,38 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Tell who holds what in one trial; memory holds how many examples each client has.
+    """Tell who holds what in one trial.
 
     Raises:
         FedreproError: For a damaged file or an absent trial.
     """
     noise = _noise(path, trial)
-    writers = {name: ClientRowsWriter() for name in SPLITS}
+    listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with opened(path, KIND) as file:
         for batch in file.iter_batches(ROWS_AT_ONCE):  # memory does not grow with the table
             of_trial = batch["trial"].to_numpy() == trial
-            client, index = (batch[name].to_numpy()[of_trial] for name in ("client", "index"))
             split = batch["split"].dictionary_encode()
-            code = split.indices.to_numpy()[of_trial]
+            code = split.indices.to_numpy()
             for place, name in enumerate(split.dictionary.to_pylist()):
-                in_split = code == place
-                writers[name].add(client[in_split], index[in_split])
-    clients = max(writer.last for writer in writers.values()) + 1
-    train = writers["train"].held(clients)
+                at = of_trial & (code == place)
+                listed[name].append(
+                    np.stack([batch[k].to_numpy()[at] for k in ("client", "index")])
+                )
+    owned = {name: np.concatenate(listed.pop(name), axis=1) for name in SPLITS}
+    clients = max(int(client.max(initial=SERVER)) for client, _ in owned.values()) + 1
+
+    def held(name: str) -> ClientRows:
+        client, index = owned[name]
+        return ClientRows(np.bincount(client, minlength=clients), index)
+
+    train = held("train")
     if clients == 0 or train.sizes.min() == 0:
         raise corrupt_file_error(path, f"a client of trial {trial} has no training examples")
-    client_validation = writers["client_validation"]
-    return PartitionIndices(
-        train,
-        writers["validation"].held(clients),
-        noise,
-        writers["public"].all,
-        writers["server_validation"].all,
-        client_validation.held(clients) if client_validation.last >= 0 else (),
+    public, server_validation = (
+        owned[name][1].astype(np.int64) for name in ("public", "server_validation")
     )
+    validation = held("client_validation") if owned["client_validation"].size else ()
+    return PartitionIndices(train, held("validation"), noise, public, server_validation, validation)
 
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
