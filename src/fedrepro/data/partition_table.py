@@ -230,7 +230,7 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
     noise = _noise(path, trial)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with opened(path, KIND) as file:
-        for batch in file.iter_batches(ROWS_AT_ONCE):  # memory does not grow with the table
+        for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
             of_trial = batch["trial"].to_numpy() == trial
             split = batch["split"].dictionary_encode()
             code = split.indices.to_numpy()
