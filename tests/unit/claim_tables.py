@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
 from fedrepro.numbers.verdicts.cells import Numbers
 from fedrepro.numbers.verdicts.check_forms import Check
-from fedrepro.numbers.verdicts.judging import Judged, Rules, judge_all
+from fedrepro.numbers.verdicts.claims import Judged, Rules, judge_all
 
 LOOSE = Rules(trials=2, holm=False)
 

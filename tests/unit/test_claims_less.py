@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from fedrepro.core.artifacts import read_json
 from fedrepro.numbers.summary import read_csv
 from fedrepro.numbers.verdicts.cells import Numbers, Range, grids
-from fedrepro.numbers.verdicts.claims import load_claims, rows
-from fedrepro.numbers.verdicts.judging import Rules
+from fedrepro.numbers.verdicts.claims import Rules, load_claims, rows
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"

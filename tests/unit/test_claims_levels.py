@@ -18,18 +18,23 @@ from claim_tables import LOOSE, check, table
 from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
+from fedrepro.numbers.verdicts.cells import contrasts
 from fedrepro.numbers.verdicts.check_forms import Bounds
-from fedrepro.numbers.verdicts.judging import (
+from fedrepro.numbers.verdicts.claims import (
     AGAIN,
     CONFIDENCE,
     Rules,
-    breaks,
     decide,
     keeps,
-    mean_over_points,
 )
-from fedrepro.numbers.verdicts.printed_verdicts import DIFFERENT, FEW, ONE, noise, printed_verdict
-from fedrepro.numbers.verdicts.published_values import PrintedValue
+from fedrepro.numbers.verdicts.printed_verdicts import (
+    DIFFERENT,
+    FEW,
+    ONE,
+    PrintedValue,
+    noise,
+    printed_verdict,
+)
 
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))
@@ -66,11 +71,17 @@ def settings(values, column="sigma2", name="x"):
     return {name: exhibit(values, *places)}
 
 
+def counted(bounds, intervals):
+    """How many whole intervals keep, and break, the bounds."""
+    kept = sum(keeps(bounds, one.low, one.high) for one in intervals)
+    return kept, sum(not keeps(bounds, one.high, one.low) for one in intervals)
+
+
 def wrong(one, numbers):
     """In how many replicates a whole interval keeps, and breaks, the bounds."""
     found = [statement.interval(0.95) for statement in one.statements("x", numbers)]
     assert len(found) == REPLICATES
-    return sum(keeps(one, i) for i in found), sum(breaks(one, i) for i in found)
+    return counted(one, found)
 
 
 def test_the_allowance_is_below_five_in_a_hundred():
@@ -188,9 +199,7 @@ def test_a_correlation_at_its_bound(rho, seed, points, count):
         one, other = (x - x.mean(axis=2, keepdims=True) for x in (one, other))
     pairs = zip(one.reshape(REPLICATES, -1), other.reshape(REPLICATES, -1), strict=True)
     found = [correlation(a, b, 0.95, means=points) for a, b in pairs]
-    bound = Bounds(at_least=rho)
-    assert sum(keeps(bound, i) for i in found) <= MOST
-    assert sum(breaks(bound, i) for i in found) <= MOST
+    assert max(counted(Bounds(at_least=rho), found)) <= MOST
 
 
 # ----------------------------------------------------------------------------------- many points
@@ -203,7 +212,8 @@ def decided(one, numbers, points, rules=STRICT):
     verdicts = []
     for at in range(0, len(found), points):
         own = found[at : at + points]
-        own = [mean_over_points(own, "x")] if one.points == "mean" else own
+        if one.points == "mean":
+            own = [contrasts("x", *(part for point in own for part in point.parts))]
         ways = 1 if one.points == "some" else len(own)
         verdicts.append(decide(one, own, ways, rules).verdict)
     assert set(verdicts) <= {"holds", "refuted", "undecided"}
@@ -288,7 +298,7 @@ def test_a_claim_on_its_bound_that_is_judged_again_with_more_trials(first, secon
     def sure(trials, error):
         found = one.statements("x", methods(values[:, :trials], "A"))
         intervals = [statement.interval(1 - error) for statement in found]
-        return np.array([keeps(one, i) or breaks(one, i) for i in intervals])
+        return np.array([any(counted(one, [interval])) for interval in intervals])
 
     error = 1 - CONFIDENCE
     looked = sure(first, error)

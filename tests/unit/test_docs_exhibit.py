@@ -10,8 +10,7 @@ import yaml
 from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.verdicts.printed_verdicts import require_cells
-from fedrepro.numbers.verdicts.published_values import read_published
+from fedrepro.numbers.verdicts.printed_verdicts import read_published, require_cells
 from fedrepro.planning.config import Config, ExhibitFile, table_names
 from fedrepro.planning.plan import Plan
 

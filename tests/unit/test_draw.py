@@ -36,8 +36,7 @@ from synthetic import (
 from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.canvas import close_up, lines, rules
-from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.canvas import close_up, figure, lines, render, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.numbers.times import timings_of
@@ -226,7 +225,7 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
-        "from fedrepro.drawings.figure_files import render\n"
+        "from fedrepro.drawings.canvas import render\n"
         "from fedrepro.numbers.summary import read_csv\n"
         "images = render(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"

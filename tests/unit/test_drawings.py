@@ -18,15 +18,13 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.canvas import Line, cases, close_up, lines, of_case, rules
+from fedrepro.drawings.canvas import Line, cases, close_up, figure, lines, of_case, rules
 from fedrepro.drawings.exhibits.accuracy import round_lines
 from fedrepro.drawings.exhibits.heat_maps import maps_of, table_of, varied
 from fedrepro.drawings.exhibits.sizes import BESIDE, paths_of
-from fedrepro.drawings.figure_files import figure
-from fedrepro.drawings.table_layout import arrangement_of, fixed_keys, widths_text
-from fedrepro.drawings.table_layout import table_of as table_of_numbers
-from fedrepro.drawings.tables import html
-from fedrepro.numbers.paired_trials import as_shown
+from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
+from fedrepro.drawings.tables import table_of as table_of_numbers
+from fedrepro.numbers.series import as_shown
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan

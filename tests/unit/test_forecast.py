@@ -12,7 +12,7 @@ from synthetic import KEY, plan, workplace, write_runs, write_training_times  # 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.numbers.verdicts.published_values import COLUMNS
+from fedrepro.numbers.verdicts.printed_verdicts import COLUMNS
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.forecast import forecast, notes_of, parse_target, trained_on
 from fedrepro.planning.plan import Plan

@@ -18,7 +18,7 @@ from synthetic import draw, workplace
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import KINDS, components, parse_token, read_token
-from fedrepro.drawings import figure_files as draw_module
+from fedrepro.drawings import canvas as draw_module
 from fedrepro.planning.config import SCALES, Config, load_config, load_exhibits, merge, read_config
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page

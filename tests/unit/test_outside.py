@@ -21,8 +21,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.partition_table import _require_sound, build_partition
-from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.figure_files import figure
+from fedrepro.drawings.canvas import figure, rules
 from fedrepro.planning.config import Config, ExhibitFile
 from fedrepro.planning.plan import Plan
 

@@ -20,7 +20,7 @@ from fedrepro.core.serialization import from_plain, load_state
 from fedrepro.core.spec import Component
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of
-from fedrepro.numbers.beliefs import calibration_error, scored, spreads, strange
+from fedrepro.numbers.model_evaluation import calibration_error, scored, spreads, strange
 from fedrepro.training.federation.graph_nodes import GraphNodes
 
 CLIENTS = 4

@@ -13,24 +13,22 @@ from synthetic import tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.table_layout import Arrangement, table_of
+from fedrepro.drawings.tables import Arrangement, table_of
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import (
+    COLUMNS,
+    PrintedValue,
     allowed_difference,
+    cell_of,
     difference,
     noise,
     printed_rows,
     printed_verdict,
+    read_published,
     require_cells,
     require_printed,
     same,
     usual_tolerance,
-)
-from fedrepro.numbers.verdicts.published_values import (
-    COLUMNS,
-    PrintedValue,
-    cell_of,
-    read_published,
 )
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan

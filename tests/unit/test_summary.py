@@ -15,7 +15,7 @@ from synthetic import KEY, SOURCE, plan, plausible, tables_of, workplace, write_
 from fedrepro.core.artifacts import read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, METRICS
-from fedrepro.numbers.summary import _cell, csv_text, read_csv, read_metrics, summarise, tidy
+from fedrepro.numbers.summary import cell_value, csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
 
@@ -329,7 +329,7 @@ def test_a_table_keeps_single_rounds_only_where_it_is_asked_to(kept):
 
 
 def test_shown_values_are_numbers_as_they_are_and_anything_else_as_text():
-    found = [_cell(value) for value in (2, 0.5, True, False, "x", (1, 2), None)]
+    found = [cell_value(value) for value in (2, 0.5, True, False, "x", (1, 2), None)]
     assert found[:2] == [2, 0.5]
     assert found[2:5] == ["true", "false", "x"]
     assert all(isinstance(value, str) for value in found[2:])

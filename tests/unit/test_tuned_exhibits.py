@@ -13,10 +13,9 @@ from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_metadata import describe
-from fedrepro.numbers.paired_trials import as_shown
+from fedrepro.numbers.series import as_shown
 from fedrepro.numbers.summary import read_metrics, summarise, tidy
-from fedrepro.numbers.verdicts.printed_verdicts import printed_rows
-from fedrepro.numbers.verdicts.published_values import PrintedValue
+from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.planning.plan import Plan

@@ -26,7 +26,7 @@ from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.core.spec import Component
 from fedrepro.core.tokens import names_of_field
 from fedrepro.numbers.exhibit_files import open_recorded, read_claims
-from fedrepro.numbers.verdicts.published_values import PrintedValue, read_published
+from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, read_published
 from fedrepro.numbers.verdicts.summary_sentences import (
     claim_counts,
     printed_counts,

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import exhibits_file
-from fedrepro.drawings.style import RULES, TEXT, LineStyle
-from fedrepro.drawings.text_width import text_width, trials_text
-from fedrepro.planning.drawing import CASE, final
+from fedrepro.drawings.style import RULES, TEXT, LineStyle, text_width, trials_text
+from fedrepro.planning.drawing import CASE, Drawing, final
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from fedrepro.planning.exhibit import Exhibit
+
 
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
@@ -448,3 +452,39 @@ def rules() -> Iterator[None]:
         for key, value in RULES.items():
             matplotlib.rcParams[key] = value
         yield
+
+
+class Figured(Drawing):
+    """A drawing that is a figure."""
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        """Draw the figure from numbers as `as_shown` returns them; call it within `rules()`."""
+        raise NotImplementedError
+
+    def files(
+        self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
+    ) -> dict[str, bytes]:
+        return render(exhibit, numbers)
+
+
+class Along(Figured):
+    """A figure along a horizontal axis."""
+
+    x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
+
+
+def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
+    """Draw the figure and return its images by suffix, .svg and .png."""
+    title = f"{exhibit.settings.title}: {data_title(exhibit)}"
+    with rules():
+        drawn = figure(exhibit, numbers)
+        return {suffix: image_of(drawn, suffix, title) for suffix in (".svg", ".png")}
+
+
+def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """Draw the figure of an exhibit whose drawing is one; call it within `rules()`."""
+    from fedrepro.numbers.series import as_shown
+
+    kind = exhibit.settings.drawing
+    assert isinstance(kind, Figured)
+    return kind.draw(exhibit, as_shown(numbers))

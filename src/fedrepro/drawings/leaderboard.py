@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
-from fedrepro.drawings.style import CASES, LineStyle
-from fedrepro.drawings.text_width import wrapped
+from fedrepro.drawings.style import CASES, LineStyle, wrapped
 from fedrepro.numbers.leaderboard import ALL, CLASSES, STARTS
 
 if TYPE_CHECKING:

@@ -11,13 +11,23 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
+from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
+from fedrepro.drawings.style import trials_text
+from fedrepro.numbers.series import BESIDE, FAILED, as_shown, select_series
+from fedrepro.numbers.verdicts.summary_sentences import reasons, word_of
+from fedrepro.planning.drawing import final
+from fedrepro.planning.exhibit import CASE
+
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 NONE = "–"  # in place of a missing number
 
@@ -173,6 +183,7 @@ def latex_text(text: str) -> str:
     return "".join(TEX.get(character, character) for character in plain(text))
 
 
+@cache
 def environment(escape: Callable[[str], str], *packages: str) -> Environment:
     """Load the templates of these packages, whose every text goes through `escape`.
 
@@ -181,13 +192,10 @@ def environment(escape: Callable[[str], str], *packages: str) -> Environment:
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    def escaped(value: Any) -> Any:
-        return Markup(escape(value)) if type(value) is str else value
-
     return Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
-        finalize=escaped,
+        finalize=lambda value: Markup(escape(value)) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -195,14 +203,13 @@ def environment(escape: Callable[[str], str], *packages: str) -> Environment:
     )
 
 
-@cache
-def _form(escape: Callable[[str], str]) -> Environment:
-    return environment(escape, "fedrepro.drawings")
+def _form(escape: Callable[[str], str], name: str, **given: Any) -> str:
+    return environment(escape, "fedrepro.drawings").get_template(name).render(**given)
 
 
 def html(table: TextTable) -> str:
     """Return a fragment: one <table>, and a list of footnotes if there are any."""
-    return _form(html_text).get_template("table.html").render(table=table)
+    return _form(html_text, "table.html", table=table)
 
 
 def markdown(table: TextTable) -> str:
@@ -213,11 +220,279 @@ def markdown(table: TextTable) -> str:
         return Markup(BEGINS.sub(r"\1\\\2", markdown_text(text)))
 
     heads = [", ".join(filter(None, head)) for head in table.heads]
-    template = _form(markdown_text).get_template("table.md")
-    return template.render(table=table, heads=heads, paragraph=paragraph)
+    return _form(markdown_text, "table.md", table=table, heads=heads, paragraph=paragraph)
 
 
 def latex(table: TextTable) -> str:
     """Return a tabular that needs no package, with footnotes below it."""
-    comment = plain(table.caption)
-    return _form(latex_text).get_template("table.tex").render(table=table, comment=comment)
+    return _form(latex_text, "table.tex", table=table, comment=plain(table.caption))
+
+
+METHOD = "method"
+# counted units; any other has decimals
+WHOLE = ("units", "numbers", "passes", "rounds", "messages", "bytes", "clients", "updates")
+NAMES = {
+    "clients": "J",
+    METHOD: "Method",
+    CASE: "",
+    "sigma2": "σ²",
+    "sigma02": "σ₀²",
+    "gamma0": "γ₀",
+    "epsilon": "ε",
+    "epsilon_hidden": "ε hidden",
+    "clusters": "m_ε",
+    "points": "p",
+}
+HeadValues = tuple[str, ...]
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The keys (method, case, parameters) of rows and of columns, and the number in the cells.
+
+    best: whether the best is marked in each column or each row. size: name of the size that stands
+    under each number, or "".
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    metric: str = "accuracy"
+    split: str = "test"
+    best: str = "column"
+    size: str = ""
+
+
+def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
+    """Return an exhibit's arrangement; by default methods and settings go down, points across."""
+    points, shown = about["columns"]["points"], about["columns"]["settings"]
+    wanted = drawing_of(about)
+    rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
+    columns = tuple(wanted.get("columns") or ()) or tuple(k for k in points if k not in rows)
+    given = ("metric", "split", "best")
+    options = {key: wanted[key] for key in given if wanted.get(key) is not None}
+    size = about["settings"]["size"] if wanted.get("sizes") else ""
+    return Arrangement(rows, columns, **options, size=size)
+
+
+def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the drawing of an exhibit by name with its options, also from an older record."""
+    settings = about["settings"]
+    drawing: Mapping[str, Any] | str = settings["drawing"]
+    if isinstance(drawing, str):
+        return {"name": drawing, **(settings.get("table") or {})}
+    return drawing
+
+
+def table_of(
+    about: Mapping[str, Any],
+    numbers: pd.DataFrame,
+    arranged: Arrangement,
+    printed: pd.DataFrame | None = None,
+    caption: str = "",
+) -> TextTable:
+    """Arrange the numbers of one metric as a table; parameters of one value have no head."""
+    last = final(as_shown(numbers))
+    methods = {method["label"]: method for method in about["methods"]}
+    found: dict[tuple[HeadValues, HeadValues], Row] = {}
+    for row in select_series(last, arranged.metric, arranged.split).to_dict("records"):
+        if row[METHOD] in methods:
+            down, across = (
+                tuple(cell_text(row.get(key)) for key in keys)
+                for keys in (arranged.rows, arranged.columns)
+            )
+            found[down, across] = {str(key): value for key, value in row.items()}
+    downs = _ordered([down for down, _ in found], arranged.rows, methods)
+    acrosses = _ordered([across for _, across in found], arranged.columns, methods)
+    bounds = {label for label, method in methods.items() if method["reference"]}
+    best = _best(found, arranged, bounds)
+    soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
+    notes = _Notes(printed)
+
+    def cell(place: tuple[HeadValues, HeadValues]) -> TextCell:
+        row = found.get(place)
+        if row is None:
+            return TextCell(text=" ")
+        value, form = float(row["mean"]), number_form(arranged.metric)
+        words, verdict, marks = notes.of(row, form)
+        if cell_text(row.get(BESIDE)):
+            marks = (*marks, *notes.mark(about.get("pairs", {}).get(row[METHOD], "")))
+        return TextCell(
+            value=value,
+            spread=None if pd.isna(row["sd"]) else float(row["sd"]),
+            form=form,
+            text="" if math.isfinite(value) else _beyond(row, last),
+            below=_size(numbers, row, arranged.size) if arranged.size else (),
+            printed=words,
+            verdict=verdict,
+            best=place in best,
+            notes=marks,
+        )
+
+    rows = tuple(
+        TableRow(
+            _heads(arranged.rows, down, plain=True),
+            tuple(cell((down, across)) for across in acrosses),
+            METHOD in arranged.rows and down in soft,
+        )
+        for down in downs
+    )
+    several = [len({a[at] for a in acrosses}) > 1 for at in range(len(arranged.columns))]
+    kept = several if any(several) else [True] * len(several)
+    heads = tuple(
+        tuple(itertools.compress(_heads(arranged.columns, across), kept)) for across in acrosses
+    )
+    corner = tuple(column_title(key) for key in arranged.rows)
+    return TextTable(caption, corner, heads, rows, tuple(notes.texts))
+
+
+def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
+    """Write data, parameters of one value, and trials: Digits (8×8) · J = 4 · 2 trials.
+
+    A reduction against the paper comes last. With measured times the machine stands for trials.
+    """
+    titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
+    values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
+    lone = {key: cell_text(distinct[0]) for key, distinct in values.items() if len(distinct) == 1}
+    lone.pop(CASE, None)
+    trials = trials_text(*sorted(set(numbers["trials"].astype(int))))
+    if arrangement_of(about).metric in TIMES:
+        trials = f"measured on {' and '.join(machines(about))}"
+    reduced = about["settings"].get("reduced")
+    last = [trials, f"reduced: {reduced}"] if reduced else [trials]
+    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), *last])
+
+
+def machines(about: Mapping[str, Any]) -> list[str]:
+    """List the processors, or other devices, that computed an exhibit."""
+    names = (
+        origin["machine"]["cpu"] if origin["device"] == "cpu" else origin["device"]
+        for origin in about["computed"]
+    )
+    return list(dict.fromkeys(names))
+
+
+def _ordered(
+    places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
+) -> list[HeadValues]:
+    """Order the places down or across: each part as its values first appear."""
+    ranks = [
+        list(labels) if key == METHOD else list(dict.fromkeys(place[at] for place in places))
+        for at, key in enumerate(keys)
+    ]
+    return sorted(
+        dict.fromkeys(places),
+        key=lambda place: [rank.index(text) for rank, text in zip(ranks, place, strict=True)],
+    )
+
+
+def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
+    """Write the heads of a row or column, one text for each key; `plain` leaves out names."""
+    heads = []
+    for key, value in zip(keys, place, strict=True):
+        shown = widths_text(value) if key == "hidden" else value
+        bare = plain or key in (METHOD, CASE) or not value
+        heads.append(shown if bare else f"{column_title(key)} = {shown}")
+    return tuple(heads)
+
+
+def _beyond(row: Row, numbers: pd.DataFrame) -> str:
+    """Write the text for rounds that were not enough, or for a method that failed."""
+    if math.isnan(row["mean"]):
+        return "" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
+    done = row_values(select_series(numbers, "rounds", ""), row)
+    most = max((float(v) for text in done["by_trial"] for v in text.split()), default=math.nan)
+    return f"> {COUNT.text(most)}" if math.isfinite(most) else "not reached"
+
+
+def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
+    """Return the rows of the same method, setting and point as a row of another metric."""
+    names = list(numbers.columns)
+    for key in (*names[: names.index(METHOD)], METHOD):
+        column = numbers[key]
+        numbers = numbers[column.isna() if pd.isna(row[key]) else column == row[key]]
+    return numbers
+
+
+def _best(
+    found: Mapping[tuple[HeadValues, HeadValues], Row], arranged: Arrangement, bounds: set[str]
+) -> set[tuple[HeadValues, HeadValues]]:
+    """Return the places of the best rivals; none where two are written alike."""
+    better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
+    lines: dict[HeadValues, dict[tuple[HeadValues, HeadValues], float]] = {}
+    for place, row in found.items():
+        if row[METHOD] not in bounds and math.isfinite(row["mean"]):
+            side = place[1] if arranged.best == "column" else place[0]
+            lines.setdefault(side, {})[place] = row["mean"]
+    places = set()
+    for rivals in lines.values() if better and arranged.best != "none" else ():
+        top = max(rivals, key=lambda place: better * rivals[place])
+        texts = [form.text(mean) for mean in rivals.values()]
+        if texts.count(form.text(rivals[top])) == 1 < len(rivals):
+            places.add(top)
+    return places
+
+
+class _Notes:
+    """The printed values of a table, and the footnotes of their notes."""
+
+    def __init__(self, printed: pd.DataFrame | None) -> None:
+        records = [] if printed is None else printed.to_dict("records")
+        self.rows = [{str(key): value for key, value in row.items()} for row in records]
+        keys = [] if printed is None else list(printed.columns)
+        self.keys = keys[: keys.index("mean")] if keys else []
+        self.texts: list[str] = []
+
+    def of(self, row: Row, form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
+        """Return the printed value in words, its verdict, and the numbers of its footnotes."""
+        for printed in self.rows:
+            if all(cell_text(printed[key]) == cell_text(row.get(key)) for key in self.keys):
+                cells = {key: cell_text(value) for key, value in printed.items()}
+                value, sd = float(printed["printed"]), printed["printed_sd"]
+                spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
+                words = "not reached" if math.isinf(value) else form.text(value) + spread
+                return words, word_of(cells), self.mark(reasons(cells))
+        return "", "", ()
+
+    def mark(self, note: str) -> tuple[int, ...]:
+        if not note:
+            return ()
+        if note not in self.texts:
+            self.texts.append(note)
+        return (self.texts.index(note) + 1,)
+
+
+def number_form(metric: str) -> NumberForm:
+    """Return the form of a metric: shares in percent, anything else as a count."""
+    unit = metric_meaning(metric).unit
+    return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
+
+
+def metric_meaning(metric: str) -> Metric:
+    """Return a metric by name; one that a record has and no method declares any longer is bare."""
+    return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
+
+
+def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
+    """Write the size of the model under a number, in the exhibit's unit."""
+    wanted = SIZES[size]
+    sizes = row_values(select_series(numbers, wanted.metric, ""), row)["mean"]
+    return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
+
+
+def column_title(key: str) -> str:
+    """Return the name of a parameter or a method in tables."""
+    return NAMES.get(key, key.replace("_", " "))
+
+
+def widths_text(value: str) -> str:
+    """Shorten equal widths of layers, as 50@50; anything else stays as it is."""
+    each = value.split("@")
+    return f"{len(each)} × {each[0]}" if len(each) > len(set(each)) == 1 else " + ".join(each)
+
+
+def cell_text(value: Any) -> str:
+    """Write a value as it stands in a table: 5 for 5.0, nothing for a missing one."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None or pd.isna(value) else f"{value:g}"

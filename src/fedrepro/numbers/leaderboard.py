@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,8 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import ExhibitFiles
-from fedrepro.numbers.leaderboard_settings import (
+from fedrepro.numbers.series import FAILED
+from fedrepro.numbers.setting_selection import (
     Accuracies,
     Ends,
     chosen_of,
@@ -25,7 +26,6 @@ from fedrepro.numbers.leaderboard_settings import (
     in_each_trial,
     of_settings,
 )
-from fedrepro.numbers.series import FAILED
 from fedrepro.numbers.standings import (
     FEWEST,
     LEVEL,
@@ -117,28 +117,22 @@ class BoardData:
     methods: Mapping[tuple[str, str], Method]
     missing: Sequence[str] = ()
 
-    @cached_property
-    def gaps(self) -> dict[BoardScenario, float]:
-        """By how much the ceiling is above the baseline, mean over trials."""
-        return {
-            scene: float(np.mean(entries[self.board.ceiling].accuracy - self._base(entries)))
-            for scene, entries in self.entries.items()
-        }
+    def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
+        """Return the accuracies (T,) of the baseline and of the ceiling."""
+        entries = self.entries[scene]
+        return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
         """List the scenarios that have a score, in the order of the exhibits."""
-        return [scene for scene, gap in self.gaps.items() if gap >= self.board.least_gap]
-
-    def _base(self, reached: Mapping[str, MethodResult]) -> np.ndarray:
-        return reached[self.board.baseline].accuracy
+        ends = {scene: self.bounds(scene) for scene in self.entries}
+        return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
         """Return the scores (T,) of a method; `each_trial` takes the best setting of each trial."""
-        entries = self.entries[scene]
-        entry, ceiling = entries[label], entries[self.board.ceiling].accuracy
+        entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
-        return scores_of(accuracy, self._base(entries), ceiling)
+        return scores_of(accuracy, *self.bounds(scene))
 
 
 @dataclass(frozen=True)
@@ -163,12 +157,6 @@ class BoardRow:
     scenes: Sequence[BoardScenario] = field(default_factory=tuple)
     failed: int = 0
     runs: int = 0
-
-
-def label_taken(label: str) -> FedreproError:
-    return FedreproError(
-        f"an entry is called '{label}', as another method of the leaderboard: give it another label"
-    )
 
 
 def board_data(
@@ -204,7 +192,10 @@ def board_data(
             scenes = {scene: by_label for scene, by_label in found.items() if scene in entries}
             for scene, by_label in scenes.items():
                 for label in set(by_label) & set(entries[scene]):
-                    raise label_taken(label)
+                    raise FedreproError(
+                        f"an entry is called '{label}', as another method of the leaderboard: give "
+                        "it another label"
+                    )
                 entries[scene] |= by_label
             _tell(methods, scenes, part, entry.computed)
     return BoardData(board, entries, methods, missing)
@@ -230,7 +221,14 @@ def _tell(
         for description in part.about["methods"]:
             key = scene.starts, description["label"]
             if description["label"] in by_label and key not in methods:
-                methods[key] = _method(description, by_label[description["label"]], computed)
+                methods[key] = Method(
+                    description["label"],
+                    _class(description, by_label[description["label"]]),
+                    "; ".join(description["needs"].values()) or NOTHING_MORE,
+                    description.get("sends") or "",
+                    description.get("criterion") or "",
+                    computed,
+                )
 
 
 def _scenes(
@@ -283,17 +281,6 @@ def _entry(
     )
 
 
-def _method(description: Mapping[str, Any], entry: MethodResult, computed: str) -> Method:
-    return Method(
-        description["label"],
-        _class(description, entry),
-        "; ".join(description["needs"].values()) or NOTHING_MORE,
-        description.get("sends") or "",
-        description.get("criterion") or "",
-        computed,
-    )
-
-
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     """By what it needs, what comes of it and how often clients and server speak."""
     if description["reference"] or description["kind"] == "control":
@@ -322,25 +309,40 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
             there = [scene for scene in scenes if data in (ALL, scene.data)]
             for kind in CLASSES:
                 own = [label for label in labels if ground.methods[starts, label].kind == kind]
-                rows += _class_rows(
-                    ground, BoardRow(Method("", kind, "", "", ""), starts, data), there, own
-                )
+                rows += _class_rows(ground, starts, data, there, own)
     return rows
 
 
 def _class_rows(
-    ground: BoardData, blank: BoardRow, there: Sequence[BoardScenario], labels: Sequence[str]
+    ground: BoardData,
+    starts: str,
+    data: str,
+    there: Sequence[BoardScenario],
+    labels: Sequence[str],
 ) -> list[BoardRow]:
-    """Return the rows of a class in the scenarios `there`, made from the row `blank`."""
-    starts, ranked = blank.starts, blank.method.kind != "reference"
-    scenes = _scenes_of(ground, there, labels)
-    units = len({scene.data for scene in scenes}) if blank.data == ALL else len(scenes)
+    """Return the rows of the methods of one class in the scenarios `there`."""
+    methods = {label: ground.methods[starts, label] for label in labels}
+    # the scenarios of what was computed here, or else of entries
+    by_kind = (
+        [
+            scene
+            for scene in there
+            if scene in ground.scenes
+            and any(
+                m.computed == kind and m.label in ground.entries[scene] for m in methods.values()
+            )
+        ]
+        for kind in (HERE, VERIFIED, REPORTED)
+    )
+    scenes = next(filter(None, by_kind), [])
+    units = len({scene.data for scene in scenes}) if data == ALL else len(scenes)
+    ranked = all(method.kind != "reference" for method in methods.values())
     compared = ranked and units >= FEWEST
-    drawn = "data sets" if blank.data == ALL else "scenarios"
-    blank = _with(blank, drawn=f"{drawn} and trials" if units >= FEWEST else "trials")
-    whole: list[BoardRow] = []
+    drawn = "data sets" if data == ALL else "scenarios"
+    drawn = f"{drawn} and trials" if units >= FEWEST else "trials"
+    whole: dict[str, BoardRow] = {}
     rest: list[BoardRow] = []
-    for label in labels:
+    for label, method in methods.items():
         scored = [scene for scene in scenes if label in ground.entries[scene]]
         runs = [ground.entries[s][label].accuracy for s in there if label in ground.entries[s]]
         if not runs:
@@ -351,99 +353,73 @@ def _class_rows(
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
         if not scenes:
             reason = reason or "no scenario has a score"
-        method = ground.methods[starts, label]
-        row = _with(
-            blank, method=method, scenes=scored, failed=failed, runs=count, unranked_reason=reason
+        row = BoardRow(
+            *(method, starts, data, drawn),
+            unranked_reason=reason,
+            scenes=scored,
+            failed=failed,
+            runs=count,
         )
-        (rest if reason else whole).append(row)
-    reported = [row for row in (*whole, *rest) if row.method.computed == REPORTED]
-    whole, rest = ([r for r in rows if r.method.computed != REPORTED] for rows in (whole, rest))
-    known = [row.method.label for row in whole]
-    for row in reported:
-        label, remark = row.method.label, "reported by others, not verified"
-        if not row.unranked_reason:
-            found = _standings(ground, blank, scenes, [*known, label], compared)
-            (would,) = (one for one in found if one.method == label)
-            remark += f"; it would have score {would.score.value:.2f}"
-            if compared:
-                remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                remark += f"beside {ground.board.line} {would.verdict}"
-        rest.append(
-            _with(
+        if reason or method.computed == REPORTED:
+            rest.append(row)
+        else:
+            whole[label] = row
+    for at, row in enumerate(rest):
+        if row.method.computed == REPORTED:
+            label, remark = row.method.label, "reported by others, not verified"
+            if not row.unranked_reason:
+                found = _standings(ground, row, scenes, [*whole, label], compared)
+                (would,) = (one for one in found if one.method == label)
+                remark += f"; it would have score {would.score.value:.2f}"
+                if compared:
+                    remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
+                    remark += f"beside {ground.board.line} {would.verdict}"
+            remark = "; ".join(filter(None, (remark, row.unranked_reason)))
+            rest[at] = replace(row, unranked_reason=remark)
+    placed = []
+    first = next(iter(whole.values()), None)
+    for standing in _standings(ground, first, scenes, [*whole], compared) if first else ():
+        row = whole[standing.method]
+        each_trial = score_table(ground, row, scenes, standing.method, each_trial=True)
+        means, line = (
+            [ground.scores(s, name).mean() for s in scenes]
+            for name in (standing.method, ground.board.line)
+        )
+        placed.append(
+            replace(
                 row,
-                unranked_reason=f"{remark}; {row.unranked_reason}"
-                if row.unranked_reason
-                else remark,
+                standing=standing,
+                each_trial=float(each_trial.mean()),
+                ahead=sum(own > other for own, other in zip(means, line, strict=True)),
+                unranked_reason="" if ranked else "a bound, which has no rank",
             )
         )
-    by_label = {row.method.label: row for row in whole}
-    whole = [
-        _with(
-            by_label[standing.method],
-            standing=standing,
-            each_trial=float(
-                score_table(ground, blank, scenes, standing.method, each_trial=True).mean()
-            ),
-            ahead=_ahead(ground, scenes, standing.method),
-        )
-        for standing in _standings(ground, blank, scenes, known, compared)
-    ]
-    if not ranked:
-        whole = [_with(row, unranked_reason="a bound, which has no rank") for row in whole]
-    return [*whole, *sorted(rest, key=lambda row: row.method.label)]
-
-
-def _scenes_of(
-    ground: BoardData, there: Sequence[BoardScenario], labels: Sequence[str]
-) -> list[BoardScenario]:
-    """List the scenarios of a class: those of what was computed here, or else of entries."""
-    for kinds in ((HERE,), (VERIFIED,), (REPORTED,)):
-        found = [
-            scene
-            for scene in there
-            if scene in ground.scenes
-            and any(
-                label in ground.entries[scene]
-                and ground.methods[scene.starts, label].computed in kinds
-                for label in labels
-            )
-        ]
-        if found:
-            return found
-    return []
+    return [*placed, *sorted(rest, key=lambda row: row.method.label)]
 
 
 def _standings(
     ground: BoardData,
-    blank: BoardRow,
+    row: BoardRow,
     scenes: Sequence[BoardScenario],
     labels: Sequence[str],
     compared: bool,
 ) -> list[Standing]:
-    """Compare the methods of a class with the method to beat, and group them by other tests."""
-    if not labels:
-        return []
-    names, units = [*sorted(labels), ground.board.line], blank.drawn != "trials"
-    tables = {name: score_table(ground, blank, scenes, name) for name in names}
+    """Compare the methods of a class with the method to beat, and group them by other tests.
+
+    `row` is one of the class.
+    """
+    names = [*sorted(labels), ground.board.line]
+    tables = {name: score_table(ground, row, scenes, name) for name in names}
     usual: dict[str, np.ndarray] = {}
     if compared:
         means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
         usual = usual_tests(np.array(means))
-        other = [score_table(ground, blank, scenes, name, each_trial=True) for name in names]
+        other = [score_table(ground, row, scenes, name, each_trial=True) for name in names]
         usual[EACH_TRIAL] = chances_of(other) <= LEVEL
-    line = tables[ground.board.line]
     scores = {label: tables[label] for label in labels}
+    units = row.drawn != "trials"
+    line = tables[ground.board.line]
     return standings(scores, line, units=units, ranked=compared, usual=usual)
-
-
-def _ahead(ground: BoardData, scenes: Sequence[BoardScenario], label: str) -> int:
-    """In how many scenarios a method is above the one to beat."""
-    means = [[ground.scores(s, name).mean() for s in scenes] for name in (label, ground.board.line)]
-    return sum(own > line for own, line in zip(*means, strict=True))
-
-
-def _with(row: BoardRow, **changes: Any) -> BoardRow:
-    return BoardRow(**{**vars(row), **changes})
 
 
 def score_table(

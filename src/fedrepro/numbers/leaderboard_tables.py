@@ -19,7 +19,7 @@ from fedrepro.numbers.leaderboard import (
     BoardScenario,
     score_table,
 )
-from fedrepro.numbers.leaderboard_settings import ends_in_words
+from fedrepro.numbers.setting_selection import ends_in_words
 from fedrepro.numbers.standings import USUAL, Estimate
 
 # of a scenario: bytes as a multiple of what sending the models takes there

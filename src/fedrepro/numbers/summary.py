@@ -19,8 +19,10 @@ import pandas as pd
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.params import Value, render
-from fedrepro.numbers.paired_trials import BESIDE, CLIENTS_SD, COLUMNS, over_clients, with_pairs
 from fedrepro.numbers.series import (
+    BESIDE,
+    CLIENTS_SD,
+    COLUMNS,
     FAILED,
     Series,
     by_metric,
@@ -28,9 +30,11 @@ from fedrepro.numbers.series import (
     last_series,
     mean,
     of_setting,
+    over_clients,
     sd,
     select_node,
     tidy_rows,
+    with_pairs,
 )
 from fedrepro.numbers.setting_selection import (
     CHOICE,
@@ -102,7 +106,10 @@ def summarise(
         for measure in point.measures:
             trials = point.trials[measure.label]
             for values, group in measure.groups.items():
-                place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
+                place = {
+                    **point.values,
+                    **dict(zip(measure.show, map(cell_value, values), strict=True)),
+                }
                 runs = {s: point.runs[measure.label, s] for s in group}
                 shown = {
                     r: select_node(frames[r], measure.node, measure.belief)
@@ -156,10 +163,9 @@ def summarise(
     )
 
 
-def _cell(value: Value) -> Any:
+def cell_value(value: Value) -> Any:
     """Return a shown value as it stands in a table: numbers as they are, anything else as text."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if plain else render(value)
+    return render(value) if isinstance(value, bool | str | tuple | None) else value
 
 
 def _round_rows(

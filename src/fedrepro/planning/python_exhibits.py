@@ -59,12 +59,16 @@ def exhibit(*others: ExhibitData, **keys: Unpack[ExhibitData]) -> ExhibitData:
     """Build an exhibit from these keys, on top of those of other exhibits; the last one wins.
 
     A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
-    file are.
+    file are. Title, caption and notes may be written over several lines.
     """
     merged: ExhibitData = {}
-    for other in others:
+    for other in (*others, keys):
         merged.update(other)
-    merged.update(keys)
+    for key in ("title", "caption"):
+        if key in merged:
+            merged[key] = text(merged[key])
+    if "notes" in merged:
+        merged["notes"] = [text(note) for note in merged["notes"]]
     return merged
 
 

@@ -48,8 +48,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import ROUND, read_csv
-from fedrepro.numbers.verdicts.printed_verdicts import fits
-from fedrepro.numbers.verdicts.published_values import cell_of
+from fedrepro.numbers.verdicts.printed_verdicts import cell_of, fits
 
 LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?P<path>(?P<up>(?:\.\./)*)reports/record/"

@@ -15,16 +15,19 @@ from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import to_plain
 from fedrepro.core.spec import Spec
-from fedrepro.numbers.beliefs import (
+from fedrepro.numbers.model_evaluation import (
+    ALONG,
+    SAMPLES,
+    EvaluationSplit,
     accuracy_of_means,
     confusion,
     of_all,
     predicted,
     scored,
+    size,
     spreads,
     strange,
 )
-from fedrepro.numbers.model_evaluation import ALONG, SAMPLES, EvaluationSplit, size
 from fedrepro.stages.trial_progress import Progress
 from fedrepro.stages.trial_rounds import FinalEvaluation, RoundEvaluation, Splits
 from fedrepro.training.federation.graph_nodes import GraphNodes

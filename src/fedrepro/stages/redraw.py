@@ -31,7 +31,7 @@ from fedrepro.numbers.exhibit_files import (
     write_exhibit,
 )
 from fedrepro.numbers.exhibit_metadata import command_of, describe
-from fedrepro.numbers.paired_trials import COLUMNS, with_pairs
+from fedrepro.numbers.series import COLUMNS, with_pairs
 from fedrepro.numbers.summary import csv_text, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.drawing import final

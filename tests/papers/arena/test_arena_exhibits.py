@@ -38,7 +38,7 @@ def falls(pattern: str, method: str) -> list[float]:
     ("said", "pattern", "method"),
     [
         (exhibits.COSTLY, "1-*.metrics.parquet", "fedfisher_kfac"),
-        (exhibits.starts()["notes"][3], "1-starts.metrics.parquet", "matched_kfac"),
+        (exhibits.PARTS_1["1-starts"]["notes"][3], "1-starts.metrics.parquet", "matched_kfac"),
     ],
 )
 def test_notes_say_what_two_hundred_steps_lose(said: str, pattern: str, method: str):

@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 
-from fedrepro.numbers.verdicts.published_values import ELSEWHERE, read_published
-from fedrepro.papers.fedavg.exhibits import perceptron
+from fedrepro.numbers.verdicts.printed_verdicts import ELSEWHERE, read_published
+from fedrepro.papers.fedavg.exhibits import table_1
 
 FOLDER = RECORD / "paper/fedavg"
 FLAT = told("fedavg")
 CELLS = (  # of table 1, the exhibit with two ranges of pixels, the last round at each fraction
-    ("IID, B = 10", "table-1-iid-10", perceptron.IID_10),
-    ("IID, B = ∞", "table-1-iid-inf", perceptron.IID_INF),
-    ("non-IID, B = ∞", "table-1-shards-inf", perceptron.SHARDS_INF),
-    ("non-IID, B = 10", "table-1-shards-10", perceptron.SHARDS_10),
+    ("IID, B = 10", "table-1-iid-10", table_1.IID_10),
+    ("IID, B = ∞", "table-1-iid-inf", table_1.IID_INF),
+    ("non-IID, B = ∞", "table-1-shards-inf", table_1.SHARDS_INF),
+    ("non-IID, B = 10", "table-1-shards-10", table_1.SHARDS_10),
 )
 
 

@@ -11,7 +11,7 @@ from findings import RECORD
 from scipy import stats
 
 from fedrepro.numbers.summary import read_csv
-from fedrepro.papers.fedavg.exhibits.perceptron import ELEVEN_RATES, SHARDS_10
+from fedrepro.papers.fedavg.exhibits.table_1 import ELEVEN_RATES, SHARDS_10
 
 CENTRED, STORED = "MNIST, pixels −0.5 to 0.5", "MNIST, pixels 0 to 1"
 PRINTED = {"C = 0": 3275, "C = 0.1": 664, "C = 0.2": 619}

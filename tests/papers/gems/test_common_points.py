@@ -13,8 +13,7 @@ from small_exhibits import small
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
-from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.canvas import figure, render, rules
 from fedrepro.papers.gems.drawings.common_points import trials_of
 
 FIRST, OTHER = (0.5, 0.9), (0.5, 0.7, 0.9)

@@ -9,7 +9,7 @@ from findings import RECORD, ROOT, asked, told
 from mirror import needs_mirror
 from test_real_data import ham_table
 
-from fedrepro.numbers.verdicts.published_values import SETTING, read_published
+from fedrepro.numbers.verdicts.printed_verdicts import SETTING, read_published
 
 FLAT = told("gems")
 PRINTED = read_published(ROOT / "src/fedrepro/papers/gems/published.csv")

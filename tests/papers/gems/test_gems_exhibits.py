@@ -12,8 +12,12 @@ from synthetic import FILES as read_files
 from fedrepro.core.registry import parse_token
 from fedrepro.numbers.exhibit_metadata import of_features
 from fedrepro.numbers.verdicts.claims import load_claims
-from fedrepro.numbers.verdicts.printed_verdicts import points_of, printed_rows
-from fedrepro.numbers.verdicts.published_values import SETTING, read_published
+from fedrepro.numbers.verdicts.printed_verdicts import (
+    SETTING,
+    points_of,
+    printed_rows,
+    read_published,
+)
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
 

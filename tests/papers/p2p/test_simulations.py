@@ -16,8 +16,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.canvas import figure, render, rules
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.exhibit import exhibit_of

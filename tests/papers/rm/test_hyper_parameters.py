@@ -7,8 +7,7 @@ import pytest
 from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.figure_files import figure, render
+from fedrepro.drawings.canvas import figure, render, rules
 from fedrepro.papers.rm.drawings.hyper_parameters import FOLLOWED
 
 ADAPTIVE = [{"name": "adaptive_fedavg", "label": "AH"}]

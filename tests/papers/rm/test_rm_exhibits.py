@@ -10,7 +10,7 @@ from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.verdicts.claims import load_claims
-from fedrepro.numbers.verdicts.published_values import read_published
+from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 

@@ -9,6 +9,7 @@ from fedrepro.drawings.canvas import (
     LETTERS,
     SOFT,
     WIDTH,
+    Along,
     Axis,
     Line,
     axis_of,
@@ -27,9 +28,7 @@ from fedrepro.drawings.canvas import (
     sheet,
     size_lines,
 )
-from fedrepro.drawings.figure_files import Along
-from fedrepro.drawings.style import LineStyle, line_styles
-from fedrepro.drawings.text_width import wrapped
+from fedrepro.drawings.style import LineStyle, line_styles, wrapped
 from fedrepro.planning.drawing import (
     PANELS,
     ROUND,

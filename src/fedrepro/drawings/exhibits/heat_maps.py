@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
+    Figured,
     grid_of,
     headings,
     new_figure,
     parameter_title,
     select,
 )
-from fedrepro.drawings.figure_files import Figured
 from fedrepro.planning.drawing import Planned, drawing, final, is_number, numbers_shown
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from fedrepro.drawings.canvas import (
     SOFT,
+    Along,
+    Figured,
     Line,
     axis_of,
     cases,
@@ -27,7 +29,6 @@ from fedrepro.drawings.canvas import (
     sheet,
     size_lines,
 )
-from fedrepro.drawings.figure_files import Along, Figured
 from fedrepro.drawings.style import CASES, REFERENCES, LineStyle, line_styles
 from fedrepro.planning.drawing import (
     Planned,

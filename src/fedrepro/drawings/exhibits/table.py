@@ -77,11 +77,16 @@ class TableDrawing(Drawing):
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
         """Write the table in all its forms, and a csv of the printed values with ours."""
-        from fedrepro.drawings.table_layout import arrangement_of, fixed_keys, table_of
-        from fedrepro.drawings.tables import html, latex, markdown
+        from fedrepro.drawings.tables import (
+            arrangement_of,
+            fixed_keys,
+            html,
+            latex,
+            markdown,
+            table_of,
+        )
         from fedrepro.numbers.summary import csv_text, read_csv
-        from fedrepro.numbers.verdicts.printed_verdicts import printed_rows
-        from fedrepro.numbers.verdicts.published_values import read_published
+        from fedrepro.numbers.verdicts.printed_verdicts import printed_rows, read_published
 
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = read_published(published_file(exhibit.paper))

@@ -1,8 +1,7 @@
 """Numbers of an exhibit in the form that claims read: cells, places, statements at a place.
 
-An exhibit is the product of its cases, its sweep and each method's shown parameters, so a place
-that a method lacks is known from the exhibit's json (`grids`), which says which places there should
-be.
+An exhibit is the product of its cases, its sweep and each method's shown parameters, so its json
+says which places there should be (`grids`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedrepro.core.errors import unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.params import comparable_text, render
+from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
-from fedrepro.numbers.paired_trials import CLIENTS_SD
-from fedrepro.numbers.paired_trials import COLUMNS as PAIRING
-from fedrepro.numbers.series import LEFT_OUT
+from fedrepro.numbers.series import CLIENTS_SD, LEFT_OUT
+from fedrepro.numbers.series import COLUMNS as PAIRING
+from fedrepro.numbers.summary import cell_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,8 +88,7 @@ class Numbers:
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
         """Build from a table and the description in its json."""
         usual = about["settings"].get("measure_every", 1)
-        intervals = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
-        every = {label: interval or usual for label, interval in intervals.items()}
+        every = {m["label"]: _entry(about, m)["measure_every"] or usual for m in about["methods"]}
         titles = tuple(data["title"] for data in about["data"] if data["stand_in"])
         mixed = len(titles) < len(about["data"])
         cases = [case for case in about["cases"] if mixed and titles and case.startswith(titles)]
@@ -103,8 +100,8 @@ class Numbers:
         if not self.stand_ins:
             return self
         kept = {
-            method: columns | {CASE: [v for v in columns[CASE] if v not in self.stand_ins]}
-            for method, columns in ((m, dict(grid)) for m, grid in self.grid.items())
+            method: {**grid, CASE: [v for v in grid[CASE] if v not in self.stand_ins]}
+            for method, grid in self.grid.items()
         }
         frame = self.frame[~self.frame[CASE].isin(self.stand_ins)]
         return Numbers(frame, kept, self.every)
@@ -113,16 +110,6 @@ class Numbers:
     def columns(self) -> list[str]:
         """List the columns that tell points and settings apart, which a claim may name."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
-
-    def need(self, names: Iterable[str], exhibit: str) -> None:
-        """Check that the exhibit has these columns.
-
-        Raises:
-            FedreproError: for a column that it does not have.
-        """
-        for name in names:
-            if name not in self.columns:
-                raise unknown("column", name, self.columns, exhibit)
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
         """Yield each number of a method with its round, None for the final one."""
@@ -180,12 +167,12 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
     """From an exhibit's json: method label -> the values of each column that it should have."""
     swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
     swept[CASE] = about["cases"]
-    points = {key: _cells(swept[key]) for key in about["columns"]["points"]}
+    points = {key: _shown(swept[key]) for key in about["columns"]["points"]}
     by_label: dict[str, Grid] = {}
     for method in about["methods"]:
         # descriptions of before methods could be those of single cases name no values
         values = method.get("values") or _entry(about, method)
-        method_columns = {key: _cells(values[key]) for key in method["shown"]}
+        method_columns = {key: _shown(values[key]) for key in method["shown"]}
         if method.get("cases"):
             method_columns[CASE] = method["cases"]
         by_label[str(method["label"])] = points | method_columns
@@ -203,10 +190,9 @@ def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, 
     return first
 
 
-def _cells(values: Sequence[Any]) -> list[Any]:
-    """Values as they stand in a table: a list as in a token, 50@50."""
-    listed = (tuple(v) if isinstance(v, list) else v for v in values)
-    return [v if _number(v) else render(v) for v in listed]
+def _shown(values: Sequence[Any]) -> list[Any]:
+    # a list as in a token, 50@50
+    return [cell_value(tuple(v) if isinstance(v, list) else v) for v in values]
 
 
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
@@ -214,34 +200,32 @@ def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> 
     kept = list(places)
     for key, wanted in where.items():
         values = {place[key] for place in kept if key in place}
-        allowed = _allowed(values, wanted)
+        if isinstance(wanted, Range):
+            numbers = {v for v in values if not isinstance(v, str | bool)}
+            allowed = {v for v in numbers if wanted.least <= v <= wanted.most}
+        elif isinstance(wanted, str):
+            ordered = sorted(values, key=order)
+            allowed = set(ordered[-1:] if wanted == "last" else ordered[:1])
+        else:
+            texts = {comparable_text(value) for value in wanted}
+            allowed = {value for value in values if comparable_text(value) in texts}
         kept = [place for place in kept if key not in place or place[key] in allowed]
     return kept
 
 
-def _allowed(values: set[Any], wanted: CellFilter) -> set[Any]:
-    if isinstance(wanted, Range):
-        return {v for v in values if _number(v) and wanted.least <= v <= wanted.most}
-    if isinstance(wanted, str):
-        ordered = sorted(values, key=order)
-        return set(ordered[-1:] if wanted == "last" else ordered[:1])
-    texts = {comparable_text(value) for value in wanted}
-    return {value for value in values if comparable_text(value) in texts}
-
-
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
     """Each cell with the others at its place; a method may lack a parameter that another shows."""
-    # columns of a cell -> those of them that others have -> their values there -> these others
-    indexes: dict[tuple[str, ...], dict[tuple[str, ...], dict[tuple[str, ...], list[Cell]]]] = {}
+    # columns of a cell -> (columns in common, values there) -> the others with these
+    indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
     for cell in cells:
-        index = indexes.get(tuple(cell.place))
-        if index is None:
-            index = indexes[tuple(cell.place)] = {}
+        names = tuple(cell.place)
+        if names not in indexes:
+            indexes[names] = {}
             for other in others:
-                common = tuple(key for key in cell.place if key in other.place)
-                known = index.setdefault(common, {})
-                known.setdefault(_key(other.place, common), []).append(other)
-        found = (known.get(_key(cell.place, common), []) for common, known in index.items())
+                common = tuple(key for key in names if key in other.place)
+                indexes[names].setdefault((common, _key(other.place, common)), []).append(other)
+        shared = dict.fromkeys(common for common, _ in indexes[names])
+        found = (indexes[names].get((keys, _key(cell.place, keys)), []) for keys in shared)
         yield cell, list(itertools.chain.from_iterable(found))
 
 
@@ -275,10 +259,6 @@ def order(value: Any) -> tuple[float, str]:
             return len(parts) + sum(map(float, parts)) * 1e-6, value
         return 0.0, value
     return float(value), ""
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def cell_key_text(exhibit: str, place: CellKey) -> str:

@@ -109,9 +109,8 @@ class Form(Bounds):
     other_exhibit: ClassVar[tuple[str, ...]] = ()
 
     def _names(self, keys: Sequence[str]) -> list[str]:
-        given = (getattr(self, key) for key in keys)
-        listed = (value if isinstance(value, list) else [value] for value in given)
-        return [name for names in listed for name in names if name]
+        given = [getattr(self, key) or [] for key in keys]
+        return [name for names in given for name in ([names] if isinstance(names, str) else names)]
 
     @property
     def named(self) -> list[str]:
@@ -181,26 +180,22 @@ class Form(Bounds):
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         """Say what one exhibit lacks of what the check names; nothing if it is whole."""
         own = numbers[exhibit]
-        lacking = [
-            what
-            for name in dict.fromkeys(self.methods)
-            for what in self.missing_of(name, exhibit, own)
-        ]
+        lacking: list[str] = []
+        for name in dict.fromkeys(self.methods):
+            lacking += self.missing_of(name, exhibit, own)
         cells = own.cells(self.of, self.metric, self.split, {})
         for key in self.columns:
             if cells and not all(key in cell.place for cell in cells):
                 lacking.append(f"{key} of {self.of} in {exhibit}")
         yield from lacking
         kept = self.cells(own, self.of)
-        if not lacking and not self.ragged:
-            # places at which only one of two methods stands
-            for name in self.others:
-                others = self.cells(own, name)
-                for have, against, method in ((kept, others, name), (others, kept, self.of)):
-                    alone = (cell for cell, matches in join_cells(have, against) if not matches)
-                    yield from (
-                        f"{method} at {cell_key_text(exhibit, cell.place)}" for cell in alone
-                    )
+        # places at which only one of two methods stands
+        for name in () if lacking or self.ragged else self.others:
+            others = self.cells(own, name)
+            for have, against, method in ((kept, others, name), (others, kept, self.of)):
+                for cell, matches in join_cells(have, against):
+                    if not matches:
+                        yield f"{method} at {cell_key_text(exhibit, cell.place)}"
         for key in self.varied:
             if len({comparable_text(cell.place[key]) for cell in kept if key in cell.place}) < 2:
                 yield f"a second value of {key} in {exhibit}"
@@ -216,8 +211,9 @@ class Form(Bounds):
         for key, wanted in self.where.items():
             if isinstance(wanted, list):
                 present = {comparable_text(place[key]) for place in known if key in place}
-                lacking = [v for v in map(comparable_text, wanted) if present and v not in present]
-                yield from (f"{key} = {value} of {method} in {exhibit}" for value in lacking)
+                for value in map(comparable_text, wanted if present else ()):
+                    if value not in present:
+                        yield f"{key} = {value} of {method} in {exhibit}"
         if not filter_cells(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
         if method in numbers.grid or not self.ragged:
@@ -330,10 +326,8 @@ class Change(Form):
                 (best, series) if which == "best" else (fixed, [series[fixed]])
                 for which, fixed in ((self.start, 0), (self.end, -1))
             )
-            named = " to ".join(
-                comparable_text(ordered[i].place[self.along]) for i in (first, last)
-            )
-            yield statement(exhibit, place | {self.along: named}, ends, starts)
+            names = [comparable_text(ordered[at].place[self.along]) for at in (first, last)]
+            yield statement(exhibit, place | {self.along: " to ".join(names)}, ends, starts)
 
 
 class Spread(Form):

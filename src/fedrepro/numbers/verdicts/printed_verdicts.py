@@ -1,9 +1,9 @@
 """Verdicts on printed values: each row of a paper's published.csv against our number.
 
-A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
+A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A value is
 `reproduced` if the difference is within the larger of two combined standard errors and the
-tolerance. Our own scatter widens that by no more than the printed spread would, and where none is
-printed not at all: else a method that scatters more would be reproduced more easily.
+tolerance. Our own scatter widens that by no more than the printed spread would, or not at all
+where none is printed: a method that scatters more would be reproduced more easily.
 
 A verdict is passed only where a right implementation would be reproduced with probability 0.8, its
 trials and the printed ones scattering as ours do: else the value is shown, as of `one trial` or of
@@ -17,10 +17,14 @@ the paper does not give: such a number is neither better nor worse before that i
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
@@ -29,16 +33,167 @@ from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.paper_files import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.numbers.paired_trials import CLIENTS_SD
-from fedrepro.numbers.series import select_series
+from fedrepro.data.partition_table import SPLITS
+from fedrepro.numbers.series import CLIENTS_SD, select_series
 from fedrepro.numbers.times import FIRST
 from fedrepro.numbers.verdicts.claims import load_claims
-from fedrepro.numbers.verdicts.published_values import SETTING, PrintedValue, read_published
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan, require_frozen
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# a number stands in one row, unless a note says what another one is
+ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
+MEASURED_ON = ("", "test", *SPLITS)
+NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
+COLUMNS = (*NEEDED, "tolerance", "apart", "set_up", "source")
+# a row of this metric is a setting of the paper, not a result; its split says which: trials, or a
+# parameter as in a sweep
+SETTING = "setting"
+# how the note of a number begins that the paper has printed before: quantities are counted once
+AGAIN = "printed again"
+# how the note of a number begins that this exhibit shows and another one judges
+ELSEWHERE = "judged in"
+# counted apart from what can fail, each with its reason after a colon: results of others with an
+# author's code are not printed values, and a claim judges the number of a sentence
+CLAIM = "claim"
+APART = ("calibrated", "nearly fixed", "rerun", CLAIM)
+# where a number was read
+SOURCES = ("paper's text", "README or code", "second hand")
+PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
+
+
+@dataclass(frozen=True)
+class PrintedValue:
+    """One printed number. cell: the point, as `key=value`; where: file and line, for errors.
+
+    apart: one of APART and the reason, after a colon, or nothing. set_up: the exhibit, and values
+    of its columns, in which a setting varies that the paper does not give, and the reason. source:
+    where it was read, one of SOURCES or nothing.
+    """
+
+    exhibit: str
+    cell: Mapping[str, str]
+    method: str
+    metric: str
+    split: str
+    value: float
+    sd: float | None
+    trials: int | None
+    note: str
+    tolerance: float | None
+    where: str
+    apart: str = ""
+    set_up: str = ""
+    source: str = ""
+
+    @property
+    def again(self) -> bool:
+        """Whether the paper has printed it before."""
+        return self.note.startswith(AGAIN)
+
+    @property
+    def check(self) -> tuple[str, int] | None:
+        """The claim that looks at it, and the number of the check, from one."""
+        return check_of(self.apart)
+
+
+def read_published(path: Path) -> list[PrintedValue]:
+    """Read the printed values of a paper; none if it has no file.
+
+    Raises:
+        FedreproError: for a row that cannot be read.
+    """
+    if not path.exists():
+        return []
+    try:
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")))
+        names, rows = reader.fieldnames or [], list(reader)
+    except (OSError, ValueError, csv.Error) as error:
+        message = " ".join(str(error).split())
+        raise FedreproError(f"{path} cannot be read ({message}): save it as CSV in UTF-8") from None
+    lacking = [name for name in NEEDED if name not in names]
+    strange = [name for name in names if name not in COLUMNS]
+    if lacking or strange:
+        problem = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
+        raise FedreproError(f"{path} {problem}; its columns are {', '.join(COLUMNS)}")
+    seen: dict[tuple[str, ...], int] = {}
+    for line, row in enumerate(rows, 2):
+        first = seen.setdefault(tuple(str(row[name]) for name in ONCE), line)
+        if first != line:
+            raise FedreproError(f"{path}, line {line}, is of the same number as line {first}")
+    return [_value(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
+
+
+def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
+    fields = {key: (text or "").strip() for key, text in row.items() if key is not None}
+    metric, split, known = fields["metric"], fields["split"], all_metrics()
+    if metric not in (SETTING, *known):
+        raise unknown("metric", metric, known, where)
+    if metric != SETTING and split not in MEASURED_ON:
+        raise unknown("split", split, MEASURED_ON, where)
+
+    def number(key: str) -> float | None:
+        text = fields.get(key, "").removesuffix("%" if key == "tolerance" else "")
+        try:
+            return float(text) if text else None
+        except ValueError:
+            raise FedreproError(f"{where}: '{key}' is '{text}', not a number") from None
+
+    def reasoned(key: str, words: Sequence[str]) -> str:
+        """Read a word, one of these if there are any, and after a colon the reason."""
+        text = fields.get(key, "")
+        word, _, reason = text.partition(": ")
+        wanted = f"one of {', '.join(words)}" if words else "an exhibit"
+        wanted += ", a colon and the reason"
+        if word == CLAIM and reason and check_of(text) is None:
+            reason, wanted = "", f"it as in '{CLAIM}: C1, check 2'"
+        if text and (not reason or (words and word not in words)):
+            raise FedreproError(f"{where}: '{key}' is '{text}'; write {wanted}")
+        return text
+
+    value, trials, tolerance = map(number, ("value", "trials", "tolerance"))
+    if value is None:
+        raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
+    if (source := fields.get("source", "")) not in ("", *SOURCES):
+        raise unknown("source", source, SOURCES, where)
+    if metric in known and not known[metric].holds(value):
+        share = f"; it is a {known[metric].unit}, so write 0.8 for 80 %"
+        raise FedreproError(
+            f"{where}: {metric} cannot be {value:g}{share if known[metric].most == 1 else ''}"
+        )
+    if tolerance is not None and fields["tolerance"].endswith("%"):
+        tolerance = abs(value) * tolerance / 100
+    return PrintedValue(
+        **{key: fields[key] for key in ("exhibit", "method", "metric", "split", "note")},
+        cell=cell_of(fields["cell"], where),
+        value=value,
+        sd=number("sd"),
+        trials=None if trials is None else int(trials),
+        tolerance=tolerance,
+        where=where,
+        apart=reasoned("apart", APART),
+        set_up=reasoned("set_up", ()),
+        source=source,
+    )
+
+
+def check_of(apart: str) -> tuple[str, int] | None:
+    """Of `claim: G2, check 1` the claim and the number of its check, None of anything else."""
+    match = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
+    return (match[1], int(match[2])) if match else None
+
+
+def cell_of(text: str, where: str) -> dict[str, str]:
+    """`case=mnist, clients=5` as a mapping; a value may hold commas."""
+    marks = list(PAIR.finditer(text))
+    if text and (not marks or marks[0].start() > 0):
+        raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    return {m[1]: text[m.end() : end].strip() for m, end in zip(marks, ends, strict=True)}
+
 
 PRINTED = (
     *("method", "metric", "split", "mean", "sd", "trials"),
@@ -100,90 +255,69 @@ def printed_rows(
     """
     import pandas as pd
 
-    exhibit_values = [value for value in values if value.exhibit == exhibit.name]
-    rows = [_row(exhibit, value, numbers, stand_ins) for value in exhibit_values]
+    own = (value for value in values if value.exhibit == exhibit.name)
+    rows = [_row(exhibit, value, numbers, stand_ins) for value in own]
     return pd.DataFrame(rows, columns=[*exhibit.swept, *exhibit.shown, *PRINTED])
 
 
-TOLD = ("method", "metric", "split", "note")
-
-
 def _row(
-    exhibit: Exhibit,
-    printed: PrintedValue,
-    numbers: pd.DataFrame,
-    stand_ins: Mapping[str, str],
+    exhibit: Exhibit, printed: PrintedValue, numbers: pd.DataFrame, stand_ins: Mapping[str, str]
 ) -> dict[str, Any]:
     points = points_of(exhibit, printed)
+    row: dict[str, Any] = {
+        **printed.cell,
+        **{key: getattr(printed, key) for key in ("method", "metric", "split", "note", "source")},
+        "printed": printed.value,
+        "verdict": "not run",
+    }
     if printed.metric == SETTING:
-        return _setting_row(exhibit, printed, points)
+        values = {value for point in points for value in _set(exhibit, point, printed)}
+        setting = values.pop() if len(values) == 1 else math.nan
+        # more trials than the paper's are its trials and others like them
+        taken = (
+            (setting >= printed.value) if printed.split == "trials" else setting == printed.value
+        )
+        row |= {"mean": setting, "difference": difference(setting, printed.value)}
+        return row | ({"verdict": "taken over" if taken else "differs"} if points else {})
     if len(points) > 1:
         raise FedreproError(
             f"{printed.where}: its cell fits {len(points)} points of {exhibit.key}; name more keys"
         )
     tolerance = printed.tolerance if printed.tolerance is not None else usual_tolerance(printed)
-    row = {
-        **printed.cell,
-        **{key: getattr(printed, key) for key in (*TOLD, "apart", "set_up", "source")},
-        "printed": printed.value,
-        "printed_sd": printed.sd,
-        "printed_trials": printed.trials,
-        "tolerance": tolerance,
-        "verdict": "not run",
-    }
+    row |= {"printed_sd": printed.sd, "printed_trials": printed.trials, "tolerance": tolerance}
+    row |= {"apart": printed.apart, "set_up": printed.set_up}
     matches = select_series(numbers, printed.metric, printed.split)
     matches = matches[matches["method"] == printed.method]
+    place = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
     for point in points:
         row |= point.values
-        for key, value in point.values.items():
-            matches = matches.loc[[same(cell, value) for cell in matches[key]]]
-    for key in set(printed.cell) & set(exhibit.shown):
-        matches = matches.loc[[same(value, printed.cell[key]) for value in matches[key]]]
+        place |= point.values
+    for key, value in place.items():
+        matches = matches.loc[[same(cell, value) for cell in matches[key]]]
     if not points or matches.empty:
         return row
     (ours, *_) = matches.to_dict("records")
     # a printed spread over clients is compared with ours, and says nothing of the error of a mean
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
     shown = ours | ({"sd": ours[CLIENTS_SD]} if over_clients else {})
-    row |= {key: shown[key] for key in ("mean", "sd", "trials")}
-    row["difference"] = difference(float(ours["mean"]), printed.value)
+    away = difference(float(ours["mean"]), printed.value)
+    row |= {key: shown[key] for key in ("mean", "sd", "trials")} | {"difference": away}
     if printed.metric in TIMES:
-        row["verdict"] = "shown"
-    elif any(stand_ins.get(p.scenario.dataset.token) for p in points if p.scenario):
-        row["verdict"] = "stand-in"
-    elif exhibit.settings.reduced:
-        row["verdict"] = "reduced"
-    else:
-        theirs = replace(printed, sd=None) if over_clients else printed
-        mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
-        row["tolerance"] = allowed_difference(theirs, spread, trials, tolerance)
-        row["noise"] = noise(theirs, spread, trials)
-        row["verdict"] = printed_verdict(
-            printed.metric, mean, row["difference"], row["tolerance"], row["noise"], trials
-        )
-        far = row["tolerance"] is not None and abs(row["difference"]) > row["tolerance"] + ROUNDING
-        if printed.set_up and far:
-            row["verdict"] = OPEN
-    return row
-
-
-def _setting_row(
-    exhibit: Exhibit, printed: PrintedValue, points: Sequence[Point]
-) -> dict[str, Any]:
-    """Compare a setting of the paper with the value that all methods and points have."""
-    values = {value for point in points for value in _set(exhibit, point, printed)}
-    ours = next(iter(values)) if len(values) == 1 else math.nan
-    # more trials than the paper's are its trials and others like them
-    taken = ours >= printed.value if printed.split == "trials" else ours == printed.value
-    word = "taken over" if taken else "differs"
-    return {
-        **printed.cell,
-        **{key: getattr(printed, key) for key in (*TOLD, "source")},
-        "mean": ours,
-        "printed": printed.value,
-        "difference": difference(ours, printed.value),
-        "verdict": word if points else "not run",
-    }
+        return row | {"verdict": "shown"}
+    if any(stand_ins.get(p.scenario.dataset.token) for p in points if p.scenario):
+        return row | {"verdict": "stand-in"}
+    if exhibit.settings.reduced:
+        return row | {"verdict": "reduced"}
+    theirs = replace(printed, sd=None) if over_clients else printed
+    mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
+    most, scatter = (
+        allowed_difference(theirs, spread, trials, tolerance),
+        noise(theirs, spread, trials),
+    )
+    word = printed_verdict(printed.metric, mean, away, most, scatter, trials)
+    if printed.set_up and most is not None and abs(away) > most + ROUNDING:
+        word = OPEN
+    return row | {"tolerance": most, "noise": scatter, "verdict": word}
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:

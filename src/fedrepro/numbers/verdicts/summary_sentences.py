@@ -21,25 +21,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from fedrepro.numbers.series import select_series
-from fedrepro.numbers.verdicts.judging import (
+from fedrepro.numbers.verdicts.claims import (
     CONFIDENCE,
     LOWER,
     STAND_IN,
-    WHOLE,
     Verdict,
     verdict_of_readings,
+    whole_verdict,
 )
 from fedrepro.numbers.verdicts.printed_verdicts import (
+    AGAIN,
     DIFFERENT,
+    ELSEWHERE,
     OPEN,
     PRINTED,
     ROUNDING,
+    SETTING,
+    cell_of,
+    check_of,
     difference,
     direction,
     fits,
     printed_verdict,
 )
-from fedrepro.numbers.verdicts.published_values import AGAIN, ELSEWHERE, SETTING, cell_of, check_of
 from fedrepro.planning.drawing import final
 
 if TYPE_CHECKING:
@@ -173,7 +177,7 @@ def trials_to_decide(checks: Sequence[Row]) -> int | None:
 
     def decided(trials: int) -> bool:
         whole = [
-            WHOLE["every"]([after(row, trials) for row in rows])
+            whole_verdict(after(row, trials) for row in rows)
             for rows in by_reading(checks).values()
         ]
         return verdict_of_readings(whole) in DECIDED

@@ -13,31 +13,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, exhibit, text
+from fedrepro.planning.python_exhibits import Entry, ExhibitData, exhibit
 
 CHANGES = [
-    text("""
-        Settings are chosen in each trial, as the best client is. A table shows the one that is
-        best over all trials; the leaderboard takes that of each."""),
-    text("""
-        Every method that has settings tries eight of them, in every scenario; the class-weighted
+    """Settings are chosen in each trial, as the best client is. A table shows the one that is best
+        over all trials; the leaderboard takes that of each.""",
+    """Every method that has settings tries eight of them, in every scenario; the class-weighted
         ensemble and weight matching have two, and try these. Grids go on where arena/1 chose their
         ends: those of TIES, diagonal FedFisher, FedLPA, RegMean, FedDF and FENS. RegMean++ cannot
-        go beyond an alpha of one, so its ridge varies."""),
-    text("""
-        All clients train for ten epochs, in FedFisher's grid too, and FedLPA takes 200 steps
-        everywhere: the larger network has the settings of the others."""),
-    text("""
-        FENS trains its gate on every second validation example of a client, and its setting is
-        chosen on the others."""),
-    text("""
-        Bytes and exchanges of choosing, with those of finding the best client, are counted beside
-        those of the method itself, as well as how often an end of a grid was chosen."""),
+        go beyond an alpha of one, so its ridge varies.""",
+    """All clients train for ten epochs, in FedFisher's grid too, and FedLPA takes 200 steps
+        everywhere: the larger network has the settings of the others.""",
+    """FENS trains its gate on every second validation example of a client, and its setting is
+        chosen on the others.""",
+    """Bytes and exchanges of choosing, with those of finding the best client, are counted beside
+        those of the method itself, as well as how often an end of a grid was chosen.""",
 ]
 
-LOCAL_TRAINING = text("""
-    Local training, chosen once for all scenarios: SGD, step size 0.01, momentum 0.9, batches of
-    64, ten epochs. Starts are uniform within one over the root of the inputs.""")
+LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step size 0.01, momentum
+    0.9, batches of 64, ten epochs. Starts are uniform within one over the root of the inputs."""
 
 STRENGTHS = {"alpha": [0.9, 1.0], "ridge": [1e-8, 1e-4, 0.01, 1.0]}
 STEPS = [2, 5, 10, 20, 50, 100, 200, 500]

@@ -16,7 +16,6 @@ from fedrepro.planning.python_exhibits import (
     PaperData,
     component,
     exhibit,
-    text,
     with_changes,
 )
 
@@ -106,89 +105,70 @@ ENSEMBLES = [
 
 
 def caption(whose: str) -> str:
-    return text(f"""
-        Test accuracy in percent of what comes of {whose}. Means over five trials, each with a
-        partition of its own, with one standard deviation. Bold: the best of a column.""")
+    return f"""Test accuracy in percent of what comes of {whose}. Means over five trials, each with
+        a partition of its own, with one standard deviation. Bold: the best of a column."""
 
 
 TEN_CLIENTS = caption("ten clients' models")
-OTHER_CLIENTS = caption("the clients' models")
 
 
-LOCAL_TRAINING = text("""
-    Local training, chosen once for all scenarios: SGD, step size 0.01, momentum 0.9,
-    batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in
-    its public code. Starts are uniform within one over the root of the inputs.""")
+LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step size 0.01, momentum
+    0.9, batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in its
+    public code. Starts are uniform within one over the root of the inputs."""
 
 
 def set_aside(examples: str) -> str:
-    return text(f"""
-    {examples} training examples are set aside at the clients, in proportion to what they
-    hold. The best client, FENS and every choice of a setting read these and nothing
-    else; the test set measures.""")
+    return f"""{examples} training examples are set aside at the clients, in proportion to what they
+        hold. The best client, FENS and every choice of a setting read these and nothing else; the
+        test set measures."""
 
 
-TRIED = text("""
-    A method tries the settings that it declares, 8 at most, and the best mean over
-    trials on these examples is taken. One that declares none gains nothing by
-    them.""")
-COSTLY = text("""
-    K-FAC and FedLPA take 200 steps of conjugate gradients at most: from 100 steps to 200
-    K-FAC loses up to 3.4 points in the mean over trials and gains up to 1.8, and FedLPA was
-    not measured after fewer. RegMean++ tries four settings: each of its own asks all clients
-    again.""")
-DEALT = text("""
-    Dirichlet shares are drawn for each class over the clients, with the balance step of
-    NIID-Bench; two labels a client are dealt as there. Each trial has a partition of
-    its own.""")
-AT_THE_SERVER = text("""
-    FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where the
-    clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is
-    left out there.""")
-AUGMENTING = text("""
-    Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
-    public code.""")
+TRIED = """A method tries the settings that it declares, 8 at most, and the best mean over trials on
+    these examples is taken. One that declares none gains nothing by them."""
+COSTLY = """K-FAC and FedLPA take 200 steps of conjugate gradients at most: from 100 steps to 200
+    K-FAC loses up to 3.4 points in the mean over trials and gains up to 1.8, and FedLPA was not
+    measured after fewer. RegMean++ tries four settings: each of its own asks all clients again."""
+DEALT = """Dirichlet shares are drawn for each class over the clients, with the balance step of
+    NIID-Bench; two labels a client are dealt as there. Each trial has a partition of its own."""
+AT_THE_SERVER = """FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where
+    the clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is left out
+    there."""
+AUGMENTING = """Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
+    public code."""
 
 
-def quick() -> ExhibitData:
-    """Return the defaults of small scales: digits and tiny networks."""
-    few_steps = with_changes(DIAGONAL, settings=[], steps=[20, 200])
-    return exhibit(
-        dataset=component("digits"),
-        partition=FEWER_VALIDATE,
-        model={"channels": [4, 8], "kernel": 3, "padding": "same", "hidden": [16]},
-        training={"lr": 0.05, "batch_size": 16, "epochs": 4},
-        parameters={"rounds": 10, "batch_size": 1000, "public_data": "digits"},
-        methods=[*BOUNDS, *merges(diagonal=few_steps), SMALL_FEDDF, *ENSEMBLES],
-    )
+# the defaults of small scales: digits and tiny networks
+FEW_STEPS = with_changes(DIAGONAL, settings=[], steps=[20, 200])
+QUICK = exhibit(
+    dataset=component("digits"),
+    partition=FEWER_VALIDATE,
+    model={"channels": [4, 8], "kernel": 3, "padding": "same", "hidden": [16]},
+    training={"lr": 0.05, "batch_size": 16, "epochs": 4},
+    parameters={"rounds": 10, "batch_size": 1000, "public_data": "digits"},
+    methods=[*BOUNDS, *merges(diagonal=FEW_STEPS), SMALL_FEDDF, *ENSEMBLES],
+)
 
+TINY = exhibit(
+    QUICK,
+    sweep={"partition.clients": [4]},
+    training={"lr": 0.05, "batch_size": 16, "epochs": 2},
+    parameters={"rounds": 5, "batch_size": 1000, "public_data": "digits"},
+    trials=2,
+)
 
-def tiny() -> ExhibitData:
-    return exhibit(
-        quick(),
-        sweep={"partition.clients": [4]},
-        training={"lr": 0.05, "batch_size": 16, "epochs": 2},
-        parameters={"rounds": 5, "batch_size": 1000, "public_data": "digits"},
-        trials=2,
-    )
-
-
-def defaults() -> ExhibitData:
-    """Return the defaults of all exhibits."""
-    return exhibit(
-        drawing=component("table", rows=["method"], columns=["case"], sizes=False, best="column"),
-        place="arena/1",
-        dataset=component("fashion_mnist"),
-        model=LENET,
-        training=TRAINING,
-        partition=IID,
-        sweep={"partition.clients": [10]},
-        trials=5,
-        methods=[*BOUNDS, *merges(), FEDDF, *ENSEMBLES],
-        notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
-        at={"quick": quick(), "tiny": tiny()},
-    )
-
+DEFAULTS = exhibit(
+    drawing=component("table", rows=["method"], columns=["case"], sizes=False, best="column"),
+    place="arena/1",
+    dataset=component("fashion_mnist"),
+    model=LENET,
+    training=TRAINING,
+    partition=IID,
+    sweep={"partition.clients": [10]},
+    trials=5,
+    methods=[*BOUNDS, *merges(), FEDDF, *ENSEMBLES],
+    notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
+    at={"quick": QUICK, "tiny": TINY},
+)
 
 ON_MNIST = exhibit(dataset=component("mnist"), parameters={"public_data": "fashion_mnist"})
 ON_CIFAR10 = exhibit(
@@ -217,86 +197,6 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
     )
 
 
-def fashion_mnist_skewed() -> ExhibitData:
-    """Return the first part, which there is at every scale."""
-    fewer = {"partition": FEWER_VALIDATE}
-    small = exhibit(cases={"dirichlet-01": fewer, "two-labels": fewer})
-    return exhibit(
-        ten_clients("Fashion-MNIST", "skewed", SKEWED),
-        scales=["tiny", "quick", "paper"],
-        at={"quick": exhibit(small, headline=True), "tiny": small},
-    )
-
-
-def starts() -> ExhibitData:
-    """Every client starts from weights of its own, so methods may match units before they merge."""
-    merged = [
-        component("average_shared", "FedAvg, one start", reference=True),
-        FEDAVG,
-        chosen("ot_fusion", "OT fusion", settings="grid"),
-        chosen("weight_matching", "weight matching", settings="grid"),
-        component("c2m3", "cycle-consistent matching"),
-        chosen("matched_regmean", "matching, then RegMean", settings="grid"),
-        chosen("matched_kfac", "matching, then FedFisher (K-FAC)", steps=KFAC_STEPS),
-    ]
-    pfnm = chosen("pfnm", "PFNM", settings=[{"sigma2": s} for s in (0.1, 0.3, 1.0, 3.0)])
-    small = exhibit(
-        partition=FEWER_VALIDATE,
-        methods=[*BOUNDS, *merged, SMALL_FEDDF, *ENSEMBLES],
-        cases={"perceptron": {"model": SMALL_PERCEPTRON}},
-    )
-    return exhibit(
-        title="Clients of different starts on Fashion-MNIST",
-        caption=caption("ten clients' models that started from weights of their own"),
-        training={"shared_init": False},
-        notes=[
-            LOCAL_TRAINING,
-            set_aside("5,000"),
-            TRIED,
-            text("""
-                FedFisher (K-FAC) after matching takes 200 steps of conjugate gradients at most;
-                from 100 steps to 200 it loses 5.6 points with LeNet and 4.0 with a perceptron.
-                Each of its settings asks all clients again."""),
-            DEALT,
-            AT_THE_SERVER,
-        ],
-        partition=DIRICHLET_01,
-        methods=[*BOUNDS, *merged, FEDDF, *ENSEMBLES],
-        cases={
-            "lenet": {"label": "Dirichlet 0.1"},
-            "perceptron": {"label": WITH_PERCEPTRON, "model": PERCEPTRON, "methods": [pfnm]},
-        },
-        at={"quick": exhibit(small, headline=True), "tiny": small},
-    )
-
-
-def perceptron() -> ExhibitData:
-    small = exhibit(
-        headline=True,
-        model=SMALL_PERCEPTRON,
-        cases={"perceptron": {"partition": FEWER_VALIDATE}},
-    )
-    return exhibit(
-        scales=["quick", "paper"],
-        title="A perceptron on Fashion-MNIST",
-        caption=TEN_CLIENTS,
-        model=PERCEPTRON,
-        cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-        at={"quick": small},
-    )
-
-
-def five_and_twenty_clients() -> ExhibitData:
-    return exhibit(
-        scales=["paper"],
-        title="LeNet on Fashion-MNIST, five and twenty clients",
-        caption=OTHER_CLIENTS,
-        sweep={"partition.clients": [5, 20]},
-        drawing=component("table", columns=["case", "clients"]),
-        cases={"dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01}},
-    )
-
-
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
     """Return a point of FedFisher's grid: five clients with Dirichlet shares of classes."""
     own_shares = partition("dirichlet_clients", alpha=alpha)
@@ -304,49 +204,128 @@ def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitD
         *on,
         scales=["paper"],
         title=f"FedFisher's grid on {point}",
-        caption=OTHER_CLIENTS,
+        caption=caption("the clients' models"),
         training={"epochs": 30},
         sweep={"partition.clients": [5]},
         cases={case: {"label": f"Dirichlet {alpha} per client", "partition": own_shares}},
     )
 
 
-def fedfisher_cifar10() -> ExhibitData:
-    grid = fedfisher("CIFAR-10, one point", "own-01", 0.1, ON_CIFAR10)
-    return exhibit(grid, training={**AUGMENTED, "epochs": 30})
+PARTS_1: dict[str, ExhibitData] = {}
 
+FEW_OF_EACH = exhibit(cases={name: {"partition": FEWER_VALIDATE} for name in SKEWED})
+PARTS_1["1-fashion-mnist-skewed"] = exhibit(  # at every scale
+    ten_clients("Fashion-MNIST", "skewed", SKEWED),
+    scales=["tiny", "quick", "paper"],
+    at={"quick": exhibit(FEW_OF_EACH, headline=True), "tiny": FEW_OF_EACH},
+)
+PARTS_1["1-fashion-mnist-even"] = ten_clients("Fashion-MNIST", "even", EVEN)
 
-def larger_network() -> ExhibitData:
-    """Fifteen times LeNet's weights, fewer images, and fewer settings of what costs most."""
-    fewer = with_changes(DIRICHLET_01, validation=2000)
-    return exhibit(
-        scales=["paper"],
-        title="A larger network on 20,000 images of CIFAR-10",
-        caption=TEN_CLIENTS,
-        dataset=component("cifar10", train=20000),
-        model=LARGER,
-        training=AUGMENTED,
-        methods=[
-            *BOUNDS,
-            *merges(
-                kfac=with_changes(KFAC, steps=[5, 20]),
-                fedlpa=chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
-                regmean_plus=with_changes(REGMEAN_PLUS, alpha=0.9),
-            ),
-            *ENSEMBLES,
-        ],
-        cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": fewer}},
-        notes=[
-            LOCAL_TRAINING,
-            set_aside("2,000"),
-            TRIED,
-            text("""
-                K-FAC takes 5 or 20 steps of conjugate gradients and FedLPA 20, and RegMean++ has
-                one setting: each of its own asks all clients again."""),
-            DEALT,
-            AUGMENTING,
-        ],
-    )
+# Every client starts from weights of its own, so methods may match units before they merge
+MERGED = [
+    component("average_shared", "FedAvg, one start", reference=True),
+    FEDAVG,
+    chosen("ot_fusion", "OT fusion", settings="grid"),
+    chosen("weight_matching", "weight matching", settings="grid"),
+    component("c2m3", "cycle-consistent matching"),
+    chosen("matched_regmean", "matching, then RegMean", settings="grid"),
+    chosen("matched_kfac", "matching, then FedFisher (K-FAC)", steps=KFAC_STEPS),
+]
+PFNM = chosen("pfnm", "PFNM", settings=[{"sigma2": s} for s in (0.1, 0.3, 1.0, 3.0)])
+FEWER_STARTS = exhibit(
+    partition=FEWER_VALIDATE,
+    methods=[*BOUNDS, *MERGED, SMALL_FEDDF, *ENSEMBLES],
+    cases={"perceptron": {"model": SMALL_PERCEPTRON}},
+)
+PARTS_1["1-starts"] = exhibit(
+    title="Clients of different starts on Fashion-MNIST",
+    caption=caption("ten clients' models that started from weights of their own"),
+    training={"shared_init": False},
+    notes=[
+        LOCAL_TRAINING,
+        set_aside("5,000"),
+        TRIED,
+        """FedFisher (K-FAC) after matching takes 200 steps of conjugate gradients at most; from
+            100 steps to 200 it loses 5.6 points with LeNet and 4.0 with a perceptron. Each of
+            its settings asks all clients again.""",
+        DEALT,
+        AT_THE_SERVER,
+    ],
+    partition=DIRICHLET_01,
+    methods=[*BOUNDS, *MERGED, FEDDF, *ENSEMBLES],
+    cases={
+        "lenet": {"label": "Dirichlet 0.1"},
+        "perceptron": {"label": WITH_PERCEPTRON, "model": PERCEPTRON, "methods": [PFNM]},
+    },
+    at={"quick": exhibit(FEWER_STARTS, headline=True), "tiny": FEWER_STARTS},
+)
+PARTS_1["1-perceptron"] = exhibit(
+    scales=["quick", "paper"],
+    title="A perceptron on Fashion-MNIST",
+    caption=TEN_CLIENTS,
+    model=PERCEPTRON,
+    cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
+    at={
+        "quick": exhibit(
+            headline=True,
+            model=SMALL_PERCEPTRON,
+            cases={"perceptron": {"partition": FEWER_VALIDATE}},
+        )
+    },
+)
+PARTS_1["1-fashion-mnist-clients"] = exhibit(
+    scales=["paper"],
+    title="LeNet on Fashion-MNIST, five and twenty clients",
+    caption=caption("the clients' models"),
+    sweep={"partition.clients": [5, 20]},
+    drawing=component("table", columns=["case", "clients"]),
+    cases={"dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01}},
+)
+PARTS_1["1-fedfisher-fashion-mnist-01"] = fedfisher("Fashion-MNIST, 0.1", "own-01", 0.1)
+PARTS_1["1-fedfisher-fashion-mnist-005"] = fedfisher("Fashion-MNIST, 0.05", "own-005", 0.05)
+PARTS_1["1-fedfisher-fashion-mnist-02"] = fedfisher("Fashion-MNIST, 0.2", "own-02", 0.2)
+PARTS_1["1-mnist-skewed"] = ten_clients("MNIST", "skewed", SKEWED, ON_MNIST)
+PARTS_1["1-mnist-even"] = ten_clients("MNIST", "even", EVEN, ON_MNIST)
+PARTS_1["1-cifar10-skewed"] = ten_clients("CIFAR-10", "skewed", SKEWED, ON_CIFAR10)
+PARTS_1["1-cifar10-even"] = ten_clients("CIFAR-10", "even", EVEN, ON_CIFAR10)
+PARTS_1["1-fedfisher-cifar10"] = exhibit(
+    fedfisher("CIFAR-10, one point", "own-01", 0.1, ON_CIFAR10),
+    training={**AUGMENTED, "epochs": 30},
+)
+
+# fifteen times LeNet's weights, fewer images, and fewer settings of what costs most
+PARTS_1["1-cifar10-network"] = exhibit(
+    scales=["paper"],
+    title="A larger network on 20,000 images of CIFAR-10",
+    caption=TEN_CLIENTS,
+    dataset=component("cifar10", train=20000),
+    model=LARGER,
+    training=AUGMENTED,
+    methods=[
+        *BOUNDS,
+        *merges(
+            kfac=with_changes(KFAC, steps=[5, 20]),
+            fedlpa=chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
+            regmean_plus=with_changes(REGMEAN_PLUS, alpha=0.9),
+        ),
+        *ENSEMBLES,
+    ],
+    cases={
+        "dirichlet-01": {
+            "label": "larger network, Dirichlet 0.1",
+            "partition": with_changes(DIRICHLET_01, validation=2000),
+        }
+    },
+    notes=[
+        LOCAL_TRAINING,
+        set_aside("2,000"),
+        TRIED,
+        """K-FAC takes 5 or 20 steps of conjugate gradients and FedLPA 20, and RegMean++ has one
+            setting: each of its own asks all clients again.""",
+        DEALT,
+        AUGMENTING,
+    ],
+)
 
 
 def in_rounds(proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]) -> list[Entry]:
@@ -364,54 +343,46 @@ def in_rounds(proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any
     ]
 
 
-def rounds() -> ExhibitData:
-    """Cut the same local epochs into more rounds.
-
-    Not a part of arena/1, whose methods have one exchange, but on its ground. About 5 core-hours at
-    the paper's size by `fedrepro plan`.
-    """
-    small = exhibit(
-        partition=FEWER_VALIDATE,
-        sweep={"partition.clients": [4]},
-        training={"epochs": 12, "lr": 0.02},
-        cases={
-            "one": {"parameters": {"epochs": 12}},
-            "five": {"label": "3 rounds", "parameters": {"rounds": 3, "epochs": 4}},
-            "twenty": {"label": "12 rounds", "parameters": {"rounds": 12}},
-        },
-        parameters={"rounds": 12, "batch_size": 1000},
-        methods=in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
-    )
-    return exhibit(
-        scales=["quick", "paper"],
-        # fixed before the first number was read: three, and two more, whatever these showed
-        trials=5,
-        title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",
-        caption=text("""
-            Test accuracy in percent after the same number of local epochs at each client, in one
-            round or cut into more. Means over trials, each with a partition of its own, with one
-            standard deviation. Bold: the best of a column."""),
-        training={"epochs": 20},
-        partition=DIRICHLET_01,
-        parameters={"fraction": 1.0},
-        methods=in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
-        cases={
-            "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 20}},
-            "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 4}},
-            "twenty": {"label": "20 rounds", "parameters": {"rounds": 20, "epochs": 1}},
-        },
-        notes=[
-            text("""
-                All clients take part in every round. SCAFFOLD's controls and FedNova's lengths
-                count momentum as the latter does: so many steps without it as carry as far."""),
-            text("""
-                Each method tries at most eight settings, chosen by accuracy on the clients'
-                validation examples. FedDyn's server overshoots in its first round; its paper
-                reports the mean of the clients beside it."""),
-        ],
-        at={"quick": small},
-    )
-
+# The same local epochs in more rounds. It is not a part of arena/1, whose methods have one
+# exchange, but on its ground. About 5 core-hours at the paper's size by `fedrepro plan`.
+FEWER_ROUNDS = exhibit(
+    partition=FEWER_VALIDATE,
+    sweep={"partition.clients": [4]},
+    training={"epochs": 12, "lr": 0.02},
+    cases={
+        "one": {"parameters": {"epochs": 12}},
+        "five": {"label": "3 rounds", "parameters": {"rounds": 3, "epochs": 4}},
+        "twenty": {"label": "12 rounds", "parameters": {"rounds": 12}},
+    },
+    parameters={"rounds": 12, "batch_size": 1000},
+    methods=in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
+)
+ROUNDS = exhibit(
+    scales=["quick", "paper"],
+    # fixed before the first number was read: three, and two more, whatever these showed
+    trials=5,
+    title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",
+    caption="""Test accuracy in percent after the same number of local epochs at each client, in
+        one round or cut into more. Means over trials, each with a partition of its own, with
+        one standard deviation. Bold: the best of a column.""",
+    training={"epochs": 20},
+    partition=DIRICHLET_01,
+    parameters={"fraction": 1.0},
+    methods=in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
+    cases={
+        "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 20}},
+        "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 4}},
+        "twenty": {"label": "20 rounds", "parameters": {"rounds": 20, "epochs": 1}},
+    },
+    notes=[
+        """All clients take part in every round. SCAFFOLD's controls and FedNova's lengths count
+            momentum as the latter does: so many steps without it as carry as far.""",
+        """Each method tries at most eight settings, chosen by accuracy on the clients'
+            validation examples. FedDyn's server overshoots in its first round; its paper
+            reports the mean of the clients beside it.""",
+    ],
+    at={"quick": FEWER_ROUNDS},
+)
 
 BOARD_1 = {
     "title": "One exchange of models, ten classes of small images",
@@ -430,37 +401,23 @@ BOARD_1 = {
 GROUND_2 = "76d8ded62188db943c0be29ae443401748a61447663e5992890fcbd13e8a58ad"
 BOARD_2 = BOARD_1 | {"each_trial": True, "supersedes": "1", "ground": GROUND_2}
 
-PARTS_1: dict[str, ExhibitData] = {
-    "1-fashion-mnist-skewed": fashion_mnist_skewed(),
-    "1-fashion-mnist-even": ten_clients("Fashion-MNIST", "even", EVEN),
-    "1-starts": starts(),
-    "1-perceptron": perceptron(),
-    "1-fashion-mnist-clients": five_and_twenty_clients(),
-    "1-fedfisher-fashion-mnist-01": fedfisher("Fashion-MNIST, 0.1", "own-01", 0.1),
-    "1-fedfisher-fashion-mnist-005": fedfisher("Fashion-MNIST, 0.05", "own-005", 0.05),
-    "1-fedfisher-fashion-mnist-02": fedfisher("Fashion-MNIST, 0.2", "own-02", 0.2),
-    "1-mnist-skewed": ten_clients("MNIST", "skewed", SKEWED, ON_MNIST),
-    "1-mnist-even": ten_clients("MNIST", "even", EVEN, ON_MNIST),
-    "1-cifar10-skewed": ten_clients("CIFAR-10", "skewed", SKEWED, ON_CIFAR10),
-    "1-cifar10-even": ten_clients("CIFAR-10", "even", EVEN, ON_CIFAR10),
-    "1-fedfisher-cifar10": fedfisher_cifar10(),
-    "1-cifar10-network": larger_network(),
-}
-OF_BOTH = [set_aside("5,000"), set_aside("2,000"), DEALT, AT_THE_SERVER, AUGMENTING]
+OF_BOTH = exhibit(notes=[set_aside("5,000"), set_aside("2,000"), DEALT, AT_THE_SERVER, AUGMENTING])[
+    "notes"
+]
 
 EXHIBITS = PaperData(
     paper="arena",
     title="Which method should I use?",
     source="a leaderboard of this project",
     boards={"1": BOARD_1, "2": BOARD_2},
-    defaults=defaults(),
+    defaults=DEFAULTS,
     exhibits={
         **PARTS_1,
-        "rounds": rounds(),
+        "rounds": ROUNDS,
         **{
-            name.replace("1-", "2-", 1): second(part, defaults(), OF_BOTH)
+            name.replace("1-", "2-", 1): second(part, DEFAULTS, OF_BOTH)
             for name, part in PARTS_1.items()
         },
-        "rounds-2": more_rounds(rounds()),
+        "rounds-2": more_rounds(ROUNDS),
     },
 )

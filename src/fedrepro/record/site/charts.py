@@ -16,9 +16,8 @@ import pandas as pd
 
 from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.table_layout import cell_text, column_title
-from fedrepro.numbers.paired_trials import as_shown
-from fedrepro.numbers.series import select_series
+from fedrepro.drawings.tables import cell_text, column_title
+from fedrepro.numbers.series import as_shown, select_series
 from fedrepro.numbers.summary import ROUND
 from fedrepro.record.site.report_data import ExhibitView
 

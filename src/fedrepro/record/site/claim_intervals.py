@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from fedrepro.numbers.verdicts.judging import CONFIDENCE, WHOLE, Verdict
+from fedrepro.numbers.verdicts.claims import CONFIDENCE, Verdict, whole_verdict
 from fedrepro.numbers.verdicts.summary_sentences import BOUND, by_reading
 
 Check = Mapping[str, str]
@@ -41,7 +41,7 @@ def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
     """
     readings = by_reading(checks)
     verdicts = {
-        name: WHOLE["every"]([cast(Verdict, row["check_verdict"]) for row in rows])
+        name: whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
         for name, rows in readings.items()
     }
     if len(set(verdicts.values())) < 2:

@@ -20,14 +20,14 @@ import pandas as pd
 from fedrepro.core.artifacts import read_checked, read_json_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
-from fedrepro.drawings.table_layout import (
+from fedrepro.drawings.tables import (
+    TextTable,
     arrangement_of,
     cell_text,
     fixed_keys,
     metric_meaning,
     table_of,
 )
-from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.series import select_series
 from fedrepro.numbers.summary import read_csv
@@ -39,9 +39,10 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     OPEN,
     ROUNDING,
     UNDECIDED,
+    PrintedValue,
     difference,
+    read_published,
 )
-from fedrepro.numbers.verdicts.published_values import PrintedValue, read_published
 from fedrepro.numbers.verdicts.summary_sentences import own_verdict, resolve
 from fedrepro.planning.drawing import final
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedrepro.core.metrics import all_metrics
-from fedrepro.drawings.table_layout import number_form
-from fedrepro.drawings.tables import TextCell
-from fedrepro.numbers.verdicts.published_values import APART
+from fedrepro.drawings.tables import TextCell, number_form
+from fedrepro.numbers.verdicts.printed_verdicts import APART
 from fedrepro.numbers.verdicts.summary_sentences import NO_PLACE, reasons, word_of
 from fedrepro.record.site.verdict_styles import PRINTED, UNKNOWN, VerdictStyle, verdict_of
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedrepro.numbers.verdicts.published_values import AGAIN, ELSEWHERE
+from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, ELSEWHERE
 from fedrepro.numbers.verdicts.summary_sentences import standing
 
 

@@ -9,8 +9,8 @@ says what was chosen and why.
 
 from __future__ import annotations
 
-from fedrepro.papers.fedavg.exhibits import cifar10, convolutional, lstm, perceptron
-from fedrepro.papers.fedavg.exhibits.common import IID, MNIST, QUICK_CLIENTS, TINY_CLIENTS
+from fedrepro.papers.fedavg.exhibits import table_1, tables_2_and_3
+from fedrepro.papers.fedavg.exhibits.table_1 import IID, MNIST, QUICK_CLIENTS, TINY_CLIENTS
 from fedrepro.planning.python_exhibits import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
@@ -29,31 +29,5 @@ EXHIBITS = PaperData(
             "tiny": exhibit(dataset=component("digits"), partition=TINY_CLIENTS, trials=2),
         },
     ),
-    exhibits={
-        "table-1": perceptron.table_1(),
-        "table-1-iid-10": perceptron.table_1_iid_10(),
-        "table-1-iid-inf": perceptron.table_1_iid_inf(),
-        "table-1-shards-10": perceptron.table_1_shards_10(),
-        "table-1-shards-inf": perceptron.table_1_shards_inf(),
-        "table-1-shards-10-rates-c0": perceptron.rates_in_two_ranges(0.0),
-        "table-1-shards-10-rates-c01": perceptron.rates_in_two_ranges(0.1),
-        "table-1-shards-10-rates-c02": perceptron.rates_in_two_ranges(0.2),
-        "table-1-cnn": convolutional.table_1(),
-        "table-1-cnn-centred": convolutional.table_1_centred(),
-        "table-1-cnn-one-client": convolutional.table_1_one_client(),
-        "table-1-cnn-rest": convolutional.table_1_rest(),
-        "table-2-cnn": convolutional.table_2(),
-        "table-2-cnn-50": convolutional.table_2_minibatches_of_50(),
-        "table-2-cnn-centred": convolutional.table_2_centred(),
-        "table-2-cnn-one-epoch": convolutional.table_2_one_epoch(),
-        "table-2-cnn-rest": convolutional.table_2_rest(),
-        "rates-cnn": convolutional.rates_to_the_end(),
-        "rates-cnn-pixels": convolutional.rates_in_two_ranges(),
-        "table-2-lstm": lstm.table_2(),
-        "table-2-lstm-roles": lstm.table_2_roles(),
-        "table-3": cifar10.table_3(),
-        "figure-2": convolutional.figure_2(),
-        "figure-2-non-iid": convolutional.figure_2_non_iid(),
-        "fedsgd-against-fedavg": perceptron.fedsgd_against_fedavg(),
-    },
+    exhibits={**table_1.exhibits, **tables_2_and_3.exhibits},
 )

@@ -14,6 +14,7 @@ import numpy as np
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LETTERS,
+    Figured,
     grid_of,
     headings,
     legend,
@@ -22,7 +23,6 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.figure_files import Figured
 from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
 from fedrepro.planning.drawing import PANELS, Planned, drawing, final, numbers_shown
 from fedrepro.planning.plan import Exhibit

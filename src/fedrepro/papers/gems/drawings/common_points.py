@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.core.metrics import metrics_of
-from fedrepro.drawings.canvas import grid_of, headings, new_figure
+from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure
 from fedrepro.drawings.exhibits.heat_maps import (
     COLOURS,
     Shade,
@@ -22,7 +22,6 @@ from fedrepro.drawings.exhibits.heat_maps import (
     table_of,
     varied,
 )
-from fedrepro.drawings.figure_files import Figured
 from fedrepro.planning.drawing import Planned, drawing, numbers_shown
 from fedrepro.planning.plan import Exhibit
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
+    Along,
     Line,
     cases,
     draw_lines,
@@ -21,7 +22,6 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.figure_files import Along
 from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.papers.p2p.drawings.steps import along_steps
 from fedrepro.planning.drawing import ROUND, Planned, drawing, final

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
+    Along,
     draw_lines,
     grid_of,
     headings,
@@ -18,7 +19,6 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.figure_files import Along
 from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.planning.drawing import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.exhibit import CASE

@@ -12,6 +12,7 @@ from fedrepro.drawings.canvas import (
     LEGEND_ROW,
     LETTERS,
     SOFT,
+    Along,
     draw_lines,
     grid_of,
     handles_of,
@@ -22,7 +23,6 @@ from fedrepro.drawings.canvas import (
     new_figure,
     select,
 )
-from fedrepro.drawings.figure_files import Along
 from fedrepro.drawings.style import line_styles
 from fedrepro.planning.drawing import PANELS, ROUND, MetricName, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit

@@ -7,13 +7,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.papers.p2p.exhibits.common import CROSSED, LEANING, SHAPES, Case
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, text
+from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit
 
+exhibits: dict[str, ExhibitData] = {}
 
-def regression(title: str, figure: str, caption: str, **of_nodes: Any) -> ExhibitData:
-    """Return a part of figure 1; `of_nodes` are parameters that the central node does not have."""
-    return exhibit(
+Case = dict[str, Any]  # its label, and what differs in it
+
+# W: a row each for node 1 and node 2, how much it makes of what node 1 and node 2 believe
+CROSSED = {"rows": ["0.25_0.75", "0.75_0.25"]}
+LEANING = {"rows": ["0.45_0.55", "0.70_0.30"]}
+SHAPES = {  # of larger graphs, with their labels
+    "complete": "complete",
+    "ring": "ring",
+    "star": "star",
+    "grid": "grid",
+    "small_world": "small world",
+}
+
+REGRESSIONS: dict[str, tuple[str, str, Entry]] = {  # title, caption, parameters of nodes
+    "1a": (
+        "nodes alone",
+        """Expected squared error of Bayesian prediction, and the variance that nodes believe their
+            predictions have, as samples come in. Node 1 sees the first coordinate alone, node 2 the
+            second, the central node both. Means over repeats; the dotted line is the variance of
+            noise.""",
+        {"cooperation": "alone"},
+    ),
+    "1b": (
+        "nodes that cooperate",
+        "As figure 1a, with algorithm 1 on the graph of W = [[0.9, 0.1], [0.6, 0.4]].",
+        {},
+    ),
+}
+for figure, (title, caption, of_nodes) in REGRESSIONS.items():
+    exhibits[f"figure-{figure}"] = exhibit(
         drawing=component(
             "numbers-against-steps",
             metrics=["squared_error", "believed_variance"],
@@ -32,15 +59,11 @@ def regression(title: str, figure: str, caption: str, **of_nodes: Any) -> Exhibi
             ),
         ],
         notes=[
-            text("""
-                The paper does not say where test examples come from: both coordinates from the
+            """The paper does not say where test examples come from: both coordinates from the
                 ranges of the nodes, with noise. Their expectation is taken in closed form, so that
-                no test examples are drawn.
-            """),
-            text("""
-                The central node gets one example a step, as each node does; the paper does not say
-                how many.
-            """),
+                no test examples are drawn.""",
+            """The central node gets one example a step, as each node does; the paper does not say
+                how many.""",
             "500 samples, and the belief after consensus, from which algorithm 1 declares.",
         ],
         at={
@@ -50,72 +73,50 @@ def regression(title: str, figure: str, caption: str, **of_nodes: Any) -> Exhibi
     )
 
 
-def figure_1a() -> ExhibitData:
-    caption = text("""
-        Expected squared error of Bayesian prediction, and the variance that nodes believe their
-        predictions have, as samples come in. Node 1 sees the first coordinate alone, node 2 the
-        second, the central node both. Means over repeats; the dotted line is the variance of noise.
-    """)
-    return regression("nodes alone", "1a", caption, cooperation="alone")
+def algorithm(**nodes: Any) -> list[Entry]:
+    return [component("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]
 
 
-def figure_1b() -> ExhibitData:
-    caption = "As figure 1a, with algorithm 1 on the graph of W = [[0.9, 0.1], [0.6, 0.4]]."
-    return regression("nodes that cooperate", "1b", caption)
+def matrix(label: str, w: dict[str, list[str]]) -> Case:
+    return {"label": label, "parameters": w, "methods": algorithm(settings=[{"nodes": 2}])}
 
 
-def theorem_1() -> ExhibitData:
-    """Return the paper's three matrices for two nodes, and graphs of more nodes."""
-
-    def algorithm(**nodes: Any) -> list[Entry]:
-        return [component("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]
-
-    def matrix(label: str, w: dict[str, list[str]]) -> Case:
-        return {"label": label, "parameters": w, "methods": algorithm(settings=[{"nodes": 2}])}
-
-    return exhibit(
-        drawing=component("errors-and-bounds", x_label="samples of a node"),
-        title="How many samples theorem 1 asks for, and how many it takes",
-        place="section 4, theorem 1, without an experiment in the paper",
-        caption=text("""
-            Share of repeats in which any node is wrong against samples of a node, for the three
-            matrices of the paper, with the bound as printed (dotted) and mended (dashed); and the
-            samples after which at most 5 % of repeats are wrong for the first time, on graphs of N
-            nodes.
-        """),
-        trials=5,
-        methods=algorithm(nodes=[4, 16, 64]),
-        cases={
-            "regression": matrix("regression, W 0.9/0.1", {"rows": ["0.9_0.1", "0.6_0.4"]}),
-            "balanced": matrix("case (a) and (b), W 0.25/0.75", CROSSED),
-            "unbalanced": matrix("unbalanced, W 0.45/0.55", LEANING),
-            **{
-                shape: {"label": label, "parameters": {"graph": shape, "steps": 100}}
-                for shape, label in SHAPES.items()
-            },
+# the paper's three matrices for two nodes, and graphs of more nodes
+exhibits["theorem-1"] = exhibit(
+    drawing=component("errors-and-bounds", x_label="samples of a node"),
+    title="How many samples theorem 1 asks for, and how many it takes",
+    place="section 4, theorem 1, without an experiment in the paper",
+    caption="""Share of repeats in which any node is wrong against samples of a node, for the three
+        matrices of the paper, with the bound as printed (dotted) and mended (dashed); and the
+        samples after which at most 5 % of repeats are wrong for the first time, on graphs of N
+        nodes.""",
+    trials=5,
+    methods=algorithm(nodes=[4, 16, 64]),
+    cases={
+        "regression": matrix("regression, W 0.9/0.1", {"rows": ["0.9_0.1", "0.6_0.4"]}),
+        "balanced": matrix("case (a) and (b), W 0.25/0.75", CROSSED),
+        "unbalanced": matrix("unbalanced, W 0.45/0.55", LEANING),
+        **{
+            shape: {"label": label, "parameters": {"graph": shape, "steps": 100}}
+            for shape, label in SHAPES.items()
         },
-        notes=[
-            text("""
-                The experiment is ours: two bits, of which node i sees bit i mod 2 as a coin of
-                probability 0.3 or 0.7, four parameters, a uniform prior, delta 0.05. A node that
-                believes two parameters equally is wrong.
-            """),
-            text("""
-                The printed bound has the largest eigenvalue but one, by its value. Mended are the
-                square of C, the mixing of W (its computed sum in the place of 4 log N / (1 -
-                lambda)), and the two conditions that were merged.
-            """),
-            text("""
-                Graphs have metropolis weights with self-loops, and end after 100 samples; the
-                matrices go on up to the mended bound.
-            """),
-        ],
-        at={
-            "quick": {"parameters": {"repeats": 200}, "methods": algorithm(nodes=[4, 16])},
-            "tiny": {
-                "parameters": {"repeats": 50},
-                "methods": algorithm(nodes=[4, 9]),
-                "trials": 2,
-            },
+    },
+    notes=[
+        """The experiment is ours: two bits, of which node i sees bit i mod 2 as a coin of
+            probability 0.3 or 0.7, four parameters, a uniform prior, delta 0.05. A node that
+            believes two parameters equally is wrong.""",
+        """The printed bound has the largest eigenvalue but one, by its value. Mended are the square
+            of C, the mixing of W (its computed sum in the place of 4 log N / (1 - lambda)), and the
+            two conditions that were merged.""",
+        """Graphs have metropolis weights with self-loops, and end after 100 samples; the matrices
+            go on up to the mended bound.""",
+    ],
+    at={
+        "quick": {"parameters": {"repeats": 200}, "methods": algorithm(nodes=[4, 16])},
+        "tiny": {
+            "parameters": {"repeats": 50},
+            "methods": algorithm(nodes=[4, 9]),
+            "trials": 2,
         },
-    )
+    },
+)

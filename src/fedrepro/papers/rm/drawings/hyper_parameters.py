@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
+    Along,
     Line,
     cases,
     draw_lines,
@@ -21,7 +22,6 @@ from fedrepro.drawings.canvas import (
     of_case,
     select,
 )
-from fedrepro.drawings.figure_files import Along
 from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.planning.drawing import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit

@@ -1,0 +1,390 @@
+"""Table 1, by the perceptron and by the convolutional network; first, what all exhibits share.
+
+The perceptron has two hidden layers of 200 units and is the model of the defaults. Learning rates
+of the convolutional network do not race: each runs to its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+
+exhibits: dict[str, ExhibitData] = {}
+
+MNIST = component("mnist")
+CENTRED = with_changes(MNIST, features="centred")  # pixels from −0.5 to 0.5
+IID = component("iid", clients=100, validation=500)
+SHARDS = with_changes(IID, name="shards")
+
+QUICK_CLIENTS = {"clients": 20, "validation": 100}
+QUICK_SHARDS = with_changes(SHARDS, **QUICK_CLIENTS)
+TINY_CLIENTS = {"clients": 8, "validation": 100}
+TINY_SHARDS = with_changes(SHARDS, **TINY_CLIENTS)
+
+WHOLE = {"batch_size": None}  # B = ∞: a minibatch is all that a client has
+RATES = [0.05, 0.1, 0.2]
+
+# how a learning rate is chosen where none is stopped early
+SECOND_HALF = {"metric": "accuracy", "split": "server_validation", "over": "half"}
+
+SMALL_CNN = {"channels": [4, 8], "kernel": 3, "hidden": [32]}
+SMALL_RATES = [0.1, 0.2]  # at the small scales
+
+ENDS = """A run ends where test accuracy reaches the target: that is what is measured. Accuracy is
+    measured after every round up to 50, then every 2 %, and is linear between. What is not reached
+    in 1.5 times the printed rounds is more than that."""
+WEIGHTS = "Weights start uniform within one over the root of a layer's inputs."
+
+
+def case(label: str, **changes: Any) -> dict[str, Any]:
+    """Return a case of an exhibit with its label and changes."""
+    return {"label": label, **changes}
+
+
+TWO_RANGES = {
+    "as-stored": case("pixels 0 to 1"),
+    "centred": case("pixels −0.5 to 0.5", dataset=CENTRED),
+}
+
+
+def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
+    """Training on minibatches of this size (None: B = ∞) with one of these learning rates."""
+    return {"batch_size": size, "lr": lr}
+
+
+def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
+    """FedAvg until test accuracy reaches the target; its learning rates race."""
+    return component(
+        "fedavg", label, **parameters, choose="race", measure_every="auto", until=target
+    )
+
+
+def fedavg_by_fraction(
+    target: float, rounds: dict[float, int], lr: list[float] = RATES, **parameters: Any
+) -> Entry:
+    """Return FedAvg for each share C of clients, each run with the most rounds of its C."""
+    settings = [{"fraction": share, "rounds": last} for share, last in rounds.items()]
+    return fedavg_until(
+        target, "FedAvg", settings=settings, training={"lr": lr}, show=["fraction"], **parameters
+    )
+
+
+def rounds_table(rows: str, columns: str) -> Entry:
+    """Return a table of the rounds until the target is reached."""
+    return component(
+        "table",
+        rows=[rows],
+        columns=[columns],
+        metric="rounds_to_target",
+        split="",
+        sizes=False,
+        best="none",
+    )
+
+
+CNN = component("cnn")
+
+THREE_RATES = [0.1, 0.147, 0.215]
+
+CHOSEN = [
+    """Learning rates are constant, and chosen from 0.05, 0.1 and 0.2 by accuracy on 500 training
+        examples at the server, which no client holds, so that a client has 595 and not 600. The
+        paper took the best of 11 to 13 for each cell by its number of rounds to the target.""",
+    ENDS,
+    """E = 5 with C = 0.1 stands in tables 1 and 2 with different numbers (18 and 20, 206 and 229,
+        339 and 179, 1100 and 1000): one run serves both.""",
+    f"{WEIGHTS} One trial, as printed.",
+    """Cells of tables 1 and 2 stand in table-1-cnn, table-2-cnn and table-2-cnn-50, and in the
+        other range of pixels in table-1-cnn-… and table-2-cnn-….""",
+]
+TO_THE_END = [
+    """Pixels go from −0.5 to 0.5, the range of table 1's perceptron whose rounds are nearer to
+        print (table-1-iid-10 says by which rule).""",
+    """Learning rates are constant: 0.1, 0.147 and 0.215. Each runs until test accuracy reaches the
+        target, or to 1.5 times the printed rounds. One is chosen by accuracy on 500 training
+        examples at the server, which no client holds: its mean over the second half of the rounds
+        that all three ran.""",
+    *CHOSEN[2:],
+]
+
+TABLE_1 = exhibit(
+    drawing=rounds_table("case", "fraction"), place="table 1", model=CNN, notes=CHOSEN
+)
+TABLE_1_CENTRED = exhibit(TABLE_1, scales=["paper"], dataset=CENTRED, notes=TO_THE_END)
+
+
+def to_the_end(*methods: Entry) -> list[Entry]:
+    """Give methods three learning rates that all run to the end."""
+    return [
+        with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
+        for one in methods
+    ]
+
+
+def five_epochs(rounds: dict[float, int]) -> Entry:
+    return fedavg_by_fraction(0.99, rounds, epochs=5)
+
+
+# share of clients C -> when a run ends at the latest, for B = 10 and B = ∞
+IID_10 = {0.0: 474, 0.1: 131, 0.2: 116, 0.5: 113, 1.0: 105}
+IID_INF = {0.0: 2183, 0.1: 2211, 0.2: 2487}
+SHARDS_10 = {0.0: 4913, 0.1: 996, 0.2: 929, 0.5: 665, 1.0: 570}
+SHARDS_INF = {0.0: 6417, 0.1: 2694, 0.2: 2292}
+
+WHOLE_RATES = [0.1, 0.3, 0.5]  # where B = ∞
+FIVE_RATES = [0.1, 0.147, 0.215, 0.316, 0.464]
+ELEVEN_RATES = [0.01, 0.0158, 0.0251, 0.0398, 0.0631, 0.1, 0.158, 0.251, 0.398, 0.631, 1.0]
+
+
+def small_perceptron(
+    target: float, rounds: dict[float, int], shards: Entry, whole_rates: list[float]
+) -> ExhibitData:
+    """Return table 1 with lower targets on other data; `whole_rates` are step sizes if B = ∞."""
+    minibatch = fedavg_by_fraction(target, rounds, SMALL_RATES)
+    whole = fedavg_by_fraction(target, rounds, whole_rates)
+    return exhibit(
+        methods=[minibatch],
+        cases={
+            "iid-inf": {"methods": [whole]},
+            "shards-inf": {"partition": shards, "methods": [whole]},
+            "shards-10": {"partition": shards, "methods": [minibatch]},
+        },
+    )
+
+
+SHARDS_INF_RACED = fedavg_by_fraction(0.97, SHARDS_INF, WHOLE_RATES)
+
+exhibits["table-1"] = exhibit(
+    headline=True,
+    drawing=rounds_table("case", "fraction"),
+    title="Rounds to 97 % with the multilayer perceptron, by the share of clients in a round",
+    place="table 1",
+    caption="""Rounds of communication until test accuracy first reaches 97 % with two hidden layers
+        of 200 units (2NN), each client training for one epoch (E = 1) on minibatches of B examples;
+        C is the share of the clients that train in a round, 0 one client. At small scales the
+        target is lower, on other data.""",
+    methods=[fedavg_by_fraction(0.97, IID_10)],
+    cases={
+        "iid-inf": case(
+            "IID, B = ∞",
+            training=WHOLE,
+            methods=[fedavg_by_fraction(0.97, IID_INF, WHOLE_RATES)],
+        ),
+        "iid-10": case("IID, B = 10"),
+        "shards-inf": case(
+            "non-IID, B = ∞", partition=SHARDS, training=WHOLE, methods=[SHARDS_INF_RACED]
+        ),
+        "shards-10": case(
+            "non-IID, B = 10", partition=SHARDS, methods=[fedavg_by_fraction(0.97, SHARDS_10)]
+        ),
+    },
+    notes=[
+        """Learning rates are constant, and chosen from three: 0.05, 0.1 and 0.2, and 0.1, 0.3 and
+            0.5 where B = ∞. The paper took the best of 11 to 13 for each cell by its number of
+            rounds to the target; here it is chosen by accuracy on 500 training examples at the
+            server, which no client holds, so that a client has 595 and not 600.""",
+        ENDS,
+        f"{WEIGHTS} One trial, as printed.",
+    ],
+    at={
+        "quick": small_perceptron(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, whole_rates=[0.3, 0.5]),
+        "tiny": small_perceptron(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS, whole_rates=SMALL_RATES),
+    },
+)
+
+
+def every_rate(rounds: dict[float, int]) -> Entry:
+    """Return FedAvg with five learning rates that all run to the end."""
+    return with_changes(fedavg_by_fraction(0.97, rounds, FIVE_RATES), choose=SECOND_HALF)
+
+
+exhibits["table-1-iid-10"] = exhibit(
+    scales=["paper"],
+    drawing=rounds_table("case", "fraction"),
+    title="Rounds to 97 % with the perceptron in two ranges of pixels, IID clients, B = 10",
+    place="table 1",
+    caption="""As table-1, with pixels from 0 to 1 and from −0.5 to 0.5, five learning rates each,
+        none of which is stopped early, and two trials.""",
+    trials=2,
+    methods=[every_rate(IID_10)],
+    cases=TWO_RANGES,
+    notes=[
+        """The notes on the paper do not give the range of the pixels. That of print is taken to be
+            the one of the two whose rounds are nearer to the printed ones over all 16 cells of
+            table 1 together: the mean of |ln(ours / printed)| is smaller, a target that is not
+            reached counting as reached at the last round. This rule was fixed before any cell of
+            these exhibits was computed; it looks at print, so that what agrees in that range is
+            calibrated by one choice of two.""",
+        """Learning rates are constant: 0.1 times powers of the sixth root of ten, from 0.1 to
+            0.464. Each runs until test accuracy reaches the target, or to 1.5 times the printed
+            rounds. One is chosen by accuracy on 500 training examples at the server, which no
+            client holds: its mean over the second half of the rounds that all five ran.""",
+        f"""{WEIGHTS} Accuracy is measured after every round up to 50, then every 2 %, and is linear
+            between.""",
+    ],
+)
+
+
+def as_iid_10(
+    which: str, rounds: dict[float, int], partition: Entry, batch_size: int | None
+) -> ExhibitData:
+    """Return table-1-iid-10 for other clients or minibatches."""
+    return exhibit(
+        exhibits["table-1-iid-10"],
+        title=f"Rounds to 97 % with the perceptron in two ranges of pixels, {which}",
+        caption="As table-1-iid-10, for other clients or minibatches.",
+        partition=partition,
+        training={"batch_size": batch_size},
+        methods=[every_rate(rounds)],
+    )
+
+
+exhibits["table-1-iid-inf"] = as_iid_10("IID clients, B = ∞", IID_INF, IID, None)
+exhibits["table-1-shards-10"] = as_iid_10("non-IID clients, B = 10", SHARDS_10, SHARDS, 10)
+exhibits["table-1-shards-inf"] = as_iid_10("non-IID clients, B = ∞", SHARDS_INF, SHARDS, None)
+
+
+def rates_in_two_ranges(fraction: float) -> ExhibitData:
+    """Decide whether the range of the pixels accounts for print, by the readings in its notes.
+
+    The cells of the readings are an exhibit each, so that each is recorded when it is done.
+    """
+    to_the_end = component(
+        "fedavg", measure_every="auto", until=0.97, training={"lr": ELEVEN_RATES}
+    )
+    return exhibit(
+        scales=["paper"],
+        drawing=with_changes(rounds_table("method", "case"), rows=["method", "lr"]),
+        title=f"Rounds to 97 % by learning rate and range of the pixels, C = {fraction:g}",
+        place="table 1",
+        caption="""As table-1-shards-10, non-IID clients and B = 10, at eleven learning rates, each
+            of which runs to the end, and in five trials.""",
+        partition=SHARDS,
+        trials=5,
+        methods=[
+            with_changes(
+                to_the_end,
+                f"C = {fraction:g}",
+                fraction=fraction,
+                rounds=SHARDS_10[fraction],
+                show=["lr"],
+            )
+        ],
+        cases=TWO_RANGES,
+        notes=[
+            """One of three cells (C = 0, 0.1, 0.2), each an exhibit, which the readings take
+                together.""",
+            """Learning rates are constant, powers of the fifth root of ten from 0.01 to 1. A run
+                ends where test accuracy reaches 97 %, or at 1.5 times the printed rounds. What does
+                not get there counts as its last round.""",
+            """The paper ran 11 to 13 rates and took the one with the fewest rounds to the target on
+                the test set. So what is judged is, of each cell, range and trial, the fewest rounds
+                of the eleven rates: that rule carried out once, as in print. Its mean over five
+                trials has a 98.3 % interval (Student's t), so that the three cells together have
+                one of 95 %.""",
+            """First question: does the range account for print? Confirmed: with pixels from −0.5 to
+                0.5 the intervals of all three cells lie within 20 % of print (3275, 664 and 619
+                rounds), and with pixels from 0 to 1 those of all three lie outside. Refuted: with
+                pixels from −0.5 to 0.5 the interval of some cell lies outside, or with pixels from
+                0 to 1 those of all three lie within. Else: not shown. A cell in which some trial
+                does not get there at any rate lies within for no interval, and outside if its last
+                round does.""",
+            """Second question: does the range move the rounds where each range has its own best
+                rate? In each trial the fewest rounds with −0.5 to 0.5 are divided by those with 0
+                to 1; the mean logarithm has such an interval too. Confirmed: in all three cells it
+                lies above ln 1.5. Refuted: in some cell below. Else: not shown.""",
+            """These readings were fixed before any number of this exhibit. Known were those of
+                table-1-shards-10, with five rates from 0.1 to 0.464, chosen by validation, in two
+                trials: 381 and 398 rounds with −0.5 to 0.5 for C = 0.1 and 0.2, 197 and 168 with 0
+                to 1; with one client a round no rate got there with −0.5 to 0.5, and 0.1 took 1,472
+                rounds with 0 to 1. So the first is expected to be refuted; rates below 0.1 are
+                new.""",
+            f"""{WEIGHTS} Accuracy is measured after every round up to 50, then every 2 %, and is
+                linear between.""",
+        ],
+    )
+
+
+for name, share in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
+    exhibits[f"table-1-shards-10-rates-{name}"] = rates_in_two_ranges(share)
+
+
+def small_cnn_table(target: float, rounds: dict[float, int], shards: Entry) -> ExhibitData:
+    """Return table 1 with non-IID clients too, which the paper's size has in table-1-cnn-rest."""
+    method = fedavg_by_fraction(target, rounds, SMALL_RATES, epochs=5)
+    return exhibit(
+        model=SMALL_CNN,
+        methods=[method],
+        cases={
+            "iid-inf": {"methods": [method]},
+            "shards-inf": case(
+                "non-IID, B = ∞", partition=shards, training=WHOLE, methods=[method]
+            ),
+        },
+    )
+
+
+exhibits["table-1-cnn"] = exhibit(
+    TABLE_1,
+    title="Rounds to 99 % with the convolutional network, by the share of clients in a round",
+    caption="""Rounds of communication until test accuracy first reaches 99 % with the convolutional
+        network of 1,663,370 parameters, each client training for five epochs (E = 5) on minibatches
+        of B examples; C is the share of the clients that train in a round, 0 one client. At small
+        scales the target is lower, on other data.""",
+    methods=[five_epochs({0.0: 75, 0.1: 30, 0.2: 27})],
+    cases={
+        "iid-10": case("IID, B = 10"),
+        "iid-inf": case("IID, B = ∞", training=WHOLE, methods=[five_epochs({0.0: 581})]),
+    },
+    at={
+        "quick": small_cnn_table(0.8, {0.0: 20, 0.2: 12}, QUICK_SHARDS),
+        "tiny": small_cnn_table(0.4, {0.0: 4, 0.5: 3}, TINY_SHARDS),
+    },
+)
+
+
+exhibits["table-1-cnn-centred"] = exhibit(
+    TABLE_1_CENTRED,
+    title="Rounds to 99 % with the convolutional network, pixels from −0.5 to 0.5",
+    caption="""As table-1-cnn, with pixels from −0.5 to 0.5 and three learning rates, none of which
+        is stopped early.""",
+    methods=to_the_end(five_epochs({0.0: 75, 0.1: 30, 0.2: 27})),
+    cases={
+        "iid-10": case("IID, B = 10"),
+        "iid-inf": case("IID, B = ∞", training=WHOLE, methods=to_the_end(five_epochs({0.0: 581}))),
+    },
+)
+exhibits["table-1-cnn-one-client"] = exhibit(
+    TABLE_1_CENTRED,
+    title="Rounds to 99 % with the convolutional network, one non-IID client a round",
+    caption="As table-1-cnn-centred, for non-IID clients, one a round.",
+    partition=SHARDS,
+    methods=to_the_end(five_epochs({0.0: 1434})),
+    cases={
+        "shards-inf": case(
+            "non-IID, B = ∞", training=WHOLE, methods=to_the_end(five_epochs({0.0: 1772}))
+        ),
+        "shards-10": case("non-IID, B = 10"),
+    },
+)
+
+
+REST_IID_INF = to_the_end(five_epochs({0.1: 509, 0.2: 506, 0.5: 246, 1.0: 369}))
+REST_SHARDS_INF = to_the_end(five_epochs({0.1: 1650, 0.2: 1467, 0.5: 1601}))
+REST_SHARDS_10 = to_the_end(five_epochs({0.1: 344, 0.2: 300, 0.5: 392, 1.0: 146}))
+
+exhibits["table-1-cnn-rest"] = exhibit(
+    TABLE_1_CENTRED,
+    title="Rounds to 99 % with the convolutional network, the cells of table 1 that cost most",
+    caption="As table-1-cnn-centred, for the other values of C.",
+    methods=to_the_end(five_epochs({0.5: 27, 1.0: 24})),
+    cases={
+        "iid-10": case("IID, B = 10"),
+        "iid-inf": case("IID, B = ∞", training=WHOLE, methods=REST_IID_INF),
+        "shards-inf": case(
+            "non-IID, B = ∞", partition=SHARDS, training=WHOLE, methods=REST_SHARDS_INF
+        ),
+        "shards-10": case("non-IID, B = 10", partition=SHARDS, methods=REST_SHARDS_10),
+    },
+)
