@@ -224,10 +224,10 @@ class Table:
         """Return tidy columns, and the parameters of every component as typed columns.
 
         Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
-        method is the token of the method, setting that token with the changes of training and
-        tuning in which the rows of one job differ. phase is `final` at the end of a run, `round`
-        for a measured round and `tuned` for a tuned model, whose rows have its tuning and
-        repetition. No column has the name of a folder key that holds several of its values.
+        setting is the method's token with the changes of training and tuning in which rows differ.
+        phase is `final` at the end of a run, `round` for a measured round and `tuned` for a tuned
+        model, whose rows have its tuning and repetition. No column has the name of a folder key
+        that holds several values.
         """
         import pyarrow as pa
 

@@ -74,18 +74,14 @@ def register(
     common: Callable[..., Any] | None = None,
     **meta: Any,
 ) -> Callable[[F], F]:
-    """Register the function below as the component `name` of this kind.
+    """Register the function below as the component `name` of this kind, whose name must be free.
 
     Args:
         kind: of the component.
         name: of the component.
-        version: raised whenever the component's results change; outside the package, the digest of
-            its file follows by itself.
+        version: raised whenever results change; outside the package, the file's digest follows.
         common: a function whose parameters it has besides its own; see `Component`.
         meta: properties that its kind defines.
-
-    Raises:
-        FedreproError: the name is taken, or a parameter has the name of a common one.
     """
 
     require_several(kind, name, files=meta.get("files"))

@@ -98,10 +98,7 @@ def successive_halving(
 ) -> dict[int, int]:
     """Return the round after which each setting stops, for those that stop; a lone one never does.
 
-    Args:
-        settings: how many run.
-        rounds: the declared number of rounds.
-        score: runs a setting up to a rung and returns its score there.
+    `rounds` is the declared number; `score` runs a setting up to a rung and returns its score.
     """
     left = list(range(settings))
     stopped: dict[int, int] = {}

@@ -1,8 +1,8 @@
 """Components, and components with values for all their parameters.
 
 A component (a data set, a partition, a model, a training procedure, a graph, a method) is an
-annotated function (`params.py`); a `Spec` is a component with values for all of its parameters.
-Written down, a spec is a token (`tokens.py`).
+annotated function (`params.py`); a `Spec` is one with values for all of its parameters. Written
+down, a spec is a token (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -79,12 +79,7 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call `fn` and check the type of its result.
-
-        Raises:
-            FedreproError: it fails, returns another type, or lies outside the package and reads a
-                file that it does not declare.
-        """
+        """Call `fn`; check the type of its result, and that it declares the files that it reads."""
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
@@ -106,9 +101,8 @@ class Component:
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
         """Refuse files that a component outside the package opened and does not declare by `reads`.
 
-        Args:
-            files: absolute paths.
-            given: arguments of its function; files in folders among them are declared otherwise.
+        The files are absolute paths; those in folders among its `given` arguments are declared
+        otherwise.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")

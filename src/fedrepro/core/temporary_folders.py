@@ -1,7 +1,6 @@
 """Temporary folders; those left by a killed process are removed when the next one is made.
 
-The process that works in a folder locks it, and the lock ends with the process. So a folder without
-a lock is free to be removed.
+A process locks its folder, and the lock ends with it: a folder without a lock is free to go.
 """
 
 from __future__ import annotations

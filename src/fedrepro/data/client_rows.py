@@ -1,10 +1,9 @@
 """Rows of the training examples of each client, listed, or made when they are asked for.
 
-A data set whose component names a `population` keeps its first clients as arrays, like any other,
-and makes the examples of any client from its number, so that there may be millions of them. The
-partition `natural` of more clients than are kept is a population: nobody lists its rows, and a
-client costs nothing until it is drawn. Then a partition sets aside examples of clients that come
-after those who train.
+A data set whose component names a `population` keeps its first clients as arrays, and makes the
+examples of any client from its number, so that there may be millions. The partition `natural` of
+more clients than are kept is a population: nobody lists its rows, and a client costs nothing until
+it is drawn. Then a partition sets aside examples of clients that come after those who train.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """From a partition component to `partition.parquet` and back: who holds which examples.
 
-A component gives every training example an owner (`data.split`). Here every client is checked to
-hold something, validation examples follow the training ones, and all trials become one table with
-its skew in numbers. A trial's rows depend on the seed and the trial alone, not on which trials are
-made with it.
+A component gives every training example an owner. Every client is checked to hold something,
+validation examples follow the training ones, and all trials become one table with its skew in
+numbers. A trial's rows depend on the seed and the trial alone.
 """
 
 from __future__ import annotations
@@ -48,10 +47,8 @@ class PartitionIndices:
 
     validation: of the data set's own validation split; all others of its training split. public,
     server_validation: held by no client. client_validation: held, and not trained with, or empty.
-    noise: float64 (clients,), variance of what `with_feature_noise` adds to each client's inputs,
-    if anything.
-    population: the clients, where their examples are made when they are drawn and all rows are
-    theirs.
+    noise: float64 (clients,), variance of what `with_feature_noise` adds, if anything. population:
+    the clients, where their examples are made when they are drawn and all rows are theirs.
     """
 
     train: Sequence[np.ndarray]
@@ -89,9 +86,8 @@ class PartitionIndices:
     ) -> np.ndarray:
         """Return the inputs of a split as their clients hold them: float32 (N, D).
 
-        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client), so that they do not
-        depend on what else a job does; rng is at the seed and trial. A partition without noise
-        gives back `inputs` itself.
+        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); rng is at the seed
+        and trial. A partition without noise gives back `inputs` itself.
         """
         if self.noise is None:
             return inputs
@@ -124,15 +120,14 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
     """Partition these trials: columns trial, client, split, index, sorted in that order.
 
     Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
-    proportion to their training examples, class by class, or with their natural group where clients
-    are such groups. Examples that are set aside (`public`, `validation`) are drawn uniformly from
-    the training examples before the partition sees the rest, the same examples for every partition
-    of a trial; what the server holds has client -1. The table's provenance, which `write_partition`
-    keeps, has one entry per trial of `redraws`, `skew` and `noise` (a variance per client, if any).
+    proportion to their training examples, class by class, or with their natural group. Examples
+    that are set aside are drawn uniformly from the training examples before the partition sees the
+    rest, the same for every partition of a trial; what the server holds has client -1. The
+    provenance has an entry per trial of `redraws`, `skew` and `noise` (a variance per client, if
+    any).
 
     Raises:
-        FedreproError: For more clients than examples, a client without training examples, or a
-            class without any.
+        FedreproError: For a client without training examples, or a class without any.
     """
     names = prepared.classes
     examples, others = (
@@ -207,11 +202,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Tell who holds what in one trial of a partition, by its file or as they are made.
-
-    Raises:
-        FedreproError: As `read_partition`, and for a population that cannot be.
-    """
+    """Tell who holds what in one trial of a partition, by its file or as they are made."""
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)
@@ -222,11 +213,7 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Tell who holds what in one trial.
-
-    Raises:
-        FedreproError: For a damaged file or an absent trial.
-    """
+    """Tell who holds what in one trial by its file, which must have it."""
     noise = _noise(path, trial)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with opened(path, KIND) as file:
@@ -269,8 +256,7 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draw rows of the public sample and of validation, and the rest, all sorted int64.
 
-    Drawn for (seed, trial), the public sample first, so that neither the partition nor the other
-    size changes it.
+    The public sample of (seed, trial) comes first: neither partition nor the other size changes it.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))

@@ -298,9 +298,8 @@ def load_prepared(folder: Path | str) -> Prepared:
     """Load the prepared data set in `folder`; arrays are mapped, not read.
 
     Raises:
-        FedreproError: If a file is missing, has another size or type than `dataset.json` says, or
-            was written with another schema version or for another folder; for damage within an
-            array when it is used.
+        FedreproError: If a file is missing, is not of the form that `dataset.json` says, or was
+            written for another version or folder; for damage within an array when it is used.
     """
     folder = Path(folder)
     info = read_info(folder)

@@ -168,8 +168,7 @@ def fetch(
     A source fails after `timeout` seconds without a single byte.
 
     Raises:
-        FedreproError: With every source and why it failed; for a file that the table does not know;
-            for a full disk.
+        FedreproError: With every source and why it failed; for an unknown file; for a full disk.
     """
     forms = table.forms(name, file)
     if target_of(target).exists():

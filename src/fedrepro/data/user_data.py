@@ -52,9 +52,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
     need not be `labelled`, the column may be missing.
 
     Raises:
-        FedreproError: For a file that cannot be read, has no such column, a column without a name,
-            no examples or fewer than `least` classes, a line of another length, or a field that is
-            not a finite number.
+        FedreproError: For whatever is wrong with it, and where; for fewer than `least` classes.
     """
     header, lines = _fields(path)
     for number, name in enumerate(header, 1):
@@ -137,9 +135,7 @@ def read_npz(
     channels, height, width), or "first"; they are needed where the shape leaves it open.
 
     Raises:
-        FedreproError: For a file that cannot be read, arrays that are not there, that hold Python
-            objects or do not fit each other, numbers that are not finite, no examples or fewer than
-            `least` classes.
+        FedreproError: For whatever is wrong with it, and where; for fewer than `least` classes.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -253,13 +249,10 @@ def split_by_class(
     kind: str = "features",
     stream: str = "own-split",
 ) -> Arrays:
-    """Draw test and validation examples by class, the same in all runs.
+    """Draw test and validation examples by class, the same in all runs; training keeps every class.
 
     The result is that of a data set component, with `scale` and `kind` as of `Arrays`. `stream`
     names the random numbers.
-
-    Raises:
-        FedreproError: If a class would have no training example.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:
