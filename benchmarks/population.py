@@ -116,7 +116,7 @@ def one(method: str, clients: int, count: int) -> None:
     from fedrepro.planning.jobs import Job
     from fedrepro.planning.runs import Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
-    from fedrepro.stages.trial_progress import Checkpointer
+    from fedrepro.stages.trial_rounds import Checkpointer
 
     torch.set_num_threads(1)
     libraries, ticks = peak(), [time.process_time()]

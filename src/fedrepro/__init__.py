@@ -10,10 +10,10 @@ __version__ = "0.1.0"
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {
     "combine": "fedrepro.stages.user_models.combine",
-    "compare": "fedrepro.stages.notebook",
+    "compare": "fedrepro.stages.user_runs",
     "results": "fedrepro.numbers.results_table",
-    "run": "fedrepro.stages.notebook",
-    "start": "fedrepro.stages.notebook",
+    "run": "fedrepro.stages.user_runs",
+    "start": "fedrepro.stages.working_folder",
 }
 
 # where components of each kind lie, and papers: core looks there, and knows no room above it

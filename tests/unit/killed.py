@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from fedrepro.core.serialization import save_state
-from fedrepro.stages import trial_progress
+from fedrepro.stages import trial_rounds
 
 
 @contextmanager
@@ -22,5 +22,5 @@ def killed_after(saves: int) -> Iterator[list[Path]]:
         if len(written) == saves:
             raise KeyboardInterrupt
 
-    with mock.patch.object(trial_progress, "save_state", stop):
+    with mock.patch.object(trial_rounds, "save_state", stop):
         yield written

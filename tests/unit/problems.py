@@ -11,8 +11,8 @@ from torch import nn
 
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component, Spec
-from fedrepro.stages.user_models.small_problem import ServerInputs, SmallProblem, problem_of
-from fedrepro.stages.user_models.small_problem import peers_of as peers_of
+from fedrepro.stages.user_models.method_contract import ServerInputs, SmallProblem, problem_of
+from fedrepro.stages.user_models.method_contract import peers_of as peers_of
 
 FEATURES, CLASSES, COUNT = 6, 3, 240
 

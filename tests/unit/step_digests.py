@@ -22,9 +22,18 @@ from types import SimpleNamespace
 import numpy as np
 
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import Affine, Convolution2d, Dropout, MaxPool, Relu, Variational
+from fedrepro.networks.layers import (
+    Affine,
+    Convolution2d,
+    Dropout,
+    EachPosition,
+    Embedding,
+    Lstm,
+    MaxPool,
+    Relu,
+    Variational,
+)
 from fedrepro.networks.network import Network, dense
-from fedrepro.networks.recurrent import EachPosition, Embedding, Lstm
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, Proximal
 from fedrepro.training.minibatches import Task

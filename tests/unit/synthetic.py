@@ -20,7 +20,7 @@ from fedrepro.numbers.exhibit_files import write_exhibit
 from fedrepro.numbers.summary import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan, Run
-from fedrepro.stages import exhibit as stage
+from fedrepro.stages.reports import draw_exhibit
 
 ROOT = Path(__file__).parents[2]
 KEY = "pfnm/figure-2a"
@@ -143,7 +143,7 @@ def draw(made: Plan, key: str = KEY, values: Values = plausible) -> Path:
     """The exhibit through its stage; returns its path without a suffix."""
     write_runs(made, key, values)
     base = Path(made.exhibit_file(key, ""))
-    stage.run(key, made, base)
+    draw_exhibit(key, made, base)
     return base
 
 

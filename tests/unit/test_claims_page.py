@@ -11,10 +11,10 @@ from test_pages import FOLDER, Nesting
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import read_claims
-from fedrepro.record.site.claim_intervals import interval
 from fedrepro.record.site.pages import claims_part, paper_page
 from fedrepro.record.site.report_data import claims_of, read_reports
-from fedrepro.stages import claims
+from fedrepro.record.site.verdicts import interval
+from fedrepro.stages.reports import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
@@ -32,7 +32,7 @@ def judged(values=plausible, exhibits=BOTH, published=LOOSE) -> dict[str, list[d
     text = PUBLISHED.read_text()
     assert "  trials: 5\n" in text
     LOOSE.write_text(text.replace("  trials: 5\n", "  trials: 2\n"))
-    claims.run(published, exhibits, Path("reports/tiny"), OUT)
+    judge_claims(published, exhibits, Path("reports/tiny"), OUT)
     return {checks[0]["claim"]: checks for checks in claims_of(read_claims(OUT))}
 
 
@@ -100,7 +100,7 @@ def test_the_page_shows_every_claim_with_its_numbers():
 def test_the_page_says_what_is_missing_and_which_bounds_came_late():
     judged(exhibits=[KEY])
     html = claims_part(claims_of(read_claims(OUT)))
-    assert "missing: figure-2b" in html
+    assert "missing: Figure 2b" in html
     assert html.count("its bound was written when first numbers were there") == 18
 
 
@@ -114,7 +114,7 @@ def test_a_table_without_a_value_for_each_trial_is_a_sentence(column, value):
     frame.loc[0, column] = value
     frame.to_csv(path, index=False)
     with pytest.raises(FedreproError, match=r"figure-2a\.csv cannot be read"):
-        claims.run(PUBLISHED, BOTH, Path("reports/tiny"), OUT)
+        judge_claims(PUBLISHED, BOTH, Path("reports/tiny"), OUT)
 
 
 def test_a_page_without_claims_has_no_section_for_them():
@@ -126,19 +126,14 @@ def test_a_page_without_claims_has_no_section_for_them():
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ({"value": "0.5", "low": "0.4", "high": "0.6"}, "0.5 (0.4 to 0.6)"),
-        (
-            {"value": "0.5", "low": "0.4", "high": "0.6", "confidence": "0.995"},
-            "0.5 (0.4 to 0.6 at 99.5 %)",
-        ),
-        ({"value": "1", "low": "1", "high": "1"}, "1"),
-        ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),
-        ({"value": "", "low": "8000", "high": ""}, "more than 8000"),
-        (
-            {"value": "", "low": "8000", "high": "", "confidence": "0.975"},
-            "more than 8000 at 97.5 %",
-        ),
+        ("0.5 0.4 0.6 0.95", "0.50 (0.40 to 0.60)"),
+        ("0.5 0.4 0.6 0.995", "0.50 (0.40 to 0.60, at 99.5 %)"),
+        ("1 1 1 0.95", "1"),
+        ("0.5   0.95", "0.50, error unknown"),
+        (" 8000  0.95", "more than 8,000"),
+        (" 8000  0.975", "more than 8,000, at 97.5 %"),
     ],
 )
 def test_a_value_is_shown_with_its_interval(row, text):
-    assert interval({"confidence": "0.95"} | row) == text
+    row = dict(zip(("value", "low", "high", "confidence"), row.split(" "), strict=True))
+    assert interval({"check": "x", "bound": "", **row}) == text

@@ -16,7 +16,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_table import read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.runs import Scenario
-from fedrepro.stages.common import TrialData
+from fedrepro.stages.trial_data import TrialData
 
 NEEDS = frozenset({"client_validation_examples"})
 

@@ -206,7 +206,7 @@ def test_files_have_the_form_that_their_names_say(files, capsys):
 def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
     from safetensors.torch import save_file
 
-    from fedrepro.stages.user_models.state_files import read_state
+    from fedrepro.stages.user_models.user_files import read_state
 
     state = {f"{k}.weight": torch.ones(4, 4) for k in (0, 2, 4, 6, 8, 10)}
     save_file(state, tmp_path / "deep.safetensors")

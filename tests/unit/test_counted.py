@@ -19,7 +19,7 @@ from fedrepro.numbers.verdicts.summary_sentences import (
     trials_to_decide,
     word_of,
 )
-from fedrepro.record.site.verdict_styles import verdict_of
+from fedrepro.record.site.verdicts import verdict_of
 
 
 def printed(verdict, **given):

@@ -31,7 +31,8 @@ from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, record
 from fedrepro.record.site.report_data import claims_of, maps_of
-from fedrepro.stages import claims, exhibit, maps, rounds_job
+from fedrepro.stages import rounds_job
+from fedrepro.stages.reports import draw_exhibit, draw_maps, judge_claims
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
@@ -48,9 +49,9 @@ def make_run() -> Plan:
         for job in plan.jobs_of(plan.exhibit(key)):
             if not Path(job.out).exists():
                 COMPUTING[job.stage][1](job, "cpu")
-        exhibit.run(key, plan, Path(plan.exhibit_file(key, "")))
-    maps.run(plan, KEYS, Path(plan.maps_folder("partitions")))
-    claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
+        draw_exhibit(key, plan, Path(plan.exhibit_file(key, "")))
+    draw_maps("partitions", plan, KEYS, Path(plan.maps_folder("partitions")))
+    judge_claims(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     return plan
 
@@ -118,7 +119,7 @@ def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
         compare("tiny", KEYS[0])
 
     def judged() -> None:
-        claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("judged/claims.csv"))
+        judge_claims(PUBLISHED, KEYS, Path("reports/tiny"), Path("judged/claims.csv"))
 
     for suffix in open_exhibit(Path("reports/tiny"), KEYS[0], "tiny").suffixes:
         yield Path(f"{base}{suffix}"), recorded, [Path(f"{other}{suffix}"), Path(f"{base}.csv")]

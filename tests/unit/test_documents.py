@@ -84,7 +84,7 @@ def test_a_verdict_stands_beside_the_check_that_decides_it(tmp_path):
     lines = recorded_verdicts(path).splitlines()[2:]
     assert lines == [
         "| X1 | Ours wins. | refuted (identity) (hangs on it) | c minus d (fig, J = 9) "
-        "| -0.5 (-0.6 to ?) | above 0 | before |",
+        "| −0.50 (−0.60 to ?) | above 0 | before |",
         "| X2 | It is nice. | no verdict | a judgement |  |  |  |",
         "| X3 | It is so. | incomplete | f (missing: fig-2) |  | below 1 | after |",
     ]
@@ -105,7 +105,7 @@ def test_readings_that_differ_are_told_each_with_the_check_that_decides_it(tmp_p
     (line,) = recorded_verdicts(path).splitlines()[2:]
     assert line == (
         "| X1 | So. | undecided | one: refuted, b (fig); two: undecided, c (fig-2) "
-        "| -0.5 (-0.6 to -0.4); – | at least 0 | before |"
+        "| −0.50 (−0.60 to −0.40); – | at least 0 | before |"
     )
 
 

@@ -41,7 +41,7 @@ from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, fa
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.numbers.times import timings_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
-from fedrepro.stages import exhibit as stage
+from fedrepro.stages.reports import draw_exhibit
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -237,7 +237,7 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
 
 def test_drawing_loads_no_pyplot():
     code = (
-        "import sys; import fedrepro.stages.exhibit; "
+        "import sys; import fedrepro.stages.reports; "
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -290,7 +290,7 @@ def test_an_exhibit_says_of_its_runs_what_their_files_say():
     own = {"resolved": {"weights": ["kept;v0;sigma2~7"]}, "behind": [earlier]}
     for path in made.metrics_files(made.exhibit(KEY)):
         write_table(path, read_table(path, "metrics"), "metrics", {**SOURCE, **own})
-    stage.run(KEY, made, Path(made.exhibit_file(KEY, "")))
+    draw_exhibit(KEY, made, Path(made.exhibit_file(KEY, "")))
     about = json.loads(Path(made.exhibit_file(KEY, ".json")).read_text())
     assert about["components"] == {"weights": ["kept;v0;sigma2~7"]}
     assert sorted(one["revision"] for one in about["computed"]) == [REVISION, "earlier"]
@@ -306,10 +306,10 @@ def test_runs_of_another_version_are_refused_where_snakemake_has_no_record_of_th
         own = {**SOURCE, "resolved": {"method": [resolved]}}
         write_table(path, read_table(path, "metrics"), "metrics", own)
         if resolved == run.method.resolved:
-            stage.run(KEY, made, Path(made.exhibit_file(KEY, "")))
+            draw_exhibit(KEY, made, Path(made.exhibit_file(KEY, "")))
             continue
         with pytest.raises(FedreproError, match=r"is of pfnm;v0.*: delete it"):
-            stage.run(KEY, made, Path(made.exhibit_file(KEY, "")))
+            draw_exhibit(KEY, made, Path(made.exhibit_file(KEY, "")))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -329,4 +329,4 @@ def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):
         lambda table: {"data": next(sums), "revision": "", "versions": {}},
     )
     with pytest.raises(FedreproError, match="computed on different data called digits"):
-        stage.run(KEY, made, Path("out"))
+        draw_exhibit(KEY, made, Path("out"))

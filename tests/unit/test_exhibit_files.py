@@ -19,7 +19,7 @@ from fedrepro.numbers.exhibit_files import (
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, drawn_keys, record
 from fedrepro.record.site.report_data import claims_of, maps_of, read_reports
-from fedrepro.stages import claims
+from fedrepro.stages.reports import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 
@@ -76,7 +76,7 @@ def test_what_is_not_the_exhibits_is_a_sentence_on_the_page_and_for_claims(suffi
         read_reports(FOLDER, "tiny", [KEY])
     if suffix != ".choice.csv":
         with pytest.raises(FedreproError, match="figure-2a"):
-            claims.run(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv"))
+            judge_claims(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv"))
     with pytest.raises(FedreproError, match="figure-2a"):
         record("tiny", [KEY])
 
@@ -111,7 +111,7 @@ def test_a_record_of_an_earlier_schema_is_read_and_an_altered_one_is_not():
 def test_verdicts_that_are_not_those_of_their_json_are_a_sentence(bad):
     draw(plan())
     path = FOLDER / "pfnm/claims.csv"
-    claims.run(PUBLISHED, [KEY], FOLDER, path)
+    judge_claims(PUBLISHED, [KEY], FOLDER, path)
     assert claims_of(read_claims(path))
     good = path.read_bytes()
     path.write_bytes(bad)

@@ -13,8 +13,7 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.heads import hidden_layers, split
-from fedrepro.networks.network import dense
+from fedrepro.networks.network import dense, hidden_layers, split
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples

@@ -12,7 +12,7 @@ import pytest
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
 from fedrepro.core.serialization import from_plain, load_state
-from fedrepro.stages import trial_progress
+from fedrepro.stages import trial_rounds
 from fedrepro.stages.trial_rounds import TrialRounds
 from fedrepro.training.federation.clients import Clients
 
@@ -93,8 +93,8 @@ def test_a_run_killed_at_five_random_rounds_ends_with_the_same_bytes(job, name, 
 @pytest.mark.parametrize("name", ["matching", "both"])
 def test_a_finished_run_keeps_the_global_network_and_a_checkpoint_all(job, name, monkeypatch):
     kept = []
-    save = trial_progress.save_state
-    monkeypatch.setattr(trial_progress, "save_state", lambda *a: kept.append(a[1]) or save(*a))
+    save = trial_rounds.save_state
+    monkeypatch.setattr(trial_rounds, "save_state", lambda *a: kept.append(a[1]) or save(*a))
     job.run(METHODS[name])
     saved = load_state(job.folder / "model.pt")["trials"]
     assert set(saved) == {"0", "1"}

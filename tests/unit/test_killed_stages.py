@@ -9,7 +9,7 @@ from pathlib import Path
 
 from synthetic import plan, workplace, write_runs  # noqa: F401
 
-from fedrepro.stages import exhibit
+from fedrepro.stages.reports import draw_exhibit
 
 KILLED = 9
 TABLE = "dense/readme-cifar10"
@@ -46,16 +46,16 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def test_an_exhibit_that_is_killed_between_its_files_is_made_again(workplace):  # noqa: F811
     made = plan()
     write_runs(made, TABLE)
-    exhibit.run(TABLE, made, Path("undisturbed/one"))
+    draw_exhibit(TABLE, made, Path("undisturbed/one"))
     due, died = files_in(Path("undisturbed")), 0
     folder = Path("killed")
-    while killed_at(died + 1, lambda: exhibit.run(TABLE, made, folder / "one")):
+    while killed_at(died + 1, lambda: draw_exhibit(TABLE, made, folder / "one")):
         died += 1
         left = files_in(folder) if folder.exists() else {}
         whole = {name: content for name, content in left.items() if not name.endswith(".tmp")}
         assert whole.items() <= due.items()
         assert len(whole) == died - 1
-        exhibit.run(TABLE, made, folder / "one")
+        draw_exhibit(TABLE, made, folder / "one")
         assert files_in(folder) == due
         shutil.rmtree(folder)
     assert died == len(due)

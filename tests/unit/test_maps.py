@@ -25,7 +25,7 @@ from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import drawings_page
 from fedrepro.record.site.report_data import Reports, graphs_of, maps_of
-from fedrepro.stages import maps as stage
+from fedrepro.stages.reports import draw_maps
 from fedrepro.training.graphs.layout import PLACES, rectangle
 
 ROOT = Path(__file__).parents[2]
@@ -250,7 +250,7 @@ def drawn_maps(made: Plan) -> Path:
         table = build_partition(partition, load_prepared(folder), range(2), 0)
         write_partition(made.jobs.partition(dataset, partition, block), table, {})
     out = Path(made.maps_folder("partitions"))
-    stage.run(made, KEYS, out)
+    draw_maps("partitions", made, KEYS, out)
     return out
 
 
@@ -338,7 +338,7 @@ def test_the_plan_lists_graphs_that_methods_are_on():
 
 def test_all_graphs_are_drawn_by_one_stage_and_shown_on_the_page(tmp_path):
     out = tmp_path / "graphs"
-    stage.run_graphs(plan_with(), ["small/x"], out)
+    draw_maps("graphs", plan_with(), ["small/x"], out)
     assert sorted(path.name for path in out.iterdir()) == [
         "graphs.json", "ring--2.svg", "ring--4.svg",
     ]  # fmt: skip

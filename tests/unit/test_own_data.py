@@ -17,7 +17,7 @@ from fedrepro.data.partition_table import build_partition, read_partition, write
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.user_data import OwnExamples, read_csv_examples, read_npz, split_by_class
 from fedrepro.stages.data import prepare
-from fedrepro.stages.user_models.user_examples import DataForm, read_counts, read_files, read_inputs
+from fedrepro.stages.user_models.user_files import DataForm, read_counts, read_files, read_inputs
 
 GOOD = "a,kind,b\n1,x,2\n3.5,y,-4\n5,x,6e-3\n"
 

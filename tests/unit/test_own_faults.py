@@ -18,7 +18,7 @@ from fedrepro.cli import take_failed
 from fedrepro.cli.main import FAULT, MENDABLE, main
 from fedrepro.core import plugins, registry
 from fedrepro.numbers.series import by_metric
-from fedrepro.stages.common import Failures
+from fedrepro.stages.job_log import Failures
 
 MINE = """
 import helper_beside

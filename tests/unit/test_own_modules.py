@@ -241,7 +241,7 @@ def test_masks_that_all_clients_share_may_be_infinite():
 
 def test_methods_that_move_weights_average_buffers_that_differ():
     from fedrepro.stages.user_models.combine import combined
-    from fedrepro.stages.user_models.model_context import ModelContext
+    from fedrepro.stages.user_models.user_inputs import ModelContext
 
     local = read([one.state_dict() for one in clients(batch_norm)], "batch_norm")
     start = {name: value[:1] for name, value in local.tensors.items()}
@@ -342,8 +342,8 @@ def test_pfnm_matches_the_units_that_there_are():
 
 
 def test_all_methods_on_different_widths(tmp_path, monkeypatch):
-    from fedrepro.stages.user_models.compare_methods import run_all
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.combine import run_all
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     monkeypatch.chdir(tmp_path)
     made, x = perceptrons((4, 7), (6, 5)), examples()[0]

@@ -41,7 +41,7 @@ from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
-from fedrepro.stages.common import TrialData
+from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.settings import settings_of

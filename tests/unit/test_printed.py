@@ -34,7 +34,7 @@ from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_n
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page
 from fedrepro.record.site.report_data import read_reports
-from fedrepro.stages import exhibit as stage
+from fedrepro.stages.reports import draw_exhibit
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]
@@ -461,7 +461,7 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     monkeypatch.setattr(where, lambda paper: published)
     made = Plan(Config(), {"small": file}, "paper")
     tables_of(made, "small/x")
-    stage.run("small/x", made, Path(made.exhibit_file("small/x", "")))
+    draw_exhibit("small/x", made, Path(made.exhibit_file("small/x", "")))
     base = made.exhibit_file("small/x", "")
     assert set(read_json(f"{base}.json")["files"]) == {
         *(".html", ".md", ".tex", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet"),

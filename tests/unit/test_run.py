@@ -15,7 +15,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.errors import FedreproError
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
-from fedrepro.stages import run_snakemake
+from fedrepro.stages import working_folder
 from fedrepro.stages.user_runs import _place
 
 MISTAKES = {
@@ -117,9 +117,9 @@ def test_names_are_listed(kind, capsys):
 
 def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    held = run_locked.take(run_snakemake.LOCK)
+    held = run_locked.take(working_folder.LOCK)
     with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
-        run_snakemake.compute(["x"])
+        working_folder.compute(["x"])
     os.close(held)
 
 

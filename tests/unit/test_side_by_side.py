@@ -22,14 +22,14 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.cost_words import SEEN, megabytes, needs_in_words, times
-from fedrepro.stages.user_models.compare_methods import entries
-from fedrepro.stages.user_models.model_context import WAYS, ModelContext, ModelFiles, read_context
-from fedrepro.stages.user_models.user_examples import (
+from fedrepro.stages.user_models.combine import entries
+from fedrepro.stages.user_models.user_files import (
     DataForm,
     paired_files,
     read_files,
     read_inputs,
 )
+from fedrepro.stages.user_models.user_inputs import WAYS, ModelContext, ModelFiles, read_context
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/own-models.md").read_text()
@@ -82,7 +82,7 @@ def page(tmp_path_factory):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     command, _ = re.findall(r"^    fedrepro (.*)$", PAGE, re.M)
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.stages.user_models.compare_methods.components", shortened)
+        patch.setattr("fedrepro.stages.user_models.combine.components", shortened)
         exec(code, {})  # the page's own text
         status, out, err = said_by(words(command))
     assert status == 0, err
@@ -201,7 +201,7 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, width=80, force_terminal=True, highlight=False)
     monkeypatch.setattr(printing, "console", console)
-    monkeypatch.setattr("fedrepro.stages.user_models.compare_methods.components", lambda _: {
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: {
         name: components("method")[name] for name in ("average", "uniform_ensemble", "pooled")
     })  # fmt: skip
     assert main(["combine", "--method", "all", "--evaluate", "test.npz", *DATA, *CLIENTS]) == 0
@@ -280,7 +280,7 @@ def test_what_is_measured_on_chooses_nothing(here):
     names = ("ties", "fisher_merge", "best_client", "task_arithmetic")
     some = {name: components("method")[name] for name in names}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.stages.user_models.compare_methods.components", lambda _: some)
+        patch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
         found = list(entries(ground, examples))
         other = list(entries(ground, replace(examples, targets=examples.targets.flip(0))))
     for one, two in zip(found, other, strict=True):
@@ -522,7 +522,7 @@ def test_a_method_that_fails_costs_its_own_row_alone(here, monkeypatch):
     known = dict(components("method"))
     some = {name: known[name] for name in ("average", "uniform_ensemble")}
     some["average"] = replace(known["average"], fn=broken)
-    monkeypatch.setattr("fedrepro.stages.user_models.compare_methods.components", lambda _: some)
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
     status, out, err = said_by([*ALL, *ON, *DATA])
     assert status == 0, err
     (why,) = re.findall(r"^not applied: average failed: (.*)$", out, re.M)
@@ -535,7 +535,7 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
     here, monkeypatch, biased
 ):
     """One model comes back as it is from what matches units; nothing is a fault of the program."""
-    monkeypatch.setattr("fedrepro.stages.user_models.compare_methods.components", shortened)
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", shortened)
     count = 1 if biased else 3
     paths = [Path(f"client{j}.pt") for j in range(count)]
     if not biased:
@@ -564,12 +564,12 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
 
 def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):
     some = {"average": components("method")["average"]}
-    monkeypatch.setattr("fedrepro.stages.user_models.compare_methods.components", lambda _: some)
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
 
     def broken(*_):
         raise FedreproError("the disk is full")
 
-    monkeypatch.setattr("fedrepro.stages.user_models.compare_methods.write_text", broken)
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.write_text", broken)
     before = sorted(Path().rglob("*"))
     assert said_by([*ALL, *ON, *DATA, "--out", "half"])[0] == 2
     assert sorted(Path().rglob("*")) == before

@@ -18,14 +18,21 @@ from fedrepro.core.registry import components
 from fedrepro.numbers.recommendation import Situation, recommend
 from fedrepro.numbers.times import seconds_by_setting
 from fedrepro.record.site.build import _require_own, build
-from fedrepro.record.site.claim_intervals import interval_drawing
 from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.guides import Guides
-from fedrepro.record.site.methods import _known, docstring, formula
+from fedrepro.record.site.methods import KNOWN, about, docstring, formula
 from fedrepro.record.site.minify_svg import minify_svg
 from fedrepro.record.site.pages import claims_part, home, paper_page, plain_name, telling
 from fedrepro.record.site.report_data import claims_of, read_reports
-from fedrepro.record.site.verdict_styles import CLAIMS, PRINTED, glossary
+from fedrepro.record.site.verdicts import (
+    CLAIMS,
+    PRINTED,
+    WORDS,
+    bound_text,
+    glossary,
+    interval,
+    interval_drawing,
+)
 from fedrepro.record.templating import filled
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +155,7 @@ def test_claims_of_the_paper_stand_before_those_that_were_added():
 
 
 def test_a_docstring_keeps_the_blanks_beside_its_code():
-    assert docstring("With `a` and\n`b` x_1.") == "With `a` and\n`b` x\\_1."
+    assert docstring("With `a` and\n`b` a*b.") == "With `a` and\n`b` a\\*b."
 
 
 @pytest.mark.parametrize(
@@ -220,7 +227,7 @@ def test_letters_of_drawings_stay_where_they_are_under_shorter_names():
 
 
 def test_the_interval_of_a_check_lies_where_its_numbers_are():
-    row = {"value": "0.5", "low": "0.4", "high": "0.6", "bound": "at most 0.8"}
+    row = {"value": "0.5", "low": "0.4", "high": "0.6", "bound": "at most 0.8", "check": "x"}
     found = interval_drawing(row | {"check_verdict": "holds", "confidence": "0.95"})
     (bound, label), (low, high) = found["bounds"][0], found["range"]
     assert label == "0.8"
@@ -238,21 +245,62 @@ def test_a_card_has_the_first_sentence_with_a_number_and_all_of_it():
 
 
 def test_exhibits_are_called_as_papers_call_them():
-    names = ("figure-2a", "s-figure-3a-epochs", "table-1-iid-10", "equal-size")
-    words = ["Figure 2a", "Figure 3a, epochs", "Table 1, iid 10", "Equal size"]
+    names = ("figure-2a", "s-figure-3a-epochs", "table-1-iid-10", "table-2-cnn-50", "equal-size")
+    words = [
+        *("Figure 2a", "Supplement, figure 3a, rounds of an epoch", "Table 1, IID, B = 10"),
+        *("Table 2, convolutional network, B = 50", "Equal size"),
+    ]
     assert [plain_name(name) for name in names] == words
 
 
 def test_every_formula_of_a_method_can_be_typeset_and_is_of_one_that_there_is():
-    known = _known()
-    assert set(known) <= set(components("method"))
-    assert all(formula(one["formula"]).wide > 20 for one in known.values() if "formula" in one)
+    assert set(KNOWN) <= set(components("method"))
+    for one in (one for one in KNOWN.values() if "formula" in one):
+        assert formula(one["formula"])["wide"] > 20
+        assert one["about"]  # in place of the docstring's sentence, which has it as text
+
+
+def test_a_method_page_has_its_equation_once_and_indices_below_the_line():
+    first, rest = about(components("method")["fedlpa"])
+    assert "sum" not in first + rest.partition("Source")[0]
+    assert "A<sub>i</sub>" not in first
+    assert "<i>A</i><sub>i</sub> = E" in rest
+    assert about(components("method")["average"])[1].startswith("Source: FedAvg")
 
 
 def test_the_glossary_has_every_word_once_and_few_of_them():
-    names = [name for name, _, _ in glossary()]
+    names = [word for words, _ in glossary() for word in words]
     assert {*PRINTED, *CLAIMS} < set(names)
-    assert len(names) == len(set(names)) <= 25
+    assert len(names) == len(set(names))
+    assert len(glossary()) + len(WORDS["terms"]) <= 25
+
+
+@pytest.mark.parametrize(
+    ("check", "bound", "numbers", "told"),
+    [
+        ("accuracy (test) of A minus B: better, above 0.005", "better, above 0.005",
+         "0.025188 0.02440 0.02597", "2.52 points (2.44 to 2.60); better, above 0.5 points"),
+        ("accuracy (test) of A: at most 0.15", "at most 0.15", "0.1 0.1 0.1",
+         "10 %; at most 15 %"),
+        ("hidden units of A divided by B: at most 0.5", "at most 0.5", "0.4679 0.453 0.483",
+         "0.47 × (0.45 to 0.48); at most 0.5 ×"),
+        ("rounds until accuracy (test) of A is within 0.02 of B: above 4000", "above 4000",
+         " 8000 ", "more than 8,000 rounds; above 4,000 rounds"),
+        ("forward passes of A: at most 1", "at most 1", "1 1 1",
+         "1 forward pass; at most 1 forward pass"),
+        ("change of accuracy (test) of A along clients: at least -0.02", "at least -0.02",
+         "-0.0004 -0.0005 -0.0003", "−0.04 points (−0.05 to −0.03); at least −2 points"),
+        ("mean lr of A in the last round: below 0.08", "below 0.08", "0.3 0.2 0.4",
+         "0.30 (0.20 to 0.40); below 0.08"),
+    ],
+)  # fmt: skip
+def test_the_number_of_a_claim_has_the_digits_that_its_interval_allows_and_a_unit(
+    check, bound, numbers, told
+):
+    value, low, high = numbers.split(" ")
+    row = {"check": check, "bound": bound, "value": value, "low": low, "high": high}
+    row["confidence"] = "0.95"
+    assert f"{interval(row)}; {bound_text(row)}" == told
 
 
 def test_every_word_of_the_record_has_a_sign_that_is_its_own_by_colour_or_shape():
@@ -430,7 +478,7 @@ def test_every_link_leads_somewhere(site):
 # one page of each kind: to look at all of them by axe-core takes minutes
 OPENED = (
     *("index.html", "papers/rm.html", "papers/arena.html", "papers/fedavg-numbers.html"),
-    *("methods/regmean.html", "docs/claims.html", "reproduce.html", "search.html", "verdicts.html"),
+    *("methods/regmean.html", "docs/claims.html", "reproduce.html", "search.html", "glossary.html"),
 )
 # what else of axe-core's may come out otherwise at another width or theme
 OF_LOOKS = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
@@ -503,7 +551,7 @@ def test_search_charts_bubbles_and_tables_work_from_disk(site, browser):
     page = context.new_page()
     page.goto((site / "search.html").as_uri() + "?q=weight+divergence")
     page.wait_for_selector("#search-results li p:has-text('divergence')")
-    for asked, title in (("set-up open", "What the verdicts mean"), ("P2b", "PFNM")):
+    for asked, title in (("set-up open", "Glossary"), ("P2b", "PFNM")):
         page.goto((site / "search.html").as_uri() + f"?q={asked}")
         page.wait_for_selector("#search-results li p")
         page.wait_for_function(

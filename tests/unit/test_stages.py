@@ -19,7 +19,7 @@ from fedrepro.core.provenance import origin
 from fedrepro.core.serialization import load_state, read_models, save_state
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages import federate, rounds_job
-from fedrepro.stages.common import examples_of
+from fedrepro.stages.trial_data import examples_of
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = [

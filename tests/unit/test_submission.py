@@ -28,9 +28,9 @@ from fedrepro.record.leaderboards import entries_in, write_board
 from fedrepro.record.record_results import record
 from fedrepro.record.site.pages import board_part
 from fedrepro.record.site.report_data import read_reports
-from fedrepro.stages import exhibit, submissions
-from fedrepro.stages.notebook import start
-from fedrepro.stages.run_snakemake import compute
+from fedrepro.stages import submissions
+from fedrepro.stages.reports import draw_exhibit
+from fedrepro.stages.working_folder import compute, start
 
 PAGE = (Path(__file__).parents[2] / "docs/adding-a-method.md").read_text()
 MEDIAN = next(c for c in re.findall(r"```python\n(.*?)```", PAGE, re.S) if '@method("median"' in c)
@@ -90,7 +90,7 @@ def computed(place: Path) -> None:
         assert main(["submit", "mini/1", "--scale", "tiny", "--by", "a test"]) == 0
         files, config = load_exhibits(of=["mini/1"]), load_config()
         plan = Plan(config.model_copy(update={"also": {}}), files, "tiny")
-        exhibit.run("mini/1-digits", plan, Path("reports/tiny/mini/1-digits"))
+        draw_exhibit("mini/1-digits", plan, Path("reports/tiny/mini/1-digits"))
         record("tiny", ["mini/1-digits"])
     # and the folder of who keeps the leaderboard
     start(place / "kept")
@@ -131,7 +131,7 @@ def redrawn() -> None:
     file = submissions.exhibit_file_of(load_exhibits()["mini"], entry.says)
     plan = Plan(entry.config(), {"mini": file}, "tiny")
     with chdir(PLACE):
-        exhibit.run("mini/1-digits", plan, Path("mini/1-digits"))
+        draw_exhibit("mini/1-digits", plan, Path("mini/1-digits"))
     plugins.set_plugin_files([])
 
 

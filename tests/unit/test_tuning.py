@@ -22,8 +22,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_table import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.jobs import read_spec
-from fedrepro.stages.common import TrialData
-from fedrepro.stages.finetuning import finetuned
+from fedrepro.stages.aggregate import finetuned
+from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 

@@ -85,7 +85,7 @@ def start(
     folder: Annotated[Path, typer.Argument(help="folder to make, or to write into")] = Path("."),
 ) -> None:
     """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
-    from fedrepro.stages.notebook import start as begin
+    from fedrepro.stages.working_folder import start as begin
 
     made, lacks = begin(folder), find_spec("snakemake") is None
     say(f"{made}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
@@ -235,9 +235,9 @@ def site(
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
 ) -> None:
     """Write the pages of the record, or of a scale that was drawn; nothing is computed."""
-    from fedrepro.stages import site as stage
+    from fedrepro.stages.reports import draw_site
 
-    stage.run(scale, reports / scale, out)
+    draw_site(scale, reports / scale, out)
 
 
 app.command("check-method")(check_method)

@@ -50,7 +50,7 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times
-    from fedrepro.stages.user_models.small_problem import DIGITS
+    from fedrepro.stages.user_models.method_contract import DIGITS
 
     meta, numbers = checked.item.meta, checked.numbers
     needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]

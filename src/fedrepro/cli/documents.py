@@ -39,9 +39,15 @@ from fedrepro.numbers.verdicts.summary_sentences import (
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.exhibit_entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.record_results import CLAIMS, RECORD, drawn_keys
-from fedrepro.record.site.claim_intervals import deciding, of_readings
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import claims_of
+from fedrepro.record.site.verdicts import (
+    bound_text,
+    deciding,
+    glossary_table,
+    interval,
+    of_readings,
+)
 from fedrepro.record.templating import DEFINITION, LINK, filled
 
 if TYPE_CHECKING:
@@ -93,6 +99,7 @@ def documents() -> dict[Path, str]:
     parts = [(Path("docs/performance.md"), FROM, recorded_costs)]
     parts += [(Path("docs/methods.md"), FROM, method_table)]
     parts += [(Path("docs/claims.md"), FROM, how_much)]
+    parts += [(Path("docs/glossary.md"), FROM, glossary_table)]
     pages = findings()
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
         if page := pages.get(claims.parent.name):
@@ -238,22 +245,14 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
         f"{reading}, {_looked_at(one)}" if reading else _looked_at(one)
         for reading, one in decided.items()
     ]
-    numbers = [_measured(one) or ("–" if reading else "") for reading, one in decided.items()]
-    bounds = dict.fromkeys(one["bound"] for one in decided.values())
+    numbers = [interval(one) or ("–" if reading else "") for reading, one in decided.items()]
+    bounds = dict.fromkeys(bound_text(one) for one in decided.values())
     return *head, "; ".join(parts), "; ".join(numbers), "; ".join(bounds), row["fixed"]
 
 
 def _looked_at(row: Mapping[str, str]) -> str:
     place = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
     return f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({place})"
-
-
-def _measured(row: Mapping[str, str]) -> str:
-    # adding zero removes the sign of a zero
-    low, high = (f"{float(row[end]) + 0.0:.3g}" if row[end] else "?" for end in ("low", "high"))
-    percent = f"{100 * float(row['confidence'] or 0.95):.3g}"
-    sure = "" if percent == "95" else f", at {percent} %"
-    return f"{float(row['value']):.3g} ({low} to {high}{sure})" if row["value"] else ""
 
 
 def printed_verdicts(paper: str) -> str:

@@ -228,9 +228,9 @@ def _plan(scale: str, seed: int, granularity: Mapping[str, Any], exhibits: Seque
 def _exhibit(
     exhibit: str, scale: str, out: str, seed: int = 0, granularity: Mapping[str, Any] = {}
 ) -> None:
-    from fedrepro.stages import exhibit as stage
+    from fedrepro.stages.reports import draw_exhibit
 
-    stage.run(exhibit, _plan(scale, seed, granularity, [exhibit]), Path(out))
+    draw_exhibit(exhibit, _plan(scale, seed, granularity, [exhibit]), Path(out))
 
 
 def _models(
@@ -247,35 +247,32 @@ def _maps(
     kind: str, exhibits: Sequence[str], scale: str, out: str,
     seed: int = 0, granularity: Mapping[str, Any] = {},
 ) -> None:  # fmt: skip
-    from fedrepro.stages import maps
+    from fedrepro.stages.reports import draw_maps
 
-    draw = {"partitions": maps.run, "graphs": maps.run_graphs}
-    if kind not in draw:
-        raise unknown("kind of maps", kind, draw)
-    draw[kind](_plan(scale, seed, granularity, exhibits), exhibits, Path(out))
+    draw_maps(kind, _plan(scale, seed, granularity, exhibits), exhibits, Path(out))
 
 
 def _claims(paper: str, exhibits: Sequence[str], reports: str, out: str) -> None:
     from fedrepro.core.paper_files import claims_file
-    from fedrepro.stages import claims
+    from fedrepro.stages.reports import judge_claims
 
-    claims.run(claims_file(paper), exhibits, Path(reports), Path(out))
+    judge_claims(claims_file(paper), exhibits, Path(reports), Path(out))
 
 
 def _board(board: str, scale: str, reports: str, out: str) -> None:
-    from fedrepro.stages import board as stage
+    from fedrepro.stages.reports import draw_board
 
-    stage.run(board, scale, Path(reports), Path(out))
+    draw_board(board, scale, Path(reports), Path(out))
 
 
 def _site(
     scale: str, exhibits: Sequence[str], reports: str, out: str,
     maps: str = "", graphs: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    from fedrepro.stages import site
+    from fedrepro.stages.reports import draw_site
 
     drawn = Path(maps) if maps else None
-    site.run(scale, Path(reports), Path(out), exhibits, drawn, [Path(one) for one in graphs])
+    draw_site(scale, Path(reports), Path(out), exhibits, drawn, [Path(one) for one in graphs])
 
 
 MANY = ("exhibits", "graphs")

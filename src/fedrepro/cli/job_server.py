@@ -36,7 +36,7 @@ MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
     *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate", "peer")),
     *("numba", "fedrepro.training.compiled_steps", "fedrepro.planning.config", "sklearn.datasets"),
-    *("sklearn.cluster", "ot.lp", "fedrepro.stages.exhibit", "fedrepro.stages.site"),
+    *("sklearn.cluster", "ot.lp", "fedrepro.stages.reports"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
 )
@@ -152,7 +152,7 @@ def run_forked_job(
         os.environb.clear()
         os.environb.update(environment)
         sys.argv = ["fedrepro", *words]
-        from fedrepro.stages.common import restart_clock
+        from fedrepro.stages.job_log import restart_clock
 
         restart_clock()
         code = run_here(words)

@@ -13,9 +13,9 @@ from fedrepro.cli.printing import say, show, table_of, wide
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.stages.user_models.compare_methods import AppliedMethod
+    from fedrepro.stages.user_models.combine import AppliedMethod
     from fedrepro.stages.user_models.evaluate import Evaluation
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
 ALL = "all"
 MOST_CLASSES = 30  # of a confusion matrix that is printed
@@ -98,8 +98,8 @@ def combine(
     channels: Channels = "",
 ) -> None:
     """Combine models that you trained with plain PyTorch into one, or compare all ways to do so."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
-    from fedrepro.stages.user_models.state_files import SUFFIXES
+    from fedrepro.stages.user_models.user_files import SUFFIXES
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     if not method and (
         words[0].endswith(SUFFIXES) or (Path(words[0]).suffix and Path(words[0]).is_file())
@@ -167,7 +167,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     from rich.box import SIMPLE_HEAD
 
     from fedrepro.numbers.cost_words import times
-    from fedrepro.stages.user_models.compare_methods import run_all
+    from fedrepro.stages.user_models.combine import run_all
 
     results = run_all(files, out, seed)
     for note in results.notes:
@@ -187,7 +187,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
             models = times(sent, sent / entry.sent).removesuffix(" ×") if sent else ""
             costs = [f"{sent / 1e6:.3g}", models, f"{entry.numbers['rounds']:.0f}"]
         table.add_row(
-            entry.called,
+            _called(entry),
             f"{100 * entry.numbers['accuracy']:.1f} %",
             *costs,
             f"{entry.numbers.get('passes', 0):.3g}",
@@ -214,9 +214,13 @@ def _seen(entries: Sequence[AppliedMethod]) -> None:
     """Print what methods see beyond weights, a line for all that see as much."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
-        groups.setdefault(entry.sees, []).append(entry.called)
+        groups.setdefault(entry.sees, []).append(_called(entry))
     for sees, names in groups.items():
         say(f"sees {sees}: {', '.join(names)}")
+
+
+def _called(entry: AppliedMethod) -> str:
+    return f"{entry.label}, control" if entry.kind == "control" else entry.label
 
 
 def _size(entry: AppliedMethod) -> str:
@@ -257,7 +261,7 @@ def evaluate(
     channels: Channels = "",
 ) -> None:
     """Measure accuracy, loss and each class of models of your own, on data of your own."""
-    from fedrepro.stages.user_models.model_context import ModelFiles
+    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     paths = _fitting("models", models)
     inputs = ModelFiles(

@@ -23,7 +23,7 @@ from fedrepro.core.portable_ops.gathered_products import (
     multiplier_at,
     product_at,
 )
-from fedrepro.networks.layer_parts import Parts
+from fedrepro.networks.memory_layout import Parts
 
 # What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of
 # what it is given; side of the kernel; whether it is pooled. Where begin its weight, its kernel

@@ -23,7 +23,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     product,
     row_of,
 )
-from fedrepro.networks.layer_parts import Parts
+from fedrepro.networks.memory_layout import Parts
 
 TURNED = 16  # side of the squares in which a matrix is transposed
 

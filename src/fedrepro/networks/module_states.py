@@ -6,22 +6,42 @@ as running statistics, are among its tensors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STATE
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.torch_files import StateDict, array_of, unprefixed
 from fedrepro.networks.torch_modules import ModuleNetwork
 
 if TYPE_CHECKING:
     import torch
+
+StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
+WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # of DataParallel and torch.compile
+
+
+@dataclass(frozen=True)
+class StackedModels:
+    """The state dicts of J clients as one: tensors[name] is float32 (J, *shape).
+
+    `layers` are the state dicts' names of layers, in order; `widths` hidden units of each client if
+    these differ; see `LocalModels`.
+    """
+
+    model: Spec
+    shape: Shape
+    classes: int
+    tensors: dict[str, np.ndarray]
+    layers: tuple[str, ...] = ()
+    widths: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,11 @@ class StateForm:
     fixed: Mapping[str, torch.Tensor] = field(default_factory=dict)
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
+    def of(self, model: Spec) -> Spec:
+        """Give a model this form, so that its network has the form's buffers."""
+        item = model.component
+        return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
+
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
         """Write the state dict of one of the networks of tensors (m, *shape)."""
         import torch
@@ -51,43 +76,24 @@ class StateForm:
         return state
 
 
-def state_form(model: Spec) -> StateForm | None:
-    """Return the form of a model's state dicts, if it has one."""
-    form: StateForm | None = model.component.meta.get(STATE)
-    return form
-
-
-def with_form(model: Spec, form: StateForm) -> Spec:
-    """Give a model a form, so that its network has the form's buffers."""
-    item = model.component
-    return replace(model, component=replace(item, meta={**item.meta, STATE: form}))
-
-
 def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Give a model the form with the buffers that its own code makes."""
+    """Give a model of an own module the form with the buffers that its own code makes."""
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())
     varying = {name: buffers.pop(name).dtype for name in network.buffers}
     fixed = {key: buffers[name] for key, name in names.items() if name in buffers}
-    return with_form(model, StateForm("", names, fixed, varying))
+    return StateForm("", names, fixed, varying).of(model)
 
 
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
-) -> tuple[Spec, int, dict[str, np.ndarray]]:
-    """Read J state dicts: the model with its form, its classes, and the tensors (J, *shape).
-
-    `where` are names of the state dicts in errors.
-
-    Raises:
-        FedreproError: For state dicts that the module would not load as they are, or numbers that
-            are not finite.
-    """
+) -> StackedModels:
+    """Read J state dicts that the module would load as they are; the model gets their form."""
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
-    network = _network_that_loads(state_dicts[0], with_form(model, StateForm()), shape)
+    network = _network_that_loads(state_dicts[0], StateForm().of(model), shape)
     given, prefixes = [], set()
     for state, name in zip(state_dicts, where, strict=True):
         forms = [(_faults(own, network.module), cut, own) for cut, own in unprefixed(state)]
@@ -98,7 +104,8 @@ def stacked_module(
         prefixes.add(prefix)
     form, tensors = _stacked(given, network, where)
     common = prefixes.pop() if len(prefixes) == 1 else ""
-    return with_form(model, replace(form, prefix=common)), network.classes, tensors
+    spec = replace(form, prefix=common).of(model)
+    return StackedModels(spec, shape, network.classes, tensors)
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
@@ -119,7 +126,7 @@ def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNe
         if not all(_faults(own, network.module) for _, own in unprefixed(state)):
             return network
     if not made:
-        raise errors[0] if errors else FedreproError(f"model '{model.name}' has no tensors")
+        raise errors[0]
     return made[0]
 
 
@@ -141,7 +148,6 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
     """Say why a module would not load a state dict, in words that follow the state dict's name."""
     import torch
 
-    names = _names(module)
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
     faults = [
         f"has no '{key}' of shape {shape}"
@@ -149,10 +155,11 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
         if tuple(getattr(state.get(key), "shape", (-1,))) != shape
     ]
     faults += [f"has '{key}', which the model has not" for key in state if key not in shapes]
-    for key, name in names.items() if not faults else ():
-        if key != name and not torch.equal(*map(torch.as_tensor, (state[key], state[name]))):
-            faults.append(f"has different numbers in '{key}' and '{name}', which are one tensor")
-    return faults
+    return faults or [
+        f"has different numbers in '{key}' and '{name}', which are one tensor"
+        for key, name in _names(module).items()
+        if key != name and not torch.equal(*map(torch.as_tensor, (state[key], state[name])))
+    ]
 
 
 def _stacked(
@@ -162,8 +169,13 @@ def _stacked(
     import torch
 
     module, names = network.module, _names(network.module)
+
+    def stacked(name: str, values: Sequence[Any]) -> np.ndarray:
+        pairs = zip(values, where, strict=True)
+        return np.stack([array_of(value, name, at) for value, at in pairs])
+
     tensors = {
-        name: np.stack([array_of(s[name], name, at) for s, at in zip(states, where, strict=True)])
+        name: stacked(name, [state[name] for state in states])
         for name, _ in module.named_parameters()
     }
     fixed: dict[str, torch.Tensor] = {}
@@ -184,6 +196,38 @@ def _stacked(
                     f"{at}: buffer '{name}' holds whole numbers above {2**24:,} that differ "
                     "between clients, and these are not combined: give all clients the same"
                 )
-        arrays = zip(numbers, where, strict=True)
-        tensors[name] = np.stack([array_of(number, name, at) for number, at in arrays])
+        tensors[name] = stacked(name, numbers)
     return StateForm("", names, fixed, varying), tensors
+
+
+def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
+    """Return the state dict as it is, and without each prefix that a wrapper put before keys."""
+    found: list[tuple[str, StateDict]] = [("", state)]
+    while isinstance(state, Mapping):
+        prefix, inner = found[-1]
+        marks = {(WRAPPER.match(str(key)) or [""])[0] for key in inner}
+        mark = marks.pop() if len(marks) == 1 else ""
+        if not mark:
+            break
+        found.append((prefix + mark, {str(k)[len(mark) :]: v for k, v in inner.items()}))
+    return found
+
+
+def array_of(value: Any, key: str, where: str) -> np.ndarray:
+    """Convert a tensor or array to float32; refuse one without finite numbers."""
+    if hasattr(value, "detach"):
+        try:
+            value = value.detach().cpu()
+            value = value.float().numpy() if value.is_floating_point() else value.numpy()
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            raise FedreproError(
+                f"{where}: '{key}' is not a plain tensor ({one_line(error)}); store one that is "
+                "dense, not quantised, and has its numbers"
+            ) from None
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        raise FedreproError(f"{where}: '{key}' holds no floating-point numbers")
+    with np.errstate(over="ignore"):  # what is too large for single precision is refused below
+        array = value.astype(np.float32)
+    if not np.isfinite(array).all():
+        raise FedreproError(f"{where}: '{key}' has a number that is not finite; leave it out")
+    return array

@@ -1,9 +1,4 @@
-"""A network: a sequence of layers, evaluated for many models at once.
-
-Tensors are named by their layer's place among the layers that have tensors: weight0, bias0,
-weight1, … A fully connected network of sizes (D, L1, …, K) so has weight0 (D, L1), bias0 (L1),
-weight1 (L1, L2), …; orientation is input × output.
-"""
+"""A network: a sequence of layers."""
 
 from __future__ import annotations
 
@@ -24,6 +19,7 @@ from fedrepro.networks.layers import (
     Affine,
     Convolution2d,
     Dropout,
+    EachPosition,
     Layer,
     MaxPool,
     Parameter,
@@ -32,7 +28,6 @@ from fedrepro.networks.layers import (
     Shape,
     Variational,
 )
-from fedrepro.networks.recurrent import EachPosition
 
 if TYPE_CHECKING:
     import torch
@@ -352,3 +347,44 @@ def _start(
     fans = parameter.fan_in + parameter.fan_out
     limit = math.sqrt(6 / fans) if init == "glorot" else 1 / math.sqrt(parameter.fan_in)
     return generator.uniform(-limit, limit, parameter.shape).astype(np.float32)
+
+
+def split(network: Network) -> tuple[Network, Network]:
+    """Split a network: its hidden layers, and its output layer as a network on their output.
+
+    Dropout before the output layer belongs to the latter, whose tensors have the number 0.
+
+    Raises:
+        FedreproError: For a network that does not end in an affine map.
+    """
+    if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
+        raise FedreproError(
+            f"the last layer of this {network.kind} network is not an affine map of what the "
+            "others give, so it cannot be trained alone; train all layers"
+        )
+    cut = len(network.layers) - 1
+    while cut and isinstance(network.layers[cut - 1], Dropout):
+        cut -= 1
+    hidden = replace(network, layers=network.layers[:cut])
+    return hidden, Network(network.places[-1][1], network.layers[cut:], network.kind)
+
+
+def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
+    """Make fully connected ReLU layers of these tensors, (1, *shape) each.
+
+    Raises:
+        FedreproError: For tensors that are not such layers on `inputs` numbers.
+    """
+    width, widths = inputs, []
+    for place in range(max(1, len(body) // 2)):
+        weight, bias = (body.get(f"{name}{place}") for name in ("weight", "bias"))
+        if weight is None or bias is None or weight.shape != (1, width, bias.shape[-1]):
+            shapes = {name: value.shape for name, value in body.items()}
+            raise FedreproError(
+                f"hidden layers {shapes} are not fully connected layers of one network on {inputs} "
+                "inputs: give weight0 (1, inputs, units), bias0 (1, units), weight1 and so on"
+            )
+        width = bias.shape[-1]
+        widths.append(width)
+    layers = tuple(layer for units in widths for layer in (Affine(units), Relu()))
+    return Network((inputs,), layers)

@@ -3,61 +3,41 @@
 PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution
 as (channels, channels of the input, height, width), a module lists its layers in the order in
 which they were made, and ReLU stands between. A weight the other way round, or a layer without bias
-among others with one, is refused.
+among others with one, is refused. Own modules: `module_states.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
-from fedrepro.core.method_kinds import MIXED, MODULE, WHICH
+from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec
-from fedrepro.networks.layers import Affine, Convolution2d
-from fedrepro.networks.mixed_architectures import mixed_network_tensors, mixed_spec
-from fedrepro.networks.module_states import stacked_module, state_form
+from fedrepro.core.spec import Component, Spec
+from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape
+from fedrepro.networks.module_states import (
+    StackedModels,
+    StateDict,
+    StateForm,
+    array_of,
+    stacked_module,
+    unprefixed,
+)
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.torch_files import StateDict, array_of, unwrapped, without_prefix
 
-Shape = tuple[int, ...]
+if TYPE_CHECKING:
+    import torch
+
+CHECKPOINT = ("state_dict", "model_state_dict")  # keys under which checkpoints keep a state dict
 PARTS = ("weight", "bias")
 MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 bits
-
-
-class StoredLayer(NamedTuple):
-    """A layer as PyTorch keeps it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
-
-    name: str
-    weight: np.ndarray
-    bias: np.ndarray | None
-
-    @property
-    def tensor(self) -> np.ndarray:
-        """The weight as networks here keep it: (in, out); that of a convolution as it is."""
-        return self.weight.T if self.weight.ndim == 2 else self.weight
-
-
-@dataclass(frozen=True)
-class StackedModels:
-    """The state dicts of J clients as one: tensors[name] is float32 (J, *shape).
-
-    `layers` are the state dicts' names of layers, in order; `widths` hidden units of each client if
-    these differ; see `LocalModels`.
-    """
-
-    model: Spec
-    shape: Shape
-    classes: int
-    tensors: dict[str, np.ndarray]
-    layers: tuple[str, ...]
-    widths: tuple[tuple[int, ...], ...] | None = None
 
 
 def stack(
@@ -83,20 +63,26 @@ def stack(
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
         raise FedreproError("no state dicts are given: give one for each client")
-    state_dicts = unwrapped(state_dicts)
+    state_dicts = [
+        next((s[k] for k in CHECKPOINT if isinstance(s.get(k), Mapping)), s)
+        if isinstance(s, Mapping)
+        else s
+        for s in state_dicts
+    ]
     if len(models) > 1:
         return _mixed(state_dicts, models, shape, named)
     model = models[0] if models else None
     if model and model.component.meta.get(MODULE):
         if shape is None:
             raise _without_shape(named[0], model)
-        spec, classes, tensors = stacked_module(state_dicts, model, shape, named)
-        return StackedModels(spec, shape, classes, tensors, ())
-    bare = zip(without_prefix(state_dicts), named, strict=True)
-    clients = [_layers(state, layers, where) for state, where in bare]
-    first = clients[0]
+        return stacked_module(state_dicts, model, shape, named)
+    cut = [unprefixed(state)[-1] for state in state_dicts]
+    if len({prefix for prefix, _ in cut}) > 1:  # of some clients alone
+        state_dicts = [inner for _, inner in cut]
+    clients = [_layers(state, layers, at) for state, at in zip(state_dicts, named, strict=True)]
+    first, dense = clients[0], all(one.weight.ndim == 2 for one in clients[0])
     for own, where in zip(clients[1:], named[1:], strict=True):
-        if not _alike(own, first):
+        if _architecture(own) != _architecture(first):
             raise FedreproError(
                 f"{where} has {_words(own)}, where {named[0]} has {_words(first)}: only networks "
                 "of one architecture are combined; name that of each by --model"
@@ -104,13 +90,28 @@ def stack(
     each = tuple(tuple(len(layer.weight) for layer in own[:-1]) for own in clients)
     most = [max(units) for units in zip(*each, strict=True)]
     widths = each if len(set(each)) > 1 else None
-    spec = model or _dense_model(first, named[0])
-    if widths:
-        clients = [_padded(own, most) for own in clients]
-        spec = spec.component.spec({**spec.values, "hidden": most}) if spec.name == "mlp" else spec
-    classes, inputs = len(first[-1].weight), int(first[0].weight.shape[1])
-    if shape is None and first[0].weight.ndim == 4:
+    if model is None and not dense:
+        raise FedreproError(
+            f"{named[0]} has convolutions, whose padding and pooling it does not hold; say which "
+            "model it is and the shape of one example (model=…, shape=…, or --model "
+            "cnn+kernel~3 --shape 1,28,28)"
+        )
+    known = components("model")
+    spec = model or (
+        known["mlp"].spec({"hidden": most, "bias": first[0].bias is not None})
+        if most
+        else known["logistic"].spec()
+    )
+    if widths and spec.name == "mlp":
+        spec = spec.component.spec({**spec.values, "hidden": most})
+    if shape is None and not dense:
         raise _without_shape(named[0], spec)
+    classes, inputs = len(first[-1].weight), int(first[0].weight.shape[1])
+    ends = list(pairwise((inputs, *most, classes)))
+    if widths:  # hidden units of zeros, which change no prediction
+        clients = [
+            [one.padded(*sizes) for one, sizes in zip(own, ends, strict=True)] for own in clients
+        ]
     shape = shape or (inputs,)
     _require_fit(clients[0], network_of(spec, shape, classes), spec, named[0])
     tensors = {}
@@ -118,45 +119,103 @@ def stack(
         tensors[f"weight{place}"] = np.stack([layer.tensor for layer in stored])
         if stored[0].bias is not None:
             tensors[f"bias{place}"] = np.stack([layer.bias for layer in stored])
-    called = tuple(layer.name for layer in first)
-    return StackedModels(spec, shape, classes, tensors, called, widths)
+    return StackedModels(spec, shape, classes, tensors, tuple(one.name for one in first), widths)
 
 
-def _mixed(
-    state_dicts: Sequence[StateDict],
-    models: Sequence[Spec],
-    shape: Shape | None,
-    named: Sequence[str],
-) -> StackedModels:
-    """Read the state dicts of clients with a network each, as `stack` does."""
-    if len(models) != len(named):
+def unstack(
+    model: Spec,
+    tensors: Mapping[str, np.ndarray],
+    layers: Sequence[str] | None = None,
+    widths: Sequence[Sequence[int]] | None = None,
+) -> list[dict[str, Any]]:
+    """Convert the m networks of tensors (m, *shape) to state dicts of torch tensors, float32.
+
+    Args:
+        model: Their model.
+        tensors: Tensors (m, *shape) by name.
+        layers: Names of the layers; by default those of an `nn.Sequential` of the model's layers,
+            or an own `torch.nn.Module`'s names.
+        widths: Hidden units of each network, if these differ.
+
+    Raises:
+        FedreproError: For layers that PyTorch keeps in another form, or another number of names.
+    """
+    import torch
+
+    if model.name == MIXED:
+        specs = model.component.meta["specs"]
+        return [
+            unstack(
+                specs[k],
+                {n.partition(".")[2]: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")},
+            )[0]
+            for i, k in enumerate(tensors[WHICH].argmax(axis=1))
+        ]
+    networks = range(len(next(iter(tensors.values()))))
+    form: StateForm | None = model.component.meta.get(STATE)
+    if form is not None:
+        return [form.written(tensors, i) for i in networks]
+    if model.component.meta.get(MODULE):
+        arrays = {key: np.array(value, np.float32) for key, value in tensors.items()}
+        return [{k: torch.from_numpy(v)[i] for k, v in arrays.items()} for i in networks]
+    places = range(sum(name.startswith("weight") for name in tensors))
+    parts = PARTS if "bias0" in tensors else PARTS[:1]
+    if set(tensors) != {f"{part}{place}" for part in parts for place in places}:
         raise FedreproError(
-            f"{len(models)} networks are named for {len(named)} models: name one for all, or one "
-            "of each, in the order of the models"
+            f"model '{model.name}' has other layers than fully connected ones and convolutions; "
+            "only these are written as a state dict"
         )
-    kinds = list(dict.fromkeys(models))
-    read = []
-    for kind in kinds:
-        at = [j for j, model in enumerate(models) if model == kind]
-        own = [state_dicts[j] for j in at], [kind], shape
-        read.append(stack(*own, names=[named[j] for j in at]))
-    if len(kinds) == 1:
-        return read[0]
-    forms = {(one.shape, one.classes) for one in read}
-    if len(forms) > 1 or any(one.widths for one in read):
+    if layers is None:
+        if any(value.ndim == 5 for value in tensors.values()):
+            raise FedreproError(
+                f"model '{model.name}' has convolutions: say what its layers are called, as in "
+                "state_dict(['conv1', 'conv2', 'fc'])"
+            )
+        classes = tensors[f"weight{places[-1]}"].shape[-1]
+        made = network_of(model, (tensors["weight0"].shape[1],), classes).layers
+        layers = [str(place) for place, one in enumerate(made) if isinstance(one, Affine)]
+    if len(layers) != len(places):
         raise FedreproError(
-            "the networks take and give "
-            + " or ".join(f"{form} to {classes} classes" for form, classes in forms)
-            + ": let all have one shape of examples (--shape) and the same classes"
+            f"{len(layers)} names are given for the {len(places)} layers of model '{model.name}'; "
+            "give one for each"
         )
-    ((form, classes),) = forms
-    rows = [zip(*one.tensors.values(), strict=True) for one in read]
-    each: list[tuple[int, dict[str, np.ndarray]]] = []
-    for at_kind in map(kinds.index, models):
-        own_tensors = zip(read[at_kind].tensors, next(rows[at_kind]), strict=True)
-        each.append((at_kind, dict(own_tensors)))
-    spec = mixed_spec([one.model for one in read])
-    return StackedModels(spec, form, classes, mixed_network_tensors(each), ())
+    state_dicts = []
+    for network in networks:
+        state, ends = {}, (None, *(widths[network] if widths else ()), None)
+        for place, name in enumerate(layers):
+            for part in parts:
+                value = tensors[f"{part}{place}"][network]
+                if widths:  # the rest stands for no units
+                    own = slice(ends[place]), slice(ends[place + 1])
+                    value = value[own[2 - value.ndim :]]
+                value = value.T if value.ndim == 2 else value
+                key = f"{name}.{part}" if name else part
+                state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
+        state_dicts.append(state)
+    return state_dicts
+
+
+def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
+    """Check examples of each client and class, int64 (clients, classes); None if not known.
+
+    Raises:
+        FedreproError: For another shape, or numbers that are not counts.
+    """
+    if counts is None:
+        return None
+    table = np.asarray(counts)
+    if table.shape != (clients, classes):
+        raise FedreproError(
+            f"label counts have the shape {table.shape}, but {clients} networks with {classes} "
+            f"outputs need a row per network and a column per class, ({clients}, {classes})"
+        )
+    valid = table.dtype.kind in "iuf" and ((table >= 0) & (table <= MOST_EXAMPLES)).all()
+    if not valid or (table != np.floor(table)).any() or not table.any():
+        raise FedreproError(
+            "label counts are numbers of examples: whole, not below 0, not all 0, at most "
+            f"{MOST_EXAMPLES:,}"
+        )
+    return table.astype(np.int64)
 
 
 def _without_shape(where: str, model: Spec) -> FedreproError:
@@ -166,7 +225,28 @@ def _without_shape(where: str, model: Spec) -> FedreproError:
     )
 
 
-# ------------------------------------------------------------------------------- layers
+# --------------------------------------------------------------- fully connected and convolutions
+
+
+class StoredLayer(NamedTuple):
+    """A layer as PyTorch keeps it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
+
+    name: str
+    weight: np.ndarray
+    bias: np.ndarray | None
+
+    @property
+    def tensor(self) -> np.ndarray:
+        """The weight as networks here keep it: (in, out); that of a convolution as it is."""
+        return self.weight.T if self.weight.ndim == 2 else self.weight
+
+    def padded(self, inputs: int, units: int) -> StoredLayer:
+        """Add zeros to a fully connected layer, up to these sizes."""
+        more = units - len(self.weight)
+        weight = np.pad(self.weight, ((0, more), (0, inputs - self.weight.shape[1])))
+        return StoredLayer(
+            self.name, weight, None if self.bias is None else np.pad(self.bias, (0, more))
+        )
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
@@ -227,41 +307,12 @@ def _words(layers: Sequence[StoredLayer]) -> str:
     return ", ".join(f"{layer.name} {layer.weight.shape}{lacks}" for layer in layers)
 
 
-def _alike(one: Sequence[StoredLayer], other: Sequence[StoredLayer]) -> bool:
-    """Return whether two networks differ at most in the widths of fully connected layers."""
-
-    def form(layers: Sequence[StoredLayer]) -> Any:
-        dense = all(layer.weight.ndim == 2 for layer in layers)
-        shapes = [layer.weight.shape for layer in layers]
-        ends = (shapes[0][1], shapes[-1][0])
-        return [layer.name for layer in layers], layers[0].bias is None, ends if dense else shapes
-
-    return bool(form(one) == form(other))
-
-
-def _padded(layers: Sequence[StoredLayer], most: Sequence[int]) -> list[StoredLayer]:
-    """Add hidden units of zeros up to these widths; predictions stay as they are."""
-    shapes = pairwise((layers[0].weight.shape[1], *most, len(layers[-1].weight)))
-    padded = []
-    for (name, weight, bias), (into, out) in zip(layers, shapes, strict=True):
-        more = out - len(weight)
-        wider = np.pad(weight, ((0, more), (0, into - weight.shape[1])))
-        padded.append(StoredLayer(name, wider, None if bias is None else np.pad(bias, (0, more))))
-    return padded
-
-
-def _dense_model(layers: Sequence[StoredLayer], where: str) -> Spec:
-    """Return the fully connected ReLU network with these layers."""
-    if any(layer.weight.ndim == 4 for layer in layers):
-        raise FedreproError(
-            f"{where} has convolutions, whose padding and pooling it does not hold; say which "
-            "model it is and the shape of one example (model=…, shape=…, or --model "
-            "cnn+kernel~3 --shape 1,28,28)"
-        )
-    known, hidden = components("model"), [len(layer.weight) for layer in layers[:-1]]
-    if not hidden:
-        return known["logistic"].spec()
-    return known["mlp"].spec({"hidden": hidden, "bias": layers[0].bias is not None})
+def _architecture(layers: Sequence[StoredLayer]) -> Any:
+    """Return what networks share that differ at most in widths of fully connected layers."""
+    dense = all(layer.weight.ndim == 2 for layer in layers)
+    shapes = [layer.weight.shape for layer in layers]
+    ends = (shapes[0][1], shapes[-1][0])
+    return [layer.name for layer in layers], layers[0].bias is None, ends if dense else shapes
 
 
 def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, where: str) -> None:
@@ -287,104 +338,104 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
         )
 
 
-def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Check examples of each client and class, int64 (clients, classes); None if not known.
+# ----------------------------------------------------------------------------- different networks
 
-    Raises:
-        FedreproError: For another shape, or numbers that are not counts.
+
+@dataclass(frozen=True)
+class MixedNetwork(Network):
+    """One of several networks, for methods that take networks as they are.
+
+    A model has the tensors of all architectures, named by their number, and says which of them it
+    is; those of the others are zeros, which nothing reads.
     """
-    if counts is None:
-        return None
-    table = np.asarray(counts)
-    if table.shape != (clients, classes):
+
+    members: tuple[Network, ...] = ()
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the tensors of all members, and (architectures,), a one among zeros."""
+        own = {
+            f"{k}.{name}": parameter
+            for k, member in enumerate(self.members)
+            for name, parameter in member.parameters.items()
+        }
+        return {**own, WHICH: Parameter((len(self.members),), 1)}
+
+    @property
+    def classes(self) -> int:
+        return self.members[0].classes
+
+    @property
+    def products(self) -> int:
+        """Multiplications that predict one example by the largest member."""
+        return max(member.products for member in self.members)
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        own = (f"{k}.{name}" for k, m in enumerate(self.members) for name in m.buffers)
+        return (*own, WHICH)
+
+    @cached_property
+    def widest(self) -> int:
+        return max(member.widest for member in self.members)
+
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
+        """Compute logits (A, B, K), one model after another."""
+        import torch
+
+        logits = []
+        for i in range(len(x)):
+            k = int(tensors[WHICH][i].argmax())
+            own = {name: tensors[f"{k}.{name}"][i] for name in self.members[k].parameters}
+            logits.append(self.members[k].logits(own, x[i]))
+        return torch.stack(logits)
+
+
+def _mixed(
+    state_dicts: Sequence[StateDict],
+    models: Sequence[Spec],
+    shape: Shape | None,
+    named: Sequence[str],
+) -> StackedModels:
+    """Read the state dicts of clients with a network each, as `stack` does."""
+    if len(models) != len(named):
         raise FedreproError(
-            f"label counts have the shape {table.shape}, but {clients} networks with {classes} "
-            f"outputs need a row per network and a column per class, ({clients}, {classes})"
+            f"{len(models)} networks are named for {len(named)} models: name one for all, or one "
+            "of each, in the order of the models"
         )
-    valid = table.dtype.kind in "iuf" and ((table >= 0) & (table <= MOST_EXAMPLES)).all()
-    if not valid or (table != np.floor(table)).any() or not table.any():
+    kinds = list(dict.fromkeys(models))
+    at = [[j for j, model in enumerate(models) if model == kind] for kind in kinds]
+    read = [
+        stack([state_dicts[j] for j in own], [kind], shape, names=[named[j] for j in own])
+        for kind, own in zip(kinds, at, strict=True)
+    ]
+    if len(kinds) == 1:
+        return read[0]
+    forms = {(one.shape, one.classes) for one in read}
+    if len(forms) > 1 or any(one.widths for one in read):
         raise FedreproError(
-            "label counts are numbers of examples: whole, not below 0, not all 0, at most "
-            f"{MOST_EXAMPLES:,}"
+            "the networks take and give "
+            + " or ".join(f"{form} to {classes} classes" for form, classes in forms)
+            + ": let all have one shape of examples (--shape) and the same classes"
         )
-    return table.astype(np.int64)
+    tensors = {
+        f"{k}.{name}": np.zeros((len(models), *value.shape[1:]), np.float32)
+        for k, one in enumerate(read)
+        for name, value in one.tensors.items()
+    }
+    tensors[WHICH] = np.zeros((len(models), len(kinds)), np.float32)
+    for k, one in enumerate(read):
+        tensors[WHICH][at[k], k] = 1
+        for name, value in one.tensors.items():
+            tensors[f"{k}.{name}"][at[k]] = value
+    specs = tuple(one.model for one in read)
 
+    def mixed(shape: Shape, classes: int) -> Network:
+        members = tuple(network_of(spec, shape, classes) for spec in specs)
+        return MixedNetwork(shape, (), "mixed", members=members)
 
-# -------------------------------------------------------------------------------------- and back
-
-
-def unstack(
-    model: Spec,
-    tensors: Mapping[str, np.ndarray],
-    layers: Sequence[str] | None = None,
-    widths: Sequence[Sequence[int]] | None = None,
-) -> list[dict[str, Any]]:
-    """Convert the m networks of tensors (m, *shape) to state dicts of torch tensors, float32.
-
-    Args:
-        model: Their model.
-        tensors: Tensors (m, *shape) by name.
-        layers: Names of the layers; by default those of an `nn.Sequential` of the model's layers,
-            or an own `torch.nn.Module`'s names.
-        widths: Hidden units of each network, if these differ.
-
-    Raises:
-        FedreproError: For layers that PyTorch keeps in another form, or another number of names.
-    """
-    import torch
-
-    if model.name == MIXED:
-        specs = model.component.meta["specs"]
-        return [
-            unstack(
-                specs[k],
-                {n.partition(".")[2]: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")},
-            )[0]
-            for i, k in enumerate(tensors[WHICH].argmax(axis=1))
-        ]
-    networks, form = range(len(next(iter(tensors.values())))), state_form(model)
-    if form is not None:
-        return [form.written(tensors, i) for i in networks]
-    if model.component.meta.get(MODULE):
-        arrays = {key: np.array(value, np.float32) for key, value in tensors.items()}
-        return [{k: torch.from_numpy(v)[i] for k, v in arrays.items()} for i in networks]
-    places = range(sum(name.startswith("weight") for name in tensors))
-    parts = PARTS if "bias0" in tensors else PARTS[:1]
-    if set(tensors) != {f"{part}{place}" for part in parts for place in places}:
-        raise FedreproError(
-            f"model '{model.name}' has other layers than fully connected ones and convolutions; "
-            "only these are written as a state dict"
-        )
-    names = list(_sequential_names(model, tensors) if layers is None else layers)
-    if len(names) != len(places):
-        raise FedreproError(
-            f"{len(names)} names are given for the {len(places)} layers of model '{model.name}'; "
-            "give one for each"
-        )
-    state_dicts = []
-    for network in networks:
-        state, ends = {}, (None, *(widths[network] if widths else ()), None)
-        for place, name in enumerate(names):
-            for part in parts:
-                value = tensors[f"{part}{place}"][network]
-                if widths:  # the rest stands for no units
-                    own = slice(ends[place]), slice(ends[place + 1])
-                    value = value[own[2 - value.ndim :]]
-                value = value.T if value.ndim == 2 else value
-                key = f"{name}.{part}" if name else part
-                state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
-        state_dicts.append(state)
-    return state_dicts
-
-
-def _sequential_names(model: Spec, tensors: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the places of a fully connected model's layers in an `nn.Sequential` of them all."""
-    if any(value.ndim == 5 for value in tensors.values()):
-        raise FedreproError(
-            f"model '{model.name}' has convolutions: say what its layers are called, as in "
-            "state_dict(['conv1', 'conv2', 'fc'])"
-        )
-    last = sum(name.startswith("weight") for name in tensors) - 1
-    classes = tensors[f"weight{last}"].shape[-1]
-    network = network_of(model, (tensors["weight0"].shape[1],), classes)
-    return [str(place) for place, layer in enumerate(network.layers) if isinstance(layer, Affine)]
+    meta = {"title": " or ".join(spec.token for spec in specs), "specs": specs}
+    ((form, classes),) = forms
+    return StackedModels(Component("model", MIXED, 1, mixed, meta).spec(), form, classes, tensors)

@@ -1,8 +1,4 @@
-"""Stage aggregate: one-shot methods and controls, from local models to metrics.
-
-A method may also be tuned: its model is then trained further on each public sample, and measured
-again.
-"""
+"""Stage aggregate."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line, read_source, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.finetuning import finetuning_of
+from fedrepro.core.finetuning import FineTuning, finetuning_of
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
@@ -29,6 +25,7 @@ from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.data.prepared import load_prepared, unlabelled
+from fedrepro.networks.network import split
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
     Draws,
@@ -39,9 +36,10 @@ from fedrepro.numbers.model_evaluation import (
 )
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.planning.runs import Scenario
-from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
-from fedrepro.stages.finetuning import finetuned
+from fedrepro.stages.job_log import Failures, log
+from fedrepro.stages.trial_data import AT_CLIENTS, TrialData, members_of, prepared_for
+from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.clients import initial_weights
@@ -51,6 +49,7 @@ from fedrepro.training.federation.norm_statistics import (
     require_norms,
     running_statistics,
 )
+from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings, settings_of
 
 
@@ -66,13 +65,13 @@ def run(job: Job, device: str = "cpu") -> None:
     table, failures = Table(scenario.specs), Failures()
     measured: list[tuple[int, str, float, float, float]] = []
     for trial in job.trials:
-        trial_data = TrialData(
-            prepared, members_of(scenario, partition, trial), RngKey(job.seed, trial), where
-        )
-        handed_over = scenario, method, trial_data, models[trial], job.evaluate, tune, public
-        for result in _trial(*handed_over, failures):
-            table.add(result.rows(trial))
-            measured.append((trial, result.token, result.seconds, *result.shares))
+        members = members_of(scenario, partition, trial)
+        data = TrialData(prepared, members, RngKey(job.seed, trial), where)
+        handed_over = scenario, method, data, models[trial], job.evaluate, tune, public
+        for setting, numbers, seconds, shares, how, repetition in _trial(*handed_over, failures):
+            row = partial(MetricRow, trial, setting, tune=how, repetition=repetition)
+            table.add(row(*number) for number in numbers)
+            measured.append((trial, setting_token(setting, tune=how), seconds, *shares))
         log(f"trial {trial}: {method.name}")
     source = provenance(
         job.seed,
@@ -91,29 +90,7 @@ def run(job: Job, device: str = "cpu") -> None:
     write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A setting in one trial: its numbers, those of single clients last, and seconds.
-
-    shares: seconds of clients and of the server, including preparations for several settings, as if
-    for this one alone. tune, repetition: of the model, if it was tuned, and on which sample.
-    """
-
-    setting: Spec
-    numbers: list[Number]
-    seconds: float
-    shares: tuple[float, float]
-    tune: Spec | None = None
-    repetition: int | None = None
-
-    @property
-    def token(self) -> str:
-        return setting_token(self.setting, tune=self.tune)
-
-    def rows(self, trial: int) -> Iterator[MetricRow]:
-        """Yield the numbers as rows of a table of metrics."""
-        row = partial(MetricRow, trial, self.setting, tune=self.tune, repetition=self.repetition)
-        yield from (row(*number) for number in self.numbers)
+Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, int | None]
 
 
 def _trial(
@@ -128,34 +105,36 @@ def _trial(
 ) -> Iterator[Measured]:
     """Yield every setting of a method in one trial, each followed by its tuned versions.
 
-    A setting that fails with an error of its own is a row of metric `failed`, and a note.
+    They are a setting, its numbers, those of single clients last, seconds, those of clients and of
+    the server, including preparations for several settings, as if for this one alone, and how and
+    on which sample its model was tuned. A setting that fails with an error of its own is a number
+    `failed`, and a note.
     """
     local, info = method_inputs(scenario, method, data, models, public)
     meta, rng = method.component.meta, data.rng
     splits = data.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
     costly, draws = SharedPreparation(meta["prepare"], local, info, rng), Draws(rng)
+    ways = [
+        (how, repetition)
+        for how in (tune.expand() if tune else ())
+        for repetition in range(finetuning_of(how).repetitions)
+    ]
     for setting in method.expand():
-        ways = list(tune.expand()) if tune else []
         try:
             done = run_setting(setting, local, info, rng, costly)
-            made, cost = done.made, done.cost
-            numbers = _measured(made, splits, draws, models.epochs, cost)
+            numbers = _measured(done.made, splits, draws, models.epochs, done.cost)
         except Exception as error:  # a method's code may raise anything
             failures.note(setting.token, rng.trial, error)
-            nothing = [Number("failed", 1.0)], 0.0, (0.0, 0.0)
-            yield Measured(setting, *nothing)
-            for how in ways:
-                for repetition in range(finetuning_of(how).repetitions):
-                    yield Measured(setting, *nothing, how, repetition)
+            for how, repetition in ((None, None), *ways):
+                yield setting, [Number("failed", 1.0)], 0.0, (0.0, 0.0), how, repetition
             continue
-        yield Measured(setting, numbers, done.seconds, (done.further.seconds, done.server))
-        for how in ways:
-            for repetition in range(finetuning_of(how).repetitions):
-                began = time.perf_counter()
-                new = _tuned(made, how, repetition, data, settings_of(scenario.training))
-                seconds = time.perf_counter() - began
-                again = _measured(new, splits, draws, models.epochs, cost)
-                yield Measured(setting, again, seconds, (0.0, seconds), how, repetition)
+        yield setting, numbers, done.seconds, (done.further.seconds, done.server), None, None
+        for how, repetition in ways:
+            began = time.perf_counter()
+            new = _tuned(done.made, how, repetition, data, settings_of(scenario.training))
+            seconds = time.perf_counter() - began
+            again = _measured(new, splits, draws, models.epochs, done.cost)
+            yield setting, again, seconds, (0.0, seconds), how, repetition
 
 
 @dataclass(frozen=True)
@@ -188,71 +167,62 @@ def run_setting(
     import torch
 
     began = time.perf_counter()
+    kind, ledger = setting.component.meta["kind"], ledger_of(info)
     arithmetic = (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
     try:
-        return _worked(setting, local, info, rng, costly, began)
+        extra = costly(setting)
+        ledger.begin()
+        called = time.perf_counter()
+        made = setting.component.fn(local, info, rng=rng, **setting.own, **extra)
+        require_models(made, setting, local)
+        made = ruled(made, setting, local, info)
+        ended = time.perf_counter()
     except arithmetic as error:
         if own_fault(error):
             raise
         log(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
-    nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
-    lost = GlobalModel(local.model, nothing)
-    sent = _sent(setting.component.meta["kind"], local, lost, ClientCost())
-    seconds = time.perf_counter() - began
-    return SettingResult(lost, seconds, seconds, ClientCost(), communication(*sent))
-
-
-def _worked(
-    setting: Spec,
-    local: LocalModels,
-    info: ClientInfo,
-    rng: RngKey,
-    costly: SharedPreparation,
-    began: float,
-) -> SettingResult:
-    extra, ledger = costly(setting), ledger_of(info)
-    ledger.begin()
-    called = time.perf_counter()
-    made = setting.component.fn(local, info, rng=rng, **setting.own, **extra)
-    require_models(made, setting, local)
-    made = ruled(made, setting, local, info)
-    ended = time.perf_counter()
+        nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
+        lost = GlobalModel(local.model, nothing)
+        cost = communication(*_sent(kind, local, lost, ClientCost()))
+        seconds = time.perf_counter() - began
+        return SettingResult(lost, seconds, seconds, ClientCost(), cost)
     further = costly.spent(setting) + ledger.spent
     server = ended - called - ledger.spent.seconds + costly.seconds(setting)
-    cost = communication(*_sent(setting.component.meta["kind"], local, made, further))
+    cost = communication(*_sent(kind, local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
     return SettingResult(made, ended - began, server, further, cost)
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Refuse results of another type than `Made`, and tensors of other shapes than the network's.
+    """Refuse results of another type than `MethodOutput`, and tensors of other shapes.
 
     Raises:
         FedreproError: the first difference.
     """
-    models = [made] if isinstance(made, GlobalModel) else made
-    if models is None:
+    if made is None:
         return
-    if not isinstance(models, Sequence) or not models or isinstance(models, str):
-        raise _no_model(made, setting)
+    models = [made] if isinstance(made, GlobalModel) else made
+    listed = isinstance(models, Sequence) and not isinstance(models, str) and models
+    if not listed or not all(isinstance(model, GlobalModel) for model in models):
+        raise FedreproError(
+            f"method '{setting.token}' returns a {type(made).__name__}: let it return a "
+            "GlobalModel, a list with one for each client, or None where it has none of these "
+            "clients"
+        )
     for model in models:
-        if not isinstance(model, GlobalModel):
-            raise _no_model(made, setting)
         due = network_of(model.model, local.shape, local.classes).shapes
         shapes = {name: np.shape(value) for name, value in model.tensors.items()}
-        missing, strange = [n for n in due if n not in shapes], [n for n in shapes if n not in due]
-        fault = ""
-        if missing or strange:
-            fault = f"no '{missing[0]}'" if missing else f"'{strange[0]}', which its model lacks"
-        for name in due if not fault else ():
-            form = shapes[name]
-            if len(form) != 1 + len(due[name]) or form[0] != len(model.tensors[next(iter(due))]):
-                fault = (
-                    f"'{name}' of shape {form}: let it be (m, {_sides(due[name])}) for m networks"
-                )
-                break
-        if fault:
-            raise FedreproError(f"method '{setting.token}' returns {fault}")
+        count = next((shapes[name][:1] for name in due if name in shapes), ())
+        faults = [f"no '{name}'" for name in due if name not in shapes]
+        faults += [f"'{name}', which its model lacks" for name in shapes if name not in due]
+        faults += [
+            f"'{name}' of shape {shapes[name]}: let it be "
+            f"(m, {', '.join(map(str, due[name]))}) for m networks"
+            for name in due
+            if not faults and (len(shapes[name]) != 1 + len(due[name]) or shapes[name][:1] != count)
+        ]
+        if faults:
+            raise FedreproError(f"method '{setting.token}' returns {faults[0]}")
 
 
 def recalibrates(method: Spec) -> bool:
@@ -301,17 +271,6 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
     return replace(made, tensors={**made.tensors, **new})
 
 
-def _sides(shape: Sequence[int]) -> str:
-    return ", ".join(map(str, shape))
-
-
-def _no_model(made: Any, setting: Spec) -> FedreproError:
-    return FedreproError(
-        f"method '{setting.token}' returns a {type(made).__name__}: let it return a GlobalModel, a "
-        "list with one for each client, or None where it has none of these clients"
-    )
-
-
 def _measured(
     made: MethodOutput,
     splits: Mapping[str, EvaluationSplit],
@@ -339,21 +298,15 @@ def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
     """Train a method's models on one of the samples, at no further cost of messages."""
-    how, place = finetuning_of(tune), data.rng.at(call=repetition + 1)
+    if made is None:
+        return None
+    how = finetuning_of(tune)
     sample = data.public_sample(how.examples, repetition)
     shape, classes = data.prepared.shape, len(data.prepared.classes)
-    after = partial(
-        finetuned,
-        sample=sample,
-        shape=shape,
-        classes=classes,
-        how=how,
-        settings=settings,
-        rng=place,
-    )
-    if isinstance(made, GlobalModel):
-        return after(made)
-    return None if made is None else [after(model) for model in made]
+    rng = data.rng.at(call=repetition + 1)
+    models = [made] if isinstance(made, GlobalModel) else made
+    new = [finetuned(model, sample, shape, classes, how, settings, rng) for model in models]
+    return new[0] if isinstance(made, GlobalModel) else new
 
 
 def _sent(
@@ -454,3 +407,50 @@ class SharedPreparation:
 def ledger_of(info: ClientInfo) -> CostCounter:
     """Return the account of a one-shot method's clients; an empty one if they do nothing for it."""
     return info.clients.ledger if info.clients else CostCounter()
+
+
+def finetuned(
+    model: GlobalModel,
+    sample: Examples,
+    shape: tuple[int, ...],
+    classes: int,
+    how: FineTuning,
+    settings: Settings,
+    rng: RngKey,
+) -> GlobalModel:
+    """Train a model further on the sample, each of its networks by itself.
+
+    Source: GEMS, section 3.3.
+
+    Args:
+        model: to train.
+        sample: labelled examples at the server.
+        shape: of one example.
+        classes: number of outputs.
+        how: replaces epochs, step size and patience of `settings`.
+        settings: the local training procedure; its optimiser starts again.
+        rng: of trial and repetition; it gives the order of the sample and dropout, equal for all
+            models.
+    """
+    import torch
+
+    network = network_of(model.model, shape, classes).fitted(model.tensors)
+    settings = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)
+    if how.layers != "last":
+        tasks = [Task(np.arange(len(sample.targets)), rng)] * model.networks
+        start = {name: model.tensors[name] for name in network.shapes}
+        return replace(model, tensors=train(network, sample, tasks, settings, start).tensors)
+    hidden, head = split(network)  # output layers alone, on the activations below them
+    names = dict(zip(head.shapes, list(network.shapes)[-len(head.shapes) :], strict=True))
+    each = [
+        sample.above(hidden, {name: model.tensors[name][[i]] for name in hidden.shapes}).inputs
+        for i in range(model.networks)
+    ]
+    count = len(sample.targets)
+    examples = Examples(torch.cat(each), sample.targets.repeat(model.networks))
+    tasks = [Task(np.arange(i * count, (i + 1) * count), rng) for i in range(model.networks)]
+    start = {name: model.tensors[whole] for name, whole in names.items()}
+    plain = replace(settings, augment="none")  # which moves pixels
+    trained = train(head, examples, tasks, plain, start).tensors
+    new = {names[name]: value for name, value in trained.items()}
+    return replace(model, tensors={**model.tensors, **new})

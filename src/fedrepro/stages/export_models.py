@@ -30,8 +30,9 @@ from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.planning.runs import Scenario, public_data_of
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, ruled
-from fedrepro.stages.common import TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
+from fedrepro.stages.job_log import log
+from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
 from fedrepro.planning.jobs import Job
 from fedrepro.planning.runs import Scenario
-from fedrepro.stages.common import TrialData
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
-from fedrepro.stages.trial_progress import Progress
-from fedrepro.stages.trial_rounds import FinalEvaluation, RoundEvaluation, Splits
+from fedrepro.stages.trial_data import TrialData
+from fedrepro.stages.trial_rounds import FinalEvaluation, Progress, RoundEvaluation, Splits
 from fedrepro.training.federation.clients import Clients
 
 

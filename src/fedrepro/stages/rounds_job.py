@@ -24,10 +24,17 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.planning.runs import Scenario
-from fedrepro.stages.common import Failures, TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
-from fedrepro.stages.trial_progress import Checkpointer, Progress
-from fedrepro.stages.trial_rounds import Evaluator, Splits, TrialRounds, to_target
+from fedrepro.stages.job_log import Failures, log
+from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
+from fedrepro.stages.trial_rounds import (
+    Checkpointer,
+    Evaluator,
+    Progress,
+    Splits,
+    TrialRounds,
+    to_target,
+)
 
 CHECKPOINTS = "checkpoints"  # their folder, in that of the job
 CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable: time between two

@@ -16,7 +16,7 @@ from fedrepro.core.provenance import provenance, resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.stages.common import log
+from fedrepro.stages.job_log import log
 
 Numbers = Mapping[str, float | np.ndarray]
 

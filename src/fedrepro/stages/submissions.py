@@ -41,9 +41,8 @@ from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan, part_keys
 from fedrepro.record.leaderboards import ENTRY, VERDICT, digests_of, entries_folder, write_board
 from fedrepro.record.record_results import RECORD, REPORTS, read_drawn, write_kept
-from fedrepro.stages import exhibit as exhibit_stage
-from fedrepro.stages.notebook import start
-from fedrepro.stages.run_snakemake import compute, inside_folder
+from fedrepro.stages.reports import draw_exhibit
+from fedrepro.stages.working_folder import compute, inside_folder, start
 
 # keys of an exhibit that are about other methods
 OTHERS = frozenset({"methods", "without", "trials_of", "also"})
@@ -207,7 +206,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         for part in keys:
             (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
             (folder / part).parent.mkdir(exist_ok=True)
-            exhibit_stage.run(part, plan, drawn / scale / part)
+            draw_exhibit(part, plan, drawn / scale / part)
             write_kept(folder / part, read_drawn(scale, part, drawn, said))
         entry = {
             "kind": "entry",
@@ -286,7 +285,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
         with contextlib.chdir(folder):
             for key in entry.exhibits:
                 (work / key).parent.mkdir(exist_ok=True)
-                exhibit_stage.run(key, plan, work / key)
+                draw_exhibit(key, plan, work / key)
         for key in entry.exhibits:
             ours, theirs = (open_exhibit(place, key, entry.scale) for place in (work, folder))
             odd = _not_following(ours, theirs)

@@ -19,8 +19,9 @@ from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
 from fedrepro.planning.runs import TrialBlock
-from fedrepro.stages.common import TrialData, log, members_of, prepared_for
 from fedrepro.stages.devices import device_of
+from fedrepro.stages.job_log import log
+from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
 from fedrepro.training.engine import Trained, train
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_layout import Layout

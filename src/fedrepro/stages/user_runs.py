@@ -1,4 +1,4 @@
-"""A run given by options, or a file of exhibits: saved in a working folder, computed, and shown."""
+"""Runs and comparisons from Python and the command line: exhibits, runs by options, two methods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,14 +26,14 @@ from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import csv_text
 from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
-from fedrepro.planning.config import load_config, parse_exhibits
+from fedrepro.planning.config import load_config, load_exhibits, parse_exhibits
 from fedrepro.planning.drawing import final
 from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point
 from fedrepro.planning.exhibit_methods import in_rounds
+from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.jobs import TIMINGS, log_of
 from fedrepro.planning.plan import Plan
-from fedrepro.stages.notebook import start
-from fedrepro.stages.run_snakemake import WORKFLOW, compute, inside_folder
+from fedrepro.stages.working_folder import WORKFLOW, compute, inside_folder, start
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,128 @@ OUT = Path("runs")
 CONFIDENCE = 0.95
 SAID = re.compile(r": round (\d+) of (\d+), accuracy (\S+)")
 COLUMNS = ("method", "accuracy", "low", "high", "trials", "megabytes", "seconds")
+
+
+def run(
+    key: str | Path = "",
+    scale: str = "quick",
+    *,
+    folder: str | Path = "",
+    cores: int | None = None,
+    profile: str = "",
+    **words: Any,
+) -> pd.DataFrame:
+    """Compute an exhibit, such as pfnm/figure-2a, or a run, and return its numbers.
+
+    A run is given by options, as in run(methods="fedavg,scaffold", data="mnist",
+    partition="dirichlet:0.1"), or by a YAML file of exhibits; it returns the table that `fedrepro
+    run` prints, a row per method. An exhibit returns a row per point, method, metric and split:
+    mean, sd and number of trials, the value of each trial and the chosen setting. A leaderboard,
+    such as arena/1, returns a row per method. `attrs` has the file that people look at; notes are
+    warnings.
+
+    Args:
+        key: of the exhibit or leaderboard, or the path of a YAML file.
+        scale: of the exhibit.
+        folder: made by `start`, or the root of the repository; for a run it is made where it is
+            missing, by default `runs`.
+        cores: by default all that this process may use.
+        profile: of Snakemake.
+        words: options of a run, and `changes`, such as {"scaffold.lr": 0.1}.
+
+    Raises:
+        FedreproError: Snakemake is not installed, or something failed, with its sentence.
+    """
+    if words or Path(key).suffix == ".yaml":
+        return run_words(words or Path(key), folder, cores, profile)
+    key = str(key)
+    with inside_folder(folder or "."):
+        config = load_config()
+        if config.components and plugins.NAMED not in os.environ:
+            plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
+        plan = Plan(config, load_exhibits(), scale)
+        paper, _, name = key.partition("/")
+        if paper in plan.files and name in plan.files[paper].boards:
+            compute([f"reports/{scale}/{key}.csv"], cores)
+            return _frame(f"reports/{scale}/{key}.csv")
+        for note in notes_of(plan, plan.exhibit(key)):
+            warnings.warn(note, stacklevel=2)
+        target = plan.exhibit_file(key, plan.exhibit(key).suffix)
+        compute([target], cores)
+        numbers = open_exhibit(Path("reports") / scale, key, scale).numbers
+        numbers.attrs["file"] = os.path.abspath(target)
+        return numbers
+
+
+def _frame(path: str) -> pd.DataFrame:
+    from fedrepro.numbers.summary import read_csv
+
+    frame = read_csv(Path(path).read_text(encoding="utf-8"))
+    frame.attrs["file"] = os.path.abspath(path)
+    return frame
+
+
+def compare(
+    one: str,
+    other: str | None = None,
+    scale: str = "quick",
+    *,
+    folder: str | Path = ".",
+    reports: str | Path = "reports",
+    recorded: str | Path = "reports/record",
+    metric: str = "accuracy",
+    split: str = "test",
+    exhibit: str = "",
+) -> pd.DataFrame:
+    """Compare two methods trial by trial, or an exhibit with the record, as `fedrepro compare`.
+
+    Two methods have a row per point of the drawn exhibits that have both, with the difference and
+    its 95 % interval. An exhibit has a row per number, ours and the recorded one. `attrs` has the
+    verdict, a sentence.
+
+    Args:
+        one: label or name of a method; without `other`, an exhibit.
+        other: label or name of the second method.
+        scale: of the exhibits.
+        folder: the working folder.
+        reports: folder of drawn exhibits.
+        recorded: folder of recorded exhibits.
+        metric: to compare methods by.
+        split: to compare methods on.
+        exhibit: compare methods in this one alone.
+
+    Raises:
+        FedreproError: an exhibit is not drawn.
+    """
+    import pandas as pd
+
+    from fedrepro.numbers.paired_differences import paired_differences, paired_verdict, sides
+    from fedrepro.record.compare import compare as beside
+
+    with inside_folder(folder):
+        if other is None:
+            comparison = beside(scale, one, Path(reports), Path(recorded))
+            rows = [{**row.point, **_without(vars(row), "point")} for row in comparison.rows]
+            sentence = comparison.verdict
+        else:
+            pairs = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
+            rows = [
+                {
+                    "exhibit": pair.exhibit,
+                    **pair.point,
+                    **dict(zip(("method", "other_method"), pair.labels, strict=True)),
+                    **_without(vars(pair), "exhibit", "point", "labels"),
+                }
+                for pair in pairs
+            ]
+            sentence = paired_verdict(pairs, metric, sides(pairs, one, other))
+    frame = pd.DataFrame(rows)
+    frame.attrs["verdict"] = sentence
+    return frame
+
+
+def _without(values: dict[str, object], *names: str) -> dict[str, object]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def run_words(

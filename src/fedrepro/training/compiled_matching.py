@@ -35,8 +35,8 @@ from fedrepro.networks.compiled_convolutions import (
     features,
     gives,
 )
-from fedrepro.networks.layer_parts import Parts
 from fedrepro.networks.layers import Shape
+from fedrepro.networks.memory_layout import Parts
 
 # What a row of `Maps.table` holds. Layer whose output is the source, its height and width, whether
 # its pooling is undone; height and width of the image that is given back, with the edges that

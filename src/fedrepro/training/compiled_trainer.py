@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedrepro.core.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned, padded_to, row_of
-from fedrepro.networks.layer_parts import parts_of
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.memory_layout import Rows, body_of, turned_in
+from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 from fedrepro.training.augment import PURPOSE as CROPS
 from fedrepro.training.augment import kinds, require_images

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.networks.layers import Affine, Layer
+from fedrepro.networks.layers import Affine, EachPosition, Embedding, Layer, Lstm
 from fedrepro.networks.network import Network
-from fedrepro.networks.recurrent import EachPosition, Embedding, Lstm
 
 
 @register("model", "char_lstm", version=2, title="character LSTM")

@@ -29,16 +29,23 @@ from fedrepro.record.site.charts import chart, vega_script
 from fedrepro.record.site.guides import Guides, copied
 from fedrepro.record.site.methods import links_of, method_pages
 from fedrepro.record.site.minify_svg import minify_svg
-from fedrepro.record.site.page_templates import page
 from fedrepro.record.site.report_data import Paper, Reports
-from fedrepro.record.site.verdict_styles import glossary
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
 ROOMS = ("api", "combine", "graphs", "matching")
-DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
+GUIDES = {
+    "Use": ("using", "own-models", "combine", "exhibits", "methods"),
+    "Data and networks": ("data", "partitions", "models", "graphs"),
+    "Add": (
+        *("adding-a-method", "adding-a-method-in-rounds", "adding-an-exhibit", "adding-a-paper"),
+        "entries",
+    ),
+    "Read results": ("claims", "leaderboard", "origin", "performance", "verdicts-moved"),
+    "Maintain": ("architecture",),
+}
 ORIGIN, CLAIMS, BOARD = "docs/origin.md", "docs/claims.md", "docs/leaderboard.md"
-GLOSSARY = "docs/glossary.md"
+GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
 EXCERPT = 4000  # letters of a page, in which the search shows where a word stands
 ARTICLE = re.compile(r"<article[^>]*>(.*?)</article>", re.DOTALL)
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
@@ -116,18 +123,17 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     contents = Contents()
     whole = reports.scale == "paper"  # findings quote that scale alone
     files = _guides(root)
-    elsewhere = {file: page for page, file in files.items()}
+    elsewhere = {file: page for page, file in files.items()} | {GLOSSARY: "glossary.md"}
     guides = Guides(root.resolve(), root / RECORD, elsewhere, () if whole else (FINDINGS,))
     names = sorted(files, key=lambda page: PurePosixPath(page).with_suffix("").parts)
     for name in (name for name in names if whole or not name.startswith(FINDINGS)):
         contents.pages[name] = guides.page(PurePosixPath(files[name]))
     findings = [name for name in contents.pages if name.startswith(FINDINGS)]
-    answers = _answers(guides, findings, files)
+    cards, openings = _answers(guides, findings, files)
     charts: set[str] = set()
     links = links_of(reports)
     # only a checkout has guides
-    guided = (ORIGIN, CLAIMS, BOARD, GLOSSARY)
-    origin, claims, board, terms = (name if name in contents.pages else "" for name in guided)
+    origin, claims, board = (n if n in contents.pages else "" for n in (ORIGIN, CLAIMS, BOARD))
     for paper in reports.papers:
         charts |= _paper(paper, folder, contents)
         # the paper's own page begins with the first of them
@@ -137,22 +143,19 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
             if _of(name) == paper.name
         ]
         contents.pages[f"papers/{paper.name}.md"] = pages.paper_page(
-            paper, answers[1].get(paper.name, ""), details, frozenset(charts), links,
+            paper, openings.get(paper.name, ""), details, frozenset(charts), links,
             board.replace(".md", ".html"),
         )  # fmt: skip
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
     contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
-    verdicts = page("verdicts.md", words=glossary(), guide=claims, glossary=terms)
-    contents.pages["verdicts.md"] = verdicts
+    contents.pages["glossary.md"] = pages.glossary_page(claims)
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):
             contents.copies[f"shown/{each['image']}"] = folder / each["image"]
-    contents.pages |= {"api.md": page("api.md", rooms=_rooms())} if whole else {}
-    contents.pages["index.md"] = pages.home(
-        reports, answers[0], _trees(reports, contents.pages), links
-    )
+    contents.pages |= {"api.md": pages.page("api.md", rooms=_rooms())} if whole else {}
+    contents.pages["index.md"] = pages.home(reports, cards, _trees(reports, contents.pages), links)
     contents.copies |= {copied(path): root / path for path in guides.copies}
     package = resources.files("fedrepro.record.site")
     for name in (STYLE, "site.js"):
@@ -165,6 +168,7 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
 def _guides(root: Path) -> dict[str, str]:
     """Return the file of each page; findings lie in their paper's folder, and are pages of docs."""
     paths = [path.relative_to(root) for path in (root / "docs").glob("**/*.md")]
+    paths = [path for path in paths if path != Path(GLOSSARY)]
     paths += [Path("config/README.md")] if (root / "config/README.md").exists() else []
     files = {path.as_posix(): path.as_posix() for path in paths}
     return files | {f"{FINDINGS}{name}.md": f.as_posix() for name, f in findings_in(root).items()}
@@ -217,19 +221,25 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
 
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     """Return the navigation: captions with their pages."""
-    guides = sorted(n for n in pages if n.startswith("docs/") and n.count("/") == 1)
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
-    boards, papers = ([f"papers/{n}" for n in known if known[n] == one] for one in (True, False))
+    leaderboards, papers = (
+        [f"papers/{n}" for n in known if known[n] == one] for one in (True, False)
+    )
     trees = {
-        "Leaderboard": boards,
+        "Leaderboard": leaderboards,
         "Papers": papers + [n for n in pages if n.startswith(FINDINGS) and _of(n) not in known],
         "Methods": ["methods/index"],
-        "Data and partitions": [name for name in (*DATA, "drawings.md") if name in pages],
-        "Reproduce": ["reproduce", "verdicts"],
-        "Guides": [name for name in guides if name not in DATA],
-        "Reference": [n for n in ("config/README.md", "api.md") if n in pages],
+        **{caption: [f"docs/{name}" for name in names] for caption, names in GUIDES.items()},
+        "Reference": ["glossary", "reproduce", "drawings", "config/README", "api"],
     }
-    of = {caption: [n.removesuffix(".md") for n in names] for caption, names in trees.items()}
+    listed = {name for names in trees.values() for name in names}
+    others = sorted(n for n in pages if n.startswith("docs/") and n.count("/") == 1)
+    trees["Maintain"] += [n for one in others if (n := one.removesuffix(".md")) not in listed]
+    there = {name.removesuffix(".md") for name in pages}
+    of = {
+        caption: [n for name in names if (n := name.removesuffix(".md")) in there]
+        for caption, names in trees.items()
+    }
     return [(caption, names) for caption, names in of.items() if names]
 
 

@@ -16,6 +16,7 @@ GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?"
 MERMAID = re.compile(r"```mermaid\n(.*?)```", re.DOTALL)
 NODE = re.compile(r"(\w+)\[([^\]]+)\]")
 ARROW = re.compile(r"^\s*(\w+)(?:\[[^\]]+\])?\s*-->(?:\|([^|]+)\|)?\s*(\w+)", re.MULTILINE)
+PAGE = re.compile(r"docs/.+\.md")
 CONFIG = "config/README.md"  # the one page of the site that lies neither in docs/ nor with a paper
 
 
@@ -71,7 +72,7 @@ class Guides:
             other = self.elsewhere.get(relative, relative)
             if other.startswith(self.without):
                 return label
-            if other == CONFIG or (other.endswith(".md") and other.startswith("docs/")):
+            if other in (CONFIG, "glossary.md") or PAGE.fullmatch(other):
                 return f"[{label}]({relpath(other, page.parent)}{hash_sign}{part})"
             if relative in ("README.md", "reports/record", "."):
                 return f'<a href="{up}index.html">{_plain(label)}</a>'

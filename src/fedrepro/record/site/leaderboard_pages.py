@@ -1,19 +1,35 @@
-"""A leaderboard as pages show it: methods by data set and class, and what each one costs."""
+"""A leaderboard as pages show it, and its chooser: the answers of `fedrepro recommend`.
+
+A page cannot compute a test of scores. So each scenario of the leaderboard is asked for as if it
+were the reader's own, under every constraint that excludes a method; the page's script finds the
+nearest one by the rule of `recommended.distance`.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, VERIFIED
+from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, SEVERAL, STARTS, VERIFIED
+from fedrepro.numbers.recommendation import (
+    IID_ALPHA,
+    UNLIKE,
+    RecommendedMethod,
+    Situation,
+    case_skew,
+    models_suffice,
+    recommend_from,
+)
 from fedrepro.record.site.report_data import BoardView
 
 Row = Mapping[str, Any]
-# columns of other usual tests, and of one that chooses settings in each trial
+# columns of other usual tests, and of one that selects settings in each trial
 OTHERWISE = {
     "group_wilcoxon": "Wilcoxon's signed ranks with Holm's correction",
     "group_nemenyi": "Nemenyi's test",
-    "group_settings_chosen_in_each_trial": "this test with settings chosen in each trial",
+    "group_settings_chosen_in_each_trial": "this test with settings selected in each trial",
 }
 # words on rows, if entries of others are among them
 COMPUTED = {
@@ -23,6 +39,13 @@ COMPUTED = {
     REPORTED: "sent by others, and nothing of it was computed again: it has no rank",
 }
 LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
+# basis of an answer: columns of the leaderboard, and metrics of its scenarios
+READ = (
+    *("starts", "data", "class", "method", "exchanges", "networks", "bytes_up", "sees"),
+    *("clients_also_send", "computed"),
+)
+MEASURED = ("score", "accuracy", "bytes_up", "exchanges", "networks")
+LINES = ("best client", "FedAvg")  # shown with every answer of the chooser
 
 
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
@@ -35,110 +58,52 @@ def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
 def families(shown: BoardView) -> list[dict[str, Any]]:
     """Arrange a leaderboard for its template, by how clients start.
 
-    starts: how clients start. tables: by data set, as `_table` returns them. costs: of each method,
-    head -> text. handed: each method with what it sees and receives.
+    tables: by data set, with methods by class, best first, and notes on intervals. methods: the
+    rows over all data sets. seconds: of each method at the server.
     """
     found = []
+    line = shown.about["board"]["line"]
+    times = shown.times[shown.times["metric"] == "server_seconds"]
     for starts, family in shown.table.groupby("starts", sort=False):
-        tables = [
-            _table(shown, str(data), rows) for data, rows in family.groupby("data", sort=False)
-        ]
-        whole = family[family["data"] == family["data"].iloc[-1]].to_dict("records")
-        costs = [_costs(shown, str(starts), row) for row in whole]
-        handed = []
-        for row in whole:
-            sent = _text(row["clients_also_send"])
-            more = f" Clients also send: {sent}." if sent else ""
-            handed.append((row["method"], f"{_text(row['sees'])}.{more}"))
-        found.append({"starts": starts, "tables": tables, "costs": costs, "handed": handed})
+        tables = []
+        for data, methods in family.groupby("data", sort=False):
+            rows = with_bars(methods)
+            tables.append(
+                {
+                    "name": "All data sets" if data == ALL else data,
+                    "classes": by_class(rows),
+                    "rows": rows,
+                    "notes": _drawn_again(methods) + _otherwise(methods),
+                    "line_at": next((row["at"] for row in rows if row["method"] == line), None),
+                }
+            )
+        own = times[times["starts"] == starts].set_index("method")["mean"]
+        methods = family[family["data"] == family["data"].iloc[-1]].to_dict("records")
+        found.append(
+            {"starts": starts, "tables": tables, "methods": methods, "seconds": own.to_dict()}
+        )
     return found
 
 
-def _table(shown: BoardView, data: str, methods: Any) -> dict[str, Any]:
-    """Return a data set's methods by class, best first, their rows, and notes on intervals."""
-    line = shown.about["board"]["line"]
+def with_bars(methods: Any) -> list[Row]:
+    """Return rows with the ends of an interval and its score as percent of a bar."""
+
+    def percent(score: float) -> float:
+        inside = min(max(LEAST if is_none(score) else score, LEAST), MOST)
+        return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
+
+    ends = {"left": "score_low", "right": "score_high", "at": "score"}
+    return [
+        row | {end: percent(row[column]) for end, column in ends.items()}
+        for row in methods.to_dict("records")
+    ]
+
+
+def by_class(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     classes: dict[str, list[Row]] = {}
-    rows = [_row(row, line) for row in methods.to_dict("records")]
     for row in rows:
-        classes.setdefault(row["all"]["Class"], []).append(row)
-    return {
-        "name": "All data sets" if data == ALL else data,
-        "classes": [*classes.items()],
-        "notes": _drawn_again(methods) + _otherwise(methods),
-        "rows": [row["all"] for row in rows],
-        "line_at": next((row["at"] for row in rows if row["method"] == line), None),
-    }
-
-
-def _row(row: Row, line: str) -> dict[str, Any]:
-    """Write a method's row as text: in short, and with all columns.
-
-    left, right, at: the ends of its interval and its score, as percent of a bar.
-    """
-    key, bound = line.replace(" ", "_"), row["class"] == "reference"
-    score, ends = _interval(row, "score")
-    above, above_ends = _interval(row, f"above_{key}")
-    ranks = [f"{row[f'rank_{end}']:g}" for end in ("low", "high") if not _none(row["rank_low"])]
-    verdict, chance = _text(row[f"beside_{key}"]), row[f"beside_{key}_chance"]
-    group = "" if _none(row["group"]) else f"{row['group']:g}"
-    by = {"Computed": _computed(row)} if "computed" in row else {}
-    plus = "+" if above and above[0] != "−" and above != "0.00" else ""
-    return {
-        "method": row["method"],
-        "group": group,
-        "score": score or _text(row["without_rank"]),
-        "ends": ends,
-        "left": _percent(row["score_low"]),
-        "right": _percent(row["score_high"]),
-        "at": _percent(row["score"]),
-        "above": "" if bound else plus + above,
-        "verdict": "" if bound else verdict,
-        "sends": "–" if bound else _times(row["bytes_up"]),
-        "computed": _computed(row),
-        "bound": bound,
-        "all": {
-            "Group": group,
-            "Method": row["method"],
-            "Class": row["class"],
-            "Score": score,
-            "95 %": ends,
-            "By trial": "" if _none(row["score_each_trial"]) else _number(row["score_each_trial"]),
-            "Rank": " to ".join(dict.fromkeys(ranks))
-            or ("–" if bound else _text(row["without_rank"])),
-            f"Above {line}": above,
-            "95 % ": above_ends,
-            "Trials alone": above and _interval(row, f"above_{key}", f"above_{key}_trials")[1],
-            "In scenarios": above and f"{row['scenarios_above']:g} of {row['scenarios']:g}",
-            "Shown (Holm's p)": verdict if _none(chance) else f"{verdict} ({chance:.3f})",
-            **by,
-        },
-    }
-
-
-def _percent(score: float) -> float:
-    inside = min(max(LEAST if _none(score) else score, LEAST), MOST)
-    return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
-
-
-def _costs(shown: BoardView, starts: str, row: Row) -> dict[str, str]:
-    times = shown.times
-    at = (times["starts"] == starts) & (times["method"] == row["method"])
-    seconds = times[at & (times["metric"] == "server_seconds")]["mean"]
-    return {
-        "Method": row["method"],
-        "Class": row["class"],
-        "Bytes sent": _times(row["bytes_up"]),
-        "Received": _times(row["bytes_down"]),
-        "Exchanges": f"{row['exchanges']:.0f}",
-        "With the choice: sent": _times(row["bytes_up_with_choice"]),
-        "received": _times(row["bytes_down_with_choice"]),
-        "exchanges": f"{row['exchanges_with_choice']:.0f}",
-        "Passes": f"{row['passes']:.1f}",
-        "Server, s": f"{float(seconds.iloc[0]):.2f}" if len(seconds) else "",
-        "Parameters": f"{row['parameters']:,.0f}",
-        "Settings": f"{row['settings_tried']:g}",
-        "Chosen at the end of the grid": _text(row["ends_of_grid"]),
-    }
+        classes.setdefault(row["class"], []).append(row)
+    return [*classes.items()]
 
 
 def answer(shown: BoardView) -> dict[str, Any]:
@@ -167,20 +132,19 @@ def answer(shown: BoardView) -> dict[str, Any]:
         apart = [data for data, rows in firsts.items() if 0 < len(leading[data]) < len(rows)]
         data = (apart or [*firsts])[0]
         if len(leading[data]):
-            score = _number(float(leading[data]["score"].max()))
+            score = number(leading[data]["score"].max())
             leaders.append((str(kind), data, leading[data]["method"].tolist(), score))
     better = f"beside_{line.replace(' ', '_')}"
     above = [(d, rows[rows[better] == "better"]["method"].tolist()) for d, rows in columns.items()]
-    last = table[table["data"] == table["data"].iloc[-1]]
-    bound = last[last["method"] == line]["score"]
+    last = with_bars(table[table["data"] == table["data"].iloc[-1]])
     return {
         "data": [*columns],
         "best": best,
-        "picture": _table(shown, "", last[last["class"] != "reference"])["classes"],
+        "picture": by_class([row for row in last if row["class"] != "reference"]),
         "leaders": leaders,
         "above": above,
         "line": line,
-        "at": _percent(float(bound.iloc[0]) if len(bound) else 0.0),
+        "at": next((row["at"] for row in last if row["method"] == line), 0.0),
     }
 
 
@@ -227,30 +191,86 @@ def joined_names(names: Sequence[str], last: str = "and") -> str:
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def _interval(row: Row, name: str, ends: str = "") -> tuple[str, str]:
-    """Return a value and the ends of its interval as text; both empty where there is none."""
-    if _none(row[name]):
-        return "", ""
-    low, high = (_number(row[f"{ends or name}_{end}"]) for end in ("low", "high"))
-    return _number(row[name]), f"{low} to {high}"
+def number(value: Any) -> str:
+    """Write a score with two digits, and nothing where there is none."""
+    return "" if is_none(value) else f"{value:z.2f}".replace("-", "−")
 
 
-def _computed(row: Row) -> str:
-    word = _text(row.get("computed"))
-    return "here" if word == HERE else word
-
-
-def _times(bytes_sent: float) -> str:
+def times_sent(bytes_sent: float) -> str:
     return f"{bytes_sent:.1f} ×" if bytes_sent else "0"
 
 
-def _number(value: float) -> str:
-    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")  # adding zero removes its sign
-
-
-def _text(value: Any) -> str:
-    return "" if _none(value) else str(value)
-
-
-def _none(value: Any) -> bool:
+def is_none(value: Any) -> bool:
+    """Tell whether a cell of a table holds nothing."""
     return value is None or value == "" or value != value
+
+
+# ----------------------------------------------------------------------------------- the chooser
+
+
+def choices(shown: BoardView) -> dict[str, Any]:
+    """Return the data of the chooser, for json.
+
+    exchanges: how often clients answer, each a number from which more methods can be taken.
+    places: number of clients, skew, how clients start, the scenarios, and answers by `models only`
+    (no, yes) and by exchanges: class, method, score, ends, accuracy in percent, bytes as a multiple
+    of the models, exchanges. lines: the numbers of the methods to compare with, in the same order.
+    """
+    table = shown.table[[name for name in READ if name in shown.table]]
+    cases = shown.scenarios[shown.scenarios["metric"].isin(MEASURED)]
+    cases = cases[cases["case"] != ALL].assign(skew=cases["case"].astype(str).map(case_skew))
+    asked = sorted({max(1, math.ceil(value)) for value in table["exchanges"].dropna()})
+    groups = cases.groupby(["starts", "clients", "skew"], sort=False)
+    places = [_answers(table, rows, asked, shown.key) for _, rows in groups]
+    places.sort(key=lambda place: (STARTS.index(place["starts"]), place["clients"], place["skew"]))
+    rule = {"iid": IID_ALPHA, "unlike": UNLIKE, "several": SEVERAL}
+    return {**rule, "starts": list(STARTS), "exchanges": asked, "places": places}
+
+
+def _answers(table: Any, cases: Any, asked: list[int], board: str) -> dict[str, Any]:
+    """Return the recommendations for a client whose own setting is that of these scenarios."""
+    first, rows = cases.iloc[0], table.to_dict("records")
+    place = {"starts": first["starts"], "clients": int(first["clients"]), "skew": first["skew"]}
+    one_start, found = first["starts"] == STARTS[0], {}
+    answers: list[list[Any]] = [[], []]
+    for only_models, exchanges in itertools.product((False, True), asked):
+        key = frozenset(  # the same methods give the same answer
+            row["method"]
+            for row in rows
+            if row["exchanges"] <= exchanges and (not only_models or models_suffice(row))
+        )
+        if key not in found:
+            own = place["clients"], place["skew"], exchanges
+            wanted = Situation(*own, True, one_start, only_models)
+            found[key] = recommend_from(wanted, table, cases, board)
+        answers[only_models].append([_entry(one) for one in found[key].choices])
+    any_one = next(iter(found.values()))
+    lines = [_entry(one) for one in any_one.lines if one.method in LINES]
+    return {**place, "names": list(any_one.scenarios), "answers": answers, "lines": lines}
+
+
+def _entry(one: RecommendedMethod) -> list[Any]:
+    known = [100 * share for share in one.accuracy if not math.isnan(share)]
+    accuracy = f"{sum(known) / len(known):.1f}" if known else ""
+    numbers = (round(value, 2) for value in (one.score, one.low, one.high))
+    costs = (round(float(str(one.costs[name])), 1) for name in ("bytes_up", "exchanges"))
+    return [one.kind, one.method, *numbers, accuracy, *costs]
+
+
+def by_place(data: dict[str, Any]) -> list[list[str]]:
+    """Return the chooser's answers for readers without JavaScript: a row a place, one exchange.
+
+    Clients; skew; starts; one network if models alone are sent; one network; several networks.
+    """
+
+    def named(rows: list[list[Any]], several: bool) -> str:
+        kept = (row for row in rows if row[0] != "public data" and (row[0] == SEVERAL) == several)
+        return ", ".join(row[1] for row in kept) or "–"
+
+    rows = []
+    for place in data["places"]:
+        (more, *_), (models, *_) = place["answers"]
+        skew = f"Dirichlet {place['skew']}" if place["skew"][0].isdigit() else place["skew"]
+        found = named(models, False), named(more, False), named(more, True)
+        rows.append([str(place["clients"]), skew, place["starts"], *found])
+    return rows

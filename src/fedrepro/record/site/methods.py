@@ -5,12 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from fedrepro.api import NEEDS
 from fedrepro.core.method_kinds import METHOD_KINDS
@@ -20,25 +15,28 @@ from fedrepro.core.spec import Component
 from fedrepro.core.tokens import names_of_field
 from fedrepro.drawings.tables import markdown_text
 from fedrepro.numbers.leaderboard import ALL
-from fedrepro.record.site.page_templates import marked, page
+from fedrepro.record.site.leaderboard_pages import number
+from fedrepro.record.site.pages import marked, page, plain_name
 from fedrepro.record.site.report_data import Reports
+from fedrepro.record.site.verdicts import page_data
 
+KNOWN = page_data("methods.yaml")
 SIZE = 17.0  # of letters, in pixels
 COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
+SENDS = {
+    "one_shot": "Each client sends its trained weights once, and nothing comes back.",
+    "federated": "In every round the chosen clients receive the global model and send theirs.",
+    "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
+}
+WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # text without the blanks around it
+SOURCE = re.compile(r"Source: .*", re.DOTALL)
+# sum_j, p_j, f_jk, as people write them in docstrings
+INDEXED = re.compile(r"\b(sum|prod|mean|max|argmax|[^\W\d_]\u0302?)\\?_(\w+|\{[^{}]+\})")
+SIGNS = {"sum": "∑", "prod": "∏"}
 
 
-@dataclass(frozen=True)
-class Formula:
-    """A formula's text, its size in pixels, and its outline as svg has it."""
-
-    text: str
-    wide: float
-    high: float
-    path: str
-
-
-def formula(text: str) -> Formula:
-    """Typeset a formula in the notation of TeX.
+def formula(text: str) -> dict[str, Any]:
+    """Typeset a formula in the notation of TeX: its text, size in pixels, and outline for svg.
 
     Raises:
         ValueError: if it cannot be read.
@@ -54,15 +52,8 @@ def formula(text: str) -> Formula:
         pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
         ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
         parts.append(f"{COMMANDS[int(code)]}{ends}")
-    return Formula(text, round(box.width + 2, 1), round(box.height + 2, 1), "".join(parts))
-
-
-SENDS = {
-    "one_shot": "Each client sends its trained weights once, and nothing comes back.",
-    "federated": "In every round the chosen clients receive the global model and send theirs.",
-    "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
-}
-WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # text without the blanks around it
+    wide, high = round(box.width + 2, 1), round(box.height + 2, 1)
+    return {"text": text, "wide": wide, "high": high, "path": "".join(parts)}
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
@@ -70,7 +61,7 @@ def method_pages(reports: Reports) -> dict[str, str]:
 
     Controls and simulations share a page, `bounds`.
     """
-    labels, scores = _labels(reports), _scores(reports)
+    links, scores = links_of(reports), _scores(reports)
     board = next((paper.name for paper in reports.papers if paper.boards), "")
     used: dict[str, dict[tuple[str, str], None]] = {}
     for paper in reports.papers:
@@ -81,14 +72,14 @@ def method_pages(reports: Reports) -> dict[str, str]:
     pages, bounds = {}, []
     kinds: dict[str, list[tuple[str, str, str]]] = {}
     for name, item in methods.items():
-        own = [label for label, method in labels.items() if method == name and label in scores]
+        own = [label for label, href in links.items() if href == href_of(name) and label in scores]
         rows = [(*row, label)[: 5 if len(own) > 1 else 4] for label in own for row in scores[label]]
         text = _page(item, [*used.get(name, ())], rows, board)
         if _bound(item):
             bounds.append(marked(text))
         else:
             pages[name] = text
-        listed = href_of(name).removeprefix("methods/"), title_of(item), plain_doc(item.doc)
+        listed = href_of(name).removeprefix("methods/"), title_of(item), about(item)[0]
         kinds.setdefault(item.meta["kind"], []).append(listed)
     groups = [
         (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
@@ -113,27 +104,15 @@ def href_of(name: str) -> str:
     return f"methods/bounds.html#{name}" if bound else f"methods/{name}.html"
 
 
-@cache
-def _known() -> dict[str, dict[str, str]]:
-    text = (resources.files("fedrepro.record.site") / "methods.yaml").read_text(encoding="utf-8")
-    known: dict[str, dict[str, str]] = yaml.safe_load(text)
-    return known
-
-
 def title_of(item: Component) -> str:
     """Return the title of a method as people write it."""
-    title = _known().get(item.name, {}).get("title") or item.meta.get("label") or item.name
-    return str(title)
+    return str(KNOWN.get(item.name, {}).get("title") or item.meta.get("label") or item.name)
 
 
 def links_of(reports: Reports) -> dict[str, str]:
     """Return the place of each method on the site by its label in a leaderboard's exhibits."""
-    return {label: href_of(name) for label, name in _labels(reports).items()}
-
-
-def _labels(reports: Reports) -> dict[str, str]:
     return {
-        method["label"]: method["name"]
+        method["label"]: href_of(method["name"])
         for paper in reports.papers
         if paper.boards
         for shown in paper.exhibits.values()
@@ -141,15 +120,52 @@ def _labels(reports: Reports) -> dict[str, str]:
     }
 
 
-def plain_doc(text: str) -> str:
-    """Write a docstring's sentence as markdown, with signs that mark up as plain ones."""
-    return markdown_text(text.replace("`", ""))
+def about(item: Component) -> tuple[str, str]:
+    """Return a method's first sentence and the rest of its docstring, as markdown.
+
+    Where the page typesets the equation, a sentence stands in place of the docstring's first
+    paragraph, which has the equation as text; its source stays.
+    """
+    first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
+    said = KNOWN.get(item.name, {}).get("about")
+    if said:
+        source = SOURCE.search(first)
+        rest = "\n\n".join(filter(None, [rest, source and source[0]]))
+        first = said
+    return docstring(first), docstring(rest)
+
+
+def docstring(text: str) -> str:
+    """Write a docstring as markdown: paragraphs stay, indented blocks are code."""
+    parts = []
+    for block in text.split("\n\n"):
+        if block.startswith("    "):
+            parts.append("```text\n" + inspect.cleandoc(block) + "\n```")
+        else:
+            pieces = re.split(r"(`[^`]+`)", block)
+            said = (
+                p if p.startswith("`") else WORDS.sub(lambda words: _plain(words[0]), p)
+                for p in pieces
+            )
+            parts.append("".join(said))
+    return "\n\n".join(parts)
+
+
+def _plain(text: str) -> str:
+    """Write a text with signs that mark up as plain ones, and with its indices below the line."""
+
+    def indexed(match: re.Match[str]) -> str:
+        letter, index = match.groups()
+        letter = SIGNS.get(letter, letter if len(letter) > 2 else f"<i>{letter}</i>")
+        return f"{letter}<sub>{index.strip('{}')}</sub>"
+
+    return INDEXED.sub(indexed, markdown_text(text))
 
 
 def _page(
     item: Component, used: Sequence[tuple[str, str]], scores: Sequence[Sequence[str]], board: str
 ) -> str:
-    known, kind = _known().get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
+    known, kind = KNOWN.get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
     doc = inspect.getdoc(inspect.getmodule(item.fn)) or ""
     options = [
         (param.name, "required" if param.required else render(param.default), param.arg.unit,
@@ -168,7 +184,7 @@ def _page(
         reference=" ".join(doc.partition("\n\n")[2].split()),
         link=known.get("link", ""),
         formula=formula(known["formula"]) if "formula" in known else None,
-        about=docstring(inspect.getdoc(item.fn) or item.doc),
+        about=about(item),
         sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
         sends=SENDS.get(item.meta["kind"], "It is a simulation."),
         options=options,
@@ -177,25 +193,9 @@ def _page(
         in_rounds=kind.in_rounds,
         scores=scores,
         board=board,
-        used=used,
+        used=[(paper, name, plain_name(name)) for paper, name in used],
         file=f"src/fedrepro/{item.file.rpartition('/fedrepro/')[2]}" if inside else item.file,
     )
-
-
-def docstring(text: str) -> str:
-    """Write a docstring as markdown: paragraphs stay, indented blocks are code."""
-    parts = []
-    for block in text.split("\n\n"):
-        if block.startswith("    "):
-            parts.append("```text\n" + inspect.cleandoc(block) + "\n```")
-        else:
-            pieces = re.split(r"(`[^`]+`)", block)
-            said = (
-                p if p.startswith("`") else WORDS.sub(lambda words: plain_doc(words[0]), p)
-                for p in pieces
-            )
-            parts.append("".join(said))
-    return "\n\n".join(parts)
 
 
 def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
@@ -208,10 +208,8 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
             if row["case"] != ALL and row["metric"] in ("accuracy", "score"):
                 found.setdefault(tuple(row[key] for key in place), {})[row["metric"]] = row["mean"]
         for (starts, data, case, clients, label), means in found.items():
+            accuracy = f"{100 * means['accuracy']:.1f}" if "accuracy" in means else "–"
+            score = number(means.get("score")) or "–"
             where = f"{data}, {case}, {clients:g} clients"
-            accuracy, score = (means.get(name, float("nan")) for name in ("accuracy", "score"))
-            # adding zero removes the sign of a zero
-            texts = (f"{100 * accuracy:.1f}", f"{round(score, 2) + 0.0:.2f}".replace("-", "−"))
-            known = ("–" if "nan" in text else text for text in texts)
-            rows.setdefault(label, []).append((where, starts, *known))
+            rows.setdefault(label, []).append((where, starts, accuracy, score))
     return rows

@@ -1,39 +1,106 @@
-"""The generated pages: home, a page a paper and its numbers, how all of it is made again."""
+"""The generated pages: home, a page a paper and its numbers, how all of it is made again.
+
+Templates are markdown with parts of html, in which every text is escaped.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.paper_files import paper_attribute
+from fedrepro.drawings.tables import environment, html_text
 from fedrepro.numbers.exhibit_metadata import same_bytes
+from fedrepro.numbers.leaderboard import HERE
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
-from fedrepro.record.site import leaderboard_pages
-from fedrepro.record.site.claim_intervals import interval, interval_drawing, of_readings, remarks
+from fedrepro.record.site import leaderboard_pages as boards
 from fedrepro.record.site.costs import cost_table, costs_of, with_sent
-from fedrepro.record.site.method_chooser import by_place, choices
-from fedrepro.record.site.page_templates import marked, page
 from fedrepro.record.site.report_data import BoardView, ExhibitView, Paper, Reports
-from fedrepro.record.site.verdict_cells import judged, value
-from fedrepro.record.site.verdict_styles import (
+from fedrepro.record.site.verdicts import (
     BOARD,
     CLAIMS,
     PRINTED,
+    UNKNOWN,
+    WORDS,
+    bound_text,
+    glossary,
+    interval,
+    interval_drawing,
+    judged,
     of_claims,
+    of_readings,
     of_values,
+    printed_cells,
     ratio_dots,
+    remarks,
+    slug,
     verdict_counts,
     verdict_of,
 )
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
+IN_TEXT = re.compile(r"(?<![\w-])(?:s-)?(?:figure|table)-\d+[a-z]?(?:-[a-z0-9-]+)?")
+PARTS = re.compile(rf"({'|'.join(sorted(WORDS['exhibits'], key=len, reverse=True))}|[^-]+)(?:-|$)")
+MEASURED = re.compile(r"\baccuracy \((\w+)\)")
+
+
+@cache
+def _templates() -> Environment:
+    made = environment(html_text, "fedrepro.record.site", "fedrepro.drawings")
+    made.globals |= {
+        "slug": slug,
+        "unknown": UNKNOWN,
+        "in_words": plain_name,
+        "paper_name": paper_name,
+    }
+    made.filters |= {
+        "num": boards.number,
+        "times": boards.times_sent,
+        "known": lambda value: "" if boards.is_none(value) else value,
+        "worded": worded,
+    }
+    return made
+
+
+def page(template: str, *, up: str = "", **given: Any) -> str:
+    """Render a page, or a part of one; `up` leads from its folder to the root of the site."""
+    return _templates().get_template(template).render(up=up, **given)
+
+
+def marked(text: str) -> Markup:
+    """Mark text as markdown, or html, that needs no escape."""
+    from markupsafe import Markup
+
+    return Markup(text)
 
 
 def paper_name(paper: str) -> str:
     """Return the name of a paper on pages."""
     return paper_attribute(paper, "NAME") or paper
+
+
+def plain_name(name: str) -> str:
+    """Write an exhibit's name as people do: Figure 2a; Table 1, IID, B = 10; Equal size."""
+    found = NUMBERED.fullmatch(name)
+    if not found:
+        return name.replace("-", " ").capitalize()
+    parts = [WORDS["exhibits"].get(part, part) for part in PARTS.findall(found[5] or "")]
+    place = "Supplement, " if found[1] else ""
+    kind = found[2] if place else found[2].capitalize()
+    return ", ".join([f"{place}{kind} {found[3]}{found[4]}", *parts])
+
+
+def worded(text: str) -> str:
+    """Write a sentence of a table in the field's words: names of exhibits, and of accuracies."""
+    text = IN_TEXT.sub(lambda match: plain_name(match[0]), text)
+    return MEASURED.sub(r"\1 accuracy", text).replace(" -", " −")
 
 
 # ------------------------------------------------------------------------------------------ home
@@ -57,55 +124,42 @@ def home(
         (paper, board)
         for paper in reports.papers
         for board in paper.boards
-        if not leaderboard_pages.superseded_by(board, paper.boards)
+        if not boards.superseded_by(board, paper.boards)
     ]
-    found = leaderboard_pages.answer(shown[0][1]) if shown else {}
-    chosen = {**choices(shown[0][1]), "links": links or {}} if found else {}
-    cards = [_card(paper, answers.get(paper.name, "")) for paper in reports.papers]
-    papers = [card for card in cards if not card["paper"].boards]
+    found = boards.answer(shown[0][1]) if shown else {}
+    chosen = {**boards.choices(shown[0][1]), "links": links or {}} if found else {}
+    papers = [
+        _card(paper, answers.get(paper.name, "")) for paper in reports.papers if not paper.boards
+    ]
     papers.sort(key=lambda card: -card["counts"]["decided"])
     return page(
         "home.md",
         board=found,
         paper=shown[0][0].name if shown else "",
-        listed=leaderboard_pages.joined_names,
+        listed=boards.joined_names,
         scale=reports.scale,
         notes=reports.stand_ins if reports.scale != "paper" else (),
         choices=chosen,
-        by_place=by_place(chosen) if chosen else [],
-        cards=[card for card in papers if not card["part"]],
-        others=[card for card in papers if card["part"]],
-        rows=[_counts(card) for card in papers if card["paper"].printed or card["paper"].claims],
+        by_place=boards.by_place(chosen) if chosen else [],
+        cards=papers,
         trees=trees,
-        guides=any(caption == "Guides" for caption, _ in trees),
+        guides="docs/using" in {name for _, names in trees for name in names},
     )
 
 
 def _card(paper: Paper, answer: str) -> dict[str, Any]:
     shown = picture(paper)
-    sentence = marked(inline(telling(answer))) if answer else " ".join(verdict_summary(paper))
-    counts = settled_counts(paper.printed, paper.claims)
     return {
         "paper": paper,
         "name": paper_name(paper.name),
         "part": paper_attribute(paper.name, "PART"),
         "picture": shown,
         "drawn": None if shown else ratio_dots(paper.printed),
-        "values": len(paper.printed),
-        "sentence": sentence,
-        "counts": counts | {"claims": counts["claims that a run can test"]},
+        "sentence": marked(inline(telling(answer))) if answer else verdict_summary(paper),
+        "counts": settled_counts(paper.printed, paper.claims),
+        "printed": of_values(paper.printed),
+        "claims": of_claims(paper.claims),
     }
-
-
-def _counts(card: Mapping[str, Any]) -> list[str]:
-    """Return a paper's row in the table of counts."""
-    paper, counts = card["paper"], card["counts"]
-    values, claims = of_values(paper.printed), of_claims(paper.claims)
-    decided_so = [claims.get(word, 0) for word in ("holds", "refuted", "depends", "undecided")]
-    numbers = [counts["printed values"], counts["judged"], values.get("reproduced", 0)]
-    numbers += [counts[key] for key in ("shown beside", "set-up open", "not run")]
-    whole = len(paper.claims)
-    return [card["name"], *map(str, [*numbers, whole, *decided_so, whole - sum(decided_so)])]
 
 
 def picture(paper: Paper) -> ExhibitView | None:
@@ -115,20 +169,18 @@ def picture(paper: Paper) -> ExhibitView | None:
     return chosen or (figures[0] if figures else None)
 
 
-def verdict_summary(paper: Paper) -> list[str]:
+def verdict_summary(paper: Paper) -> str:
     """Summarise the verdicts of a paper, in sentences of plain text."""
-    return [*claim_counts(paper.claims)[:1], *printed_counts(list(paper.printed))[:2]]
-
-
-def sentences(text: str) -> list[str]:
-    """Split a text at full stops that a capital letter or the end follows."""
-    ends = r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?=(?:\*\*)?[A-Z0-9])"
-    return re.split(ends, text.strip())
+    return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(list(paper.printed))[:2]])
 
 
 def telling(text: str) -> str:
-    """Return the first sentence that has a number of the record, or the first."""
-    found = sentences(text)
+    """Return the first sentence that has a number of the record, or the first.
+
+    A sentence ends at a full stop that a capital letter or the end follows.
+    """
+    ends = r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])"
+    found = re.split(ends, text.strip())
     return next((one for one in found if 'class="number"' in one), found[0])
 
 
@@ -160,30 +212,25 @@ def paper_page(
         guide: the page that says how a leaderboard is decided.
     """
     shown = picture(paper)
+    leaderboards = [
+        board_part(one, links or {}, guide, boards.superseded_by(one, paper.boards))
+        for one in paper.boards
+    ]
     return page(
         "paper.md",
         up="../",
         paper=paper,
         name=paper_name(paper.name),
         link=paper_attribute(paper.name, "LINK"),
-        finding=marked(answer or " ".join(verdict_summary(paper))),
+        finding=marked(answer or verdict_summary(paper)),
         details=details,
         counts=[
-            ("Printed numbers", of_values(paper.printed), PRINTED),
+            ("Printed values", of_values(paper.printed), PRINTED),
             ("Claims", of_claims(paper.claims), CLAIMS),
         ],
-        in_words=plain_name,
         picture=None if paper.boards else shown,
         drawn=None if shown else ratio_dots(paper.printed),
-        values=len(paper.printed),
-        boards=[
-            marked(
-                board_part(
-                    one, links or {}, guide, leaderboard_pages.superseded_by(one, paper.boards)
-                )
-            )
-            for one in paper.boards
-        ],
+        boards=[marked(text) for text in leaderboards],
         claims=marked(claims_part(paper.claims)),
         judged_cells=any(shown.printed for shown in paper.exhibits.values()),
         sections=[
@@ -201,10 +248,13 @@ def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
             "decided": of_readings(checks) if checks[0]["check"] else {},
             "remarks": remarks(checks[0]),
         }
-        for checks in sorted(claims, key=_paper_first)
+        # claims of the paper go before those that were added here
+        for checks in sorted(
+            claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"]))
+        )
     ]
-    given = {"interval_text": interval, "drawing": interval_drawing, "known": CLAIMS}
-    return page("claims.html", up="../", claims=shown, **given) if shown else ""
+    given = {"interval_text": interval, "bound_text": bound_text, "drawing": interval_drawing}
+    return page("claims.html", up="../", claims=shown, known=CLAIMS, **given) if shown else ""
 
 
 def board_part(shown: BoardView, links: Mapping[str, str], guide: str = "", later: str = "") -> str:
@@ -221,10 +271,10 @@ def board_part(shown: BoardView, links: Mapping[str, str], guide: str = "", late
         up="../",
         shown=shown,
         about=shown.about["board"],
-        families=leaderboard_pages.families(shown),
-        made_from=leaderboard_pages.made_from(shown.about),
-        by_others="computed" in shown.table,
-        computed=leaderboard_pages.COMPUTED,
+        families=boards.families(shown),
+        made_from=boards.made_from(shown.about),
+        computed=boards.COMPUTED,
+        here=HERE,
         words=BOARD,
         methods=links,
         guide=guide,
@@ -251,22 +301,8 @@ def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]
     return [(title, found) for title, found in sections if found]
 
 
-def _paper_first(checks: Sequence[Mapping[str, str]]) -> Any:
-    # claims of the paper go before those that were added here
-    return checks[0]["place"] == "ours", _natural(checks[0]["claim"])
-
-
 def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
-
-
-def plain_name(name: str) -> str:
-    """Write an exhibit's name as people do: Figure 2a; Table 1, iid 10; Equal size."""
-    found = NUMBERED.fullmatch(name)
-    if not found:
-        return name.replace("-", " ").capitalize()
-    rest = f", {found[5].replace('-', ' ')}" if found[5] else ""
-    return f"{found[2].capitalize()} {found[3]}{found[4]}{rest}"
 
 
 def _exhibit(paper: Paper, shown: ExhibitView, charts: frozenset[str]) -> Any:
@@ -274,27 +310,34 @@ def _exhibit(paper: Paper, shown: ExhibitView, charts: frozenset[str]) -> Any:
     if shown.is_table:
         numbers = with_sent(shown.table(paper.printed_of(shown.name)), shown.about, costs[1])
     text = page(
-        "exhibit.html", up="../", paper=paper, shown=shown, in_words=plain_name(shown.name),
-        numbers=numbers, judged=judged, costs=cost_table(*costs),
-        counts=verdict_counts([verdict_of(row) for row in paper.printed_of(shown.name)], PRINTED),
-        with_chart=shown.key in charts, parts=paper.parts.get(shown.name, ()), known=PRINTED,
+        "exhibit.html", up="../", paper=paper, shown=shown, numbers=numbers, judged=judged,
+        costs=cost_table(*costs), numbered=NUMBERED.fullmatch(shown.name), known=PRINTED,
+        counts=verdict_counts(map(verdict_of, paper.printed_of(shown.name)), PRINTED),
+        with_chart=shown.key in charts, parts=paper.parts.get(shown.name, ()),
     )  # fmt: skip
     return marked(text)
 
 
 def numbers_page(paper: Paper) -> str:
     """Write the page with every printed value of a paper, and the making of each exhibit."""
+    titles = {
+        name: shown.about["title"]
+        for name, shown in paper.exhibits.items()
+        if not NUMBERED.fullmatch(name)
+    }
+    values = [
+        {"exhibit": titles.get(row["exhibit"]) or plain_name(row["exhibit"]), **printed_cells(row)}
+        for row in paper.printed
+    ]
     exhibits = sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name))
-    values = []
-    for row in paper.printed:
-        cells, found = value(row)
-        values.append((cells, found, row.get("source", ""), verdict_of(row)))
     return page(
         "numbers.md",
         up="../",
         name=paper_name(paper.name),
         summary=" ".join(printed_counts(list(paper.printed))),
         values=values,
+        # where all were read in one place, the summary says so
+        sources=len({value["source"] for value in values}) > 1,
         made=[(shown, _origins(shown.about)) for shown in exhibits],
     )
 
@@ -316,14 +359,13 @@ def _origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def reproduce_page(reports: Reports, origin: str = "") -> str:
     """Write the page of commands, core-hours and machines; `origin` is the page on origins."""
-    rows, whole = [], 0.0
-    for paper in reports.papers:
-        for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
-            hours = shown.hours
-            whole += 0.0 if math.isnan(hours) else hours
-            spent = "not recorded" if math.isnan(hours) else f"{hours:.2f}"
-            rows.append((paper.name, shown, spent, _machines(shown), same_bytes(shown.about)))
-    return page("reproduce.md", rows=rows, hours=f"{whole:.0f}", origin=origin)
+    rows = [
+        (paper_name(paper.name), paper.name, shown, _machines(shown), same_bytes(shown.about))
+        for paper in reports.papers
+        for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name))
+    ]
+    hours = sum(0.0 if math.isnan(shown.hours) else shown.hours for _, _, shown, *_ in rows)
+    return page("reproduce.md", rows=rows, hours=f"{hours:.0f}", numbered=NUMBERED, origin=origin)
 
 
 def _machines(shown: ExhibitView) -> str:
@@ -337,6 +379,11 @@ def _machines(shown: ExhibitView) -> str:
         for machine in machines
     )
     return ", ".join(dict.fromkeys(filter(None, names))) or "not recorded"
+
+
+def glossary_page(guide: str) -> str:
+    """Write the glossary: words of verdicts and terms; `guide` says how verdicts come about."""
+    return page("glossary.md", rows=glossary(), terms=WORDS["terms"], guide=guide)
 
 
 def drawings_page(reports: Reports) -> str:

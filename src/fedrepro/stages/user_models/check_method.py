@@ -25,18 +25,18 @@ from fedrepro.core.tokens import require_called
 from fedrepro.numbers.model_evaluation import Draws
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.federate import GlobalEvaluator
-from fedrepro.stages.node_evaluation import NodeEvaluator
-from fedrepro.stages.trial_progress import Checkpointer
-from fedrepro.stages.trial_rounds import Evaluator, TrialRounds
+from fedrepro.stages.peer import NodeEvaluator
+from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
 from fedrepro.stages.user_models.evaluate import metrics_on
 from fedrepro.stages.user_models.method_contract import (
     ContractError,
+    SmallProblem,
     allowed,
     checks_of,
+    digits_problem,
     each,
     watched,
 )
-from fedrepro.stages.user_models.small_problem import SmallProblem, digits_problem
 from fedrepro.training.federation.graph_nodes import GraphNodes
 
 MOST_ROUNDS = 5  # of a method in rounds, that its costs are read off

@@ -20,9 +20,8 @@ from fedrepro.numbers.model_evaluation import (
     measure,
     measure_alone,
 )
-from fedrepro.stages.user_models.model_context import ASSUMED, ModelFiles, numbers_of
-from fedrepro.stages.user_models.state_files import read_state
-from fedrepro.stages.user_models.user_examples import DataForm, read_files
+from fedrepro.stages.user_models.user_files import DataForm, read_files, read_state
+from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelFiles, numbers_of
 from fedrepro.training.examples import Examples
 
 MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned, padded_to, row_of
-from fedrepro.networks.layer_parts import Parts, parts_of
-from fedrepro.networks.memory_layout import Rows, body_of, turned_in
+from fedrepro.networks.memory_layout import Parts, Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 
 if TYPE_CHECKING:

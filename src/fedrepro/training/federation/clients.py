@@ -15,8 +15,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout import missing_validation_error
-from fedrepro.networks.heads import hidden_layers
-from fedrepro.networks.network import Network, dense
+from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.batched_evaluation import Evaluated, evaluated, gradients_at

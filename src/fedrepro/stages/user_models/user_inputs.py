@@ -19,14 +19,14 @@ from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.state_dicts import checked_counts
 from fedrepro.stages.aggregate import recalibrates
-from fedrepro.stages.common import AT_CLIENTS
-from fedrepro.stages.user_models.state_files import read_state
-from fedrepro.stages.user_models.user_examples import (
+from fedrepro.stages.trial_data import AT_CLIENTS
+from fedrepro.stages.user_models.user_files import (
     DataForm,
     paired_files,
     read_counts,
     read_files,
     read_inputs,
+    read_state,
 )
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import ClientData, Clients

@@ -1,18 +1,21 @@
-"""Own examples for own models: csv and npz files, as the networks take them."""
+"""Files of models and examples of one's own: state dicts, csv and npz, counts of labels."""
 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import one_line, require_file
+from fedrepro.core.artifacts import one_line, require_file, write_bytes
 from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.serialization import save_state
 from fedrepro.data.user_data import (
     PIXEL,
     WHOLE,
@@ -23,6 +26,71 @@ from fedrepro.data.user_data import (
 )
 from fedrepro.planning.drawing import is_number
 from fedrepro.training.examples import Examples, tensor_of
+
+PYTORCH = (".pt", ".pth")
+SUFFIXES = (*PYTORCH, ".safetensors", ".npz")  # the latter hold named tensors and nothing else
+DIGITS = re.compile("([0-9]+)")
+
+
+def read_state(path: Path) -> Any:
+    """Read a state dict without running code from its file; PyTorch's form by default.
+
+    Raises:
+        FedreproError: For a file that is missing or cannot be read.
+    """
+    require_file(path)
+    if not path.exists():
+        raise FedreproError(f"{path} is missing; name the state dict of each client")
+    try:
+        if path.suffix == ".npz":
+            arrays = np.load(path, allow_pickle=False)
+            if not isinstance(arrays, np.lib.npyio.NpzFile):
+                raise ValueError("it is a single array")
+            with arrays:
+                return dict(arrays)
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            # the file sorts names as text: here numbers in them count by value, 0, 2, 10
+            state = load_file(path)
+            parts = {name: DIGITS.split(name) for name in state}
+            by_value = {k: [int(p) if p.isdecimal() else p for p in v] for k, v in parts.items()}
+            return {name: state[name] for name in sorted(state, key=by_value.__getitem__)}
+        import torch
+
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:  # unpickling can raise anything
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        why = f"it holds {code[1]}, and no code of a file is run" if code else one_line(error)
+        raise FedreproError(
+            f"{path} cannot be read as a state dict ({why}); save one with "
+            "torch.save(network.state_dict(), …)"
+        ) from error
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state dict, or a mixture of several, in the form that the name of the file says.
+
+    Raises:
+        FedreproError: For a mixture in a form that holds named tensors alone.
+    """
+    if path.suffix in PYTORCH:
+        save_state(path, state)
+        return
+    if "state_dicts" in state:
+        raise FedreproError(
+            f"cannot write {path}: several networks with their weights go into one .pt file only; "
+            "name it so"
+        )
+    if path.suffix == ".npz":
+        buffer = io.BytesIO()
+        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # dated 1980
+        write_bytes(path, buffer.getvalue())
+    else:
+        from safetensors.torch import save
+
+        write_bytes(path, save({name: tensor.contiguous() for name, tensor in state.items()}))
+
 
 COUNT = re.compile("[0-9]{1,13}")
 CLIENT = "client"  # the column of a table of label counts that names files
@@ -60,7 +128,7 @@ def read_files(
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
     read = {path: _read(path, form) for paths in files.values() for path in paths}
-    places, notes = _places(read, form.classes)
+    outputs, notes = _outputs(read, form.classes)
     notes += [note for data in read.values() for note in data.notes]
     stored = [path for path, data in read.items() if looks_like_pixels(data.x)]
     if stored and form.divide == 1:
@@ -68,7 +136,7 @@ def read_files(
             f"{stored[0]} has numbers up to {read[stored[0]].x.max():g}, which are taken as they "
             f"are: if the networks were trained on them divided by {PIXEL}, say --divide {PIXEL}"
         )
-    examples = {path: _examples(path, data, places, form) for path, data in read.items()}
+    examples = {path: _examples(path, data, outputs, form) for path, data in read.items()}
     return {what: [examples[path] for path in paths] for what, paths in files.items()}, tuple(notes)
 
 
@@ -92,7 +160,7 @@ def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
     return read_npz(path, least=1, labelled=labelled, channels=form.channels)
 
 
-def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
+def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
     """Map the name of each class to an output; return notes on it as well."""
     where = {name: path for path, data in read.items() for name in data.classes}
     if not all(WHOLE.fullmatch(name) for name in where):
@@ -103,7 +171,7 @@ def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str
                 f"the networks have {classes} outputs: number classes as the outputs are, from 0"
             )
         note = f"classes are taken in the order of their names: {', '.join(names)}"
-        return {name: place for place, name in enumerate(names)}, [note]
+        return {name: output for output, name in enumerate(names)}, [note]
     numbers = {name: int(name) for name in where}
     for name, number in numbers.items():
         if not 0 <= number < classes:
@@ -124,7 +192,7 @@ def _some(values: Sequence[object]) -> str:
 
 
 def _examples(
-    path: Path, examples: OwnExamples, places: Mapping[str, int], form: DataForm
+    path: Path, examples: OwnExamples, outputs: Mapping[str, int], form: DataForm
 ) -> Examples:
     shape, wanted = examples.x.shape[1:], form.shape
     sides = [[size for size in each if size > 1] for each in (shape, wanted)]
@@ -136,7 +204,7 @@ def _examples(
             "networks were trained on them"
         )
     inputs = examples.x.reshape(len(examples.x), -1).astype(np.float32) / np.float32(form.divide)
-    number = np.array([places[name] for name in examples.classes], np.int64)
+    number = np.array([outputs[name] for name in examples.classes], np.int64)
     return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
 
 

@@ -1,4 +1,4 @@
-"""Snakemake in a working folder, as `make` runs it: one at a time, and resumed after a kill.
+"""A working folder: made by `start`, computed in by Snakemake as `make` does.
 
 The workflow is a process of its own, so that finished files stay and only the rest is computed.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from fedrepro.core import source_digests
 from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError, installing
@@ -26,6 +28,43 @@ SAID = "fedrepro: "  # begins the sentences of jobs
 ALL_ELSE = "all else is drawn"  # where a method failed and nothing but it
 LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
 LOOK = 0.5  # seconds between two looks at how far it has come
+# the content of a new working folder
+BEGINNING = ("Snakefile", "config", "workflow", "profiles", "envs")
+INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
+
+
+def start(folder: str | Path = ".") -> Path:
+    """Make a folder in which exhibits are computed: the configuration and the workflow.
+
+    Raises:
+        FedreproError: one of these exists already, since it may have been changed.
+    """
+    target, origin = Path(folder), _beginning()
+    taken = [name for name in BEGINNING if (target / name).exists()]
+    if taken:
+        raise FedreproError(
+            f"{target / taken[0]} is there already: name a folder that has none, or go on in it"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name in BEGINNING:
+        if (origin / name).is_dir():
+            shutil.copytree(
+                origin / name, target / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(origin / name, target / name)
+    return target
+
+
+def _beginning() -> Path:
+    """Return the folder to copy: of the wheel, or of the checkout with the package."""
+    package = Path(source_digests.PACKAGE)
+    for place in (package / INSTALLED, *package.parents[1:2]):
+        if (place / WORKFLOW).is_file():
+            return place
+    raise FedreproError(
+        f"this fedrepro has no workflow at {package}: install it from its wheel, or from a checkout"
+    )
 
 
 @contextlib.contextmanager

@@ -1,0 +1,340 @@
+"""Verdicts on pages: their words with sign and colour, counts, the numbers that decide them.
+
+The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, cast
+
+import yaml
+
+from fedrepro.core.metrics import all_metrics
+from fedrepro.drawings.tables import TextCell, number_form
+from fedrepro.numbers.verdicts.claims import CONFIDENCE, Verdict, whole_verdict
+from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
+from fedrepro.numbers.verdicts.summary_sentences import (
+    BOUND,
+    NO_PLACE,
+    by_reading,
+    reasons,
+    standing,
+    word_of,
+)
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class VerdictStyle:
+    """A verdict: its sign, a class of site.css, its meaning, and the word whose row it shares."""
+
+    sign: str
+    colour: str
+    meaning: str
+    row: str = ""
+
+
+def page_data(name: str) -> dict[str, Any]:
+    """Read a file of texts for pages."""
+    path = resources.files("fedrepro.record.site") / name
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
+
+
+WORDS = page_data("words.yaml")
+PRINTED, CLAIMS, BOARD = (
+    {
+        word: VerdictStyle(one["sign"], one["colour"], one["means"], one.get("with", word))
+        for word, one in WORDS[kind].items()
+    }
+    for kind in ("printed", "claim", "board")
+)
+KINDS = {"a printed value": PRINTED, "a claim": CLAIMS, "a method on the leaderboard": BOARD}
+UNKNOWN = VerdictStyle("·", "grey", "")
+LABELS = {
+    "exact": "a count, and exact",
+    "identity": "follows from how the method is defined",
+    "ours": "the sentence names no outcome, so that what is judged is ours",
+}
+WIDTH, MARGIN = 260.0, 14.0  # of the drawing of an interval
+DIFFERENCE = re.compile(r"^(change|spread|gain) of | minus ")
+SHARES = ("accuracy", "confusion", "error at")  # beginnings of the names of numbers from 0 to 1
+UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "clients", "steps")
+
+
+# ----------------------------------------------------------------------------------------- words
+
+
+def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
+    """Return the rows of the glossary: words with their styles, and meanings with their subject."""
+    styles = {word: style for known in KINDS.values() for word, style in known.items()}
+    rows = []
+    for head in (word for word, style in styles.items() if style.row == word):
+        words = {head: styles[head]}
+        words |= {word: style for word, style in styles.items() if style.row == head}
+        several = len(words) > 1
+        meanings = [
+            (f"{word}, of {of}" if several else f"of {of}", known[word].meaning)
+            for word in words
+            for of, known in KINDS.items()
+            if word in known
+        ]
+        rows.append((words, meanings))
+    return rows
+
+
+def glossary_table() -> str:
+    """Write the glossary as the rows of a markdown table."""
+    lines = ["| word | meaning |", "| --- | --- |"]
+    for words, meanings in glossary():
+        told = " ".join(f"*{of[0].upper()}{of[1:]}:* {meaning}" for of, meaning in meanings)
+        lines.append(f"| {', '.join(words)} | {told} |")
+    lines += [f"| {term} | {meaning} |" for term, meaning in WORDS["terms"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def slug(name: str) -> str:
+    """Return the anchor of a word in the glossary."""
+    return name.replace(" ", "-")
+
+
+def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
+    """Return the count of each verdict, in the order of `known`."""
+    counts = Counter(verdicts)
+    return {
+        word: counts[word] for word in (*known, *sorted(set(counts) - set(known))) if counts[word]
+    }
+
+
+def of_values(rows: Sequence[Row]) -> dict[str, int]:
+    """Count the printed quantities by verdict.
+
+    A value that is printed twice counts once; one that another exhibit judges counts there.
+    """
+    once = (row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE)))
+    return verdict_counts(map(verdict_of, once), PRINTED)
+
+
+def of_claims(claims: Sequence[Sequence[Row]]) -> dict[str, int]:
+    return verdict_counts((checks[0]["verdict"] for checks in claims), CLAIMS)
+
+
+# ------------------------------------------------------------------------------- printed values
+
+
+def verdict_of(row: Row) -> str:
+    """Return the word of a printed value: its verdict, or why it is shown and not judged."""
+    apart = row.get("apart", "").partition(": ")[0]
+    shown = standing(row)[1] or row["verdict"]
+    return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
+
+
+def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
+    """Return the word on a cell's printed value, its style, and sentences; None without a value.
+
+    Args:
+        cell: a number of an exhibit's table.
+        notes: footnotes of the table.
+        held: data and trials, which all its cells share.
+    """
+    parts = cell.verdict.split(", ")
+    apart = next((word for word in APART if word in parts), parts[0])
+    word = apart if parts[0] == "reproduced" else parts[0]
+    if not word:
+        return None
+    known = PRINTED.get(word, UNKNOWN)
+    sentences = [
+        f"Ours: {cell.number}. Printed: {cell.printed}.",
+        f"{cell.verdict}: {known.meaning}",
+        held,
+        *(notes[at - 1] for at in cell.notes),
+    ]
+    return word, known, " — ".join(filter(None, sentences))
+
+
+def printed_cells(row: Row) -> dict[str, Any]:
+    """Return what a page shows of a printed value, with its verdict and the reasons of it."""
+    places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
+    metric = all_metrics().get(row["metric"])
+    number = metric.title if metric else row["metric"]
+    form = number_form(row["metric"])
+
+    def told(key: str, spread: str) -> str:
+        if not row.get(key):
+            return ""
+        value, sd = float(row[key]), row.get(spread, "")
+        if math.isinf(value):
+            return "not reached"
+        return form.text(value) + (f" ± {form.text(float(sd))}" if sd and sd != "nan" else "")
+
+    return {
+        "cell": ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
+        "method": row["method"],
+        "number": f"{row['split']} {number}".strip() if number == "accuracy" else number,
+        "printed": told("printed", "printed_sd"),
+        "ours": told("mean", "sd"),
+        "verdict": (word_of(row), PRINTED.get(verdict_of(row), UNKNOWN), verdict_of(row)),
+        "source": row.get("source", ""),
+        "reasons": reasons(row),
+    }
+
+
+def ratio_dots(rows: Sequence[Row]) -> dict[str, Any]:
+    """Place the ratio of ours to print of every value that has both, for papers without a figure.
+
+    The axis is logarithmic from a quarter to four times; unreached values stand at its end.
+
+    Returns:
+        `high`, `ticks` and `rows` of the drawing, a row an exhibit: (name, height, [(x, text,
+        colour)]); {} without a value.
+    """
+    left, reach, step = 14.0, 390.0, 42.0
+    by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
+
+    def x(share: float) -> float:
+        at = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
+        return left + reach * (at + 2) / 4
+
+    for row in rows:
+        if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
+            share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
+            text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
+            dot = (x(share), f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
+            by_exhibit.setdefault(row["exhibit"], []).append(dot)
+    ticks = ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
+    lines = [(name, 32 + step * at, dots) for at, (name, dots) in enumerate(by_exhibit.items())]
+    drawn = {"ticks": [(x(share), label) for share, label in ticks], "rows": lines}
+    return {"high": step * len(lines) + 40, **drawn} if lines else {}
+
+
+# ---------------------------------------------------------------------------------------- claims
+
+
+def remarks(head: Row) -> str:
+    """Say why a claim is judged so, with a note on its bound."""
+    notes = [LABELS.get(head["label"], ""), head["note"]]
+    if head["fixed"] == "after":
+        notes.append("its bound was written when first numbers were there")
+    remark = f"({'; '.join(filter(None, notes))})" if any(notes) else ""
+    return " ".join(filter(None, [head["reason"], remark]))
+
+
+def deciding(checks: Sequence[Row], verdict: str = "") -> Row:
+    """Return the check that decides a claim, or a reading of this `verdict`."""
+    whole = verdict or checks[0]["verdict"]
+    agreeing = [row for row in checks if row["check_verdict"] == whole]
+    return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
+
+
+def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
+    """Map each reading with its verdict, such as "one start: refuted", to its deciding check.
+
+    With one reading, or equal verdicts, the check that decides the claim is under "".
+    """
+    readings = by_reading(checks)
+    verdicts = {
+        name: whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
+        for name, rows in readings.items()
+    }
+    if len(set(verdicts.values())) < 2:
+        return {"": deciding(checks)}
+    return {f"{name}: {v}": deciding(readings[name], v) for name, v in verdicts.items()}
+
+
+def unit_of(row: Row) -> tuple[float, str]:
+    """Return a factor for the numbers of a check and their unit, from what it looks at."""
+    looked = row["check"].removesuffix(row["bound"])
+    if " divided by " in looked:
+        return 1.0, " ×"
+    if looked.startswith("correlation"):
+        return 1.0, ""
+    number = DIFFERENCE.sub("", looked) if DIFFERENCE.match(looked) else looked
+    if number.startswith(SHARES):
+        return 100.0, " points" if DIFFERENCE.search(looked) else " %"
+    unit = next((unit for unit in UNITS if unit in number.partition(" of ")[0]), "")
+    return 1.0, f" {unit}" if unit else ""
+
+
+def interval(row: Row) -> str:
+    """Write the value and interval of a check with its unit, and its confidence if not 95 %."""
+    level = ""
+    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
+        level = f", at {100 * float(row['confidence']):.4g} %"
+    factor, unit = unit_of(row)
+    value, low, high = (
+        factor * float(row[end]) if row[end] else math.nan for end in ("value", "low", "high")
+    )
+    half = (high - low) / 2
+    digits = 2 if math.isnan(half) or half <= 0 else max(1 - math.floor(math.log10(half)), 0)
+    # two decimals say enough, unless they hide a scatter or are fewer than those of a bound
+    given = max((len(number.partition(".")[2]) for _, number in _bounds(row)), default=0)
+    digits = min(digits, max(2, given) if abs(value) > half or half >= 0.005 else 6)
+
+    def text(number: float) -> str:
+        return f"{number:z,.{0 if half <= 0 and number % 1 == 0 else digits}f}".replace("-", "−")
+
+    if math.isnan(value):
+        return "" if math.isnan(low) else f"more than {low:,.6g}{unit}{level}"
+    told = f"{text(value)}{_one(unit) if text(value) == '1' else unit}"
+    if math.isnan(low) and math.isnan(high):
+        return f"{told}, error unknown"
+    ends = " to ".join("?" if math.isnan(end) else text(end) for end in (low, high))
+    return told if half <= 0 else f"{told} ({ends}{level})"
+
+
+def _one(unit: str) -> str:
+    return re.sub(r"(?<=ss)es$|s$", "", unit)
+
+
+def _bounds(row: Row) -> list[tuple[str, str]]:
+    """Return the bounds of a check in its unit, each a word and a number."""
+    factor, _ = unit_of(row)
+    return [
+        (word, f"{factor * float(number):,.6g}".replace("-", "−"))
+        for word, number in BOUND.findall(row["bound"])
+    ]
+
+
+def bound_text(row: Row) -> str:
+    """Write the bound of a check with its unit."""
+    numbers = iter(_bounds(row))
+    text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
+    unit = unit_of(row)[1]
+    return text + (_one(unit) if text.endswith(" 1") else unit) * bool(count)
+
+
+def interval_drawing(row: Row) -> dict[str, Any]:
+    """Place the interval of a check against its bound; {} if it lacks either.
+
+    In units of the view box, allowed: ends of what the bound allows. bounds: each with its number.
+    range: ends of the interval. at: of the value, None where it is not known.
+    """
+    bounds = [(word, float(number)) for word, number in BOUND.findall(row["bound"])]
+    known = [float(row[key]) for key in ("low", "value", "high") if row[key]]
+    known = [value for value in known if math.isfinite(value)]
+    if not bounds or not known:
+        return {}
+    ends = [*known, *(number for _, number in bounds)]
+    least, most = min(ends), max(ends)
+    reach = (most - least) or abs(most) or 1.0
+    least, most = least - 0.15 * reach, most + 0.15 * reach
+
+    def x(value: float) -> float:
+        return MARGIN + (WIDTH - 2 * MARGIN) * (value - least) / (most - least)
+
+    lows = [number for word, number in bounds if word in ("above", "at least")]
+    highs = [number for word, number in bounds if word in ("below", "at most")]
+    value, labels = float(row["value"] or "nan"), _bounds(row)
+    return {
+        "allowed": sorted((x(max(lows, default=least)), x(min(highs, default=most)))),
+        "bounds": [(x(float(n)), label) for (_, n), (_, label) in zip(bounds, labels, strict=True)],
+        "range": (x(known[0]), x(known[-1])),
+        "at": x(value) if math.isfinite(value) else None,
+    }
