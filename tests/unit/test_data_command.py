@@ -53,12 +53,9 @@ def test_the_list_works_before_anything_is_fetched(workplace, capsys):
     said = capsys.readouterr().out
     for name, item in components("dataset").items():
         assert f"{name}: {item.meta['title']}\n  licence: {item.meta['licence']}\n" in said
-    for words in (
-        "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes, sha256:",
-        "no checksum known",
-        "None is prepared yet: fedrepro data fetch NAME, or --all.",
-    ):
-        assert words in said
+    assert "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes" in said
+    assert "no checksum known" in said
+    assert "None is prepared yet: fedrepro data fetch NAME, or --all." in said
 
 
 def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
