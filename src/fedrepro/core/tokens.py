@@ -43,27 +43,16 @@ class FieldName:
         return "+".join([self.method, *pairs]) + trained
 
 
+PROXIMAL = (
+    "adds mu/2 ||w - w_t||² to the clients' loss; `proximal` is mu, with the half, so give 2 mu "
+    "for code that has no half (Li et al., 2020)"
+)
+MOMENTUM = "v = 0.9 v + U and w = w + server_lr v for the mean update U (Hsu et al., 2019)"
+ONE_STEP = "takes one step on all of a client's data in a round (McMahan et al., 2017)"
 FIELD_NAMES = (
-    FieldName(
-        "FedProx",
-        "fedavg",
-        {"proximal": 0.01},
-        "adds mu/2 ||w - w_t||² to the clients' loss; `proximal` is mu, with the half, so give 2 mu"
-        " for code that has no half (Li et al., 2020)",
-    ),
-    FieldName(
-        "FedAvgM",
-        "fedavg",
-        {"server_momentum": 0.9},
-        "v = 0.9 v + U and w = w + server_lr v for the mean update U (Hsu et al., 2019)",
-    ),
-    FieldName(
-        "FedSGD",
-        "fedavg",
-        {"epochs": 1},
-        "takes one step on all of a client's data in a round (McMahan et al., 2017)",
-        {"batch_size": None},
-    ),
+    FieldName("FedProx", "fedavg", {"proximal": 0.01}, PROXIMAL),
+    FieldName("FedAvgM", "fedavg", {"server_momentum": 0.9}, MOMENTUM),
+    FieldName("FedSGD", "fedavg", {"epochs": 1}, ONE_STEP, {"batch_size": None}),
     FieldName(
         "Local SGD", "fedavg", {"fraction": 1.0}, "trains all clients in every round (Stich, 2019)"
     ),
