@@ -31,8 +31,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg, Component, Spec
 
 if TYPE_CHECKING:
-    from fedrepro.training.federation.clients import Clients
-    from fedrepro.training.federation.graph_nodes import GraphNodes
+    from fedrepro.training.federation.clients import Clients, GraphNodes
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 

@@ -14,12 +14,12 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.augment import KINDS, MARGIN, PURPOSE, SHIFTS, Crops, kinds
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task, schedule, whole_steps
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import settings_of
+from fedrepro.training.step_randomness import CROPS, KINDS, MARGIN, SHIFTS, Crops, kinds
 
 SHAPE, CLASSES = (2, 8, 7), 3
 SIZES = [20, 7, 13]
@@ -108,18 +108,18 @@ def test_places_draw_apart():
 
 
 def test_kinds_are_equally_likely_and_neighbours_unrelated():
-    drawn = kinds(RngKey(3).key(PURPOSE), np.arange(200_000))
+    drawn = kinds(RngKey(3).key(CROPS), np.arange(200_000))
     assert drawn.min() == 0
     assert drawn.max() == KINDS - 1
     assert stats.chisquare(np.bincount(drawn, minlength=KINDS)).pvalue > 0.01
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
-    other = kinds(RngKey(3, client=1).key(PURPOSE), np.arange(200_000))
+    other = kinds(RngKey(3, client=1).key(CROPS), np.arange(200_000))
     assert abs((drawn == other).mean() - 1 / KINDS) < 0.001
 
 
 def test_the_draws_are_pinned():
     # A change here changes results with augmentation: raise the versions of the trainings.
-    assert kinds(RngKey(0, client=1).key(PURPOSE), np.arange(6)).tolist() == PINNED
+    assert kinds(RngKey(0, client=1).key(CROPS), np.arange(6)).tolist() == PINNED
 
 
 PINNED = [27, 62, 63, 53, 137, 153]
@@ -134,7 +134,7 @@ def test_training_sees_the_moved_images(batch):
     moved = examples.inputs.clone()
     for task in tasks:
         for row, kind in zip(
-            task.rows, kinds(task.rng.at(epoch=0).key(PURPOSE), task.rows), strict=True
+            task.rows, kinds(task.rng.at(epoch=0).key(CROPS), task.rows), strict=True
         ):
             image = cropped(examples.inputs[row].view(SHAPE).numpy(), int(kind))
             moved[row] = torch.from_numpy(image.copy()).flatten()

@@ -12,10 +12,16 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.after_matching import reordered
-from fedrepro.methods.matching.convolutional_units import blocks_of, orders_of, widths_of
-from fedrepro.methods.matching.cycle_consistent import agreement, gradient, in_common_order, ordered
-from fedrepro.methods.matching.unit_permutations import align_units, permuted
+from fedrepro.methods.matching.unit_arrays import blocks_of, orders_of, widths_of
+from fedrepro.methods.matching.unit_permutations import (
+    agreement,
+    align_units,
+    gradient,
+    in_common_order,
+    ordered,
+    permuted,
+)
+from fedrepro.methods.unit_matching import reordered
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.moments import kronecker_factors

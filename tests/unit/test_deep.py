@@ -13,14 +13,8 @@ from test_pfnm import D, K, clients_of, logits, made_by
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import parse_token
-from fedrepro.methods.matching.networks import (
-    Variances,
-    class_shares,
-    match_networks,
-    networks_of,
-    tensors_of,
-)
-from fedrepro.methods.matching.sequential_matching import Rule
+from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
+from fedrepro.methods.matching.unit_arrays import class_shares, networks_of, tensors_of
 
 seeds = st.integers(0, 2**32 - 1)
 DEPTHS = [1, 2, 3, 6]

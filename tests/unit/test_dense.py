@@ -11,7 +11,7 @@ from contract import METHODS, allowed, call, made_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.dense import (
+from fedrepro.methods.distillation import (
     BETAS,
     _Generator,
     _mean_logits,

@@ -11,8 +11,7 @@ import pytest
 from fedrepro.core import registry
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.training.graphs.build import weights_of
-from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus
+from fedrepro.training.graphs import mixing_sum, second_modulus, weights_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "graphs.md").read_text()

@@ -10,8 +10,7 @@ import loaded
 import pytest
 
 from fedrepro.api import NEEDS
-from fedrepro.training.federation.clients import Clients
-from fedrepro.training.federation.graph_nodes import GraphNodes
+from fedrepro.training.federation.clients import Clients, GraphNodes
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/adding-a-method.md", "docs/adding-a-method-in-rounds.md")

@@ -13,7 +13,7 @@ from small_exhibits import small
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.fednova import effective_steps
+from fedrepro.methods.drift_correction import effective_steps
 
 LR = 0.05
 

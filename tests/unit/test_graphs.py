@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.training.graphs.build import weights_of
-from fedrepro.training.graphs.checks import checked_weights, period, steps_from
-from fedrepro.training.graphs.mixing import COLUMNS, mixed
-from fedrepro.training.graphs.neighbour_weights import metropolis, uniform
-from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus, stationary
+from fedrepro.training.graphs import (
+    COLUMNS,
+    checked_weights,
+    metropolis,
+    mixed,
+    mixing_sum,
+    period,
+    second_modulus,
+    stationary,
+    steps_from,
+    uniform,
+    weights_of,
+)
 
 GRAPHS = components("graph")
 SHAPES = [name for name in GRAPHS if "weights" in GRAPHS[name].params]

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from fedrepro.methods.merging.fisher_average import fisher_descent, fisher_mean
-from fedrepro.methods.merging.gate_training import GateServer, class_weights, gradients
-from fedrepro.methods.merging.kronecker import (
+from fedrepro.methods._merging import (
     applied_of,
     expectation_mean,
+    fisher_descent,
+    fisher_mean,
     kronecker_mean,
     mean_of,
     plain_descent,
     regression_mean,
 )
-from fedrepro.methods.merging.vectors import ties_merge
+from fedrepro.methods.fens import GateServer, class_weights, gradients
+from fedrepro.methods.task_vectors import ties_merge
 from fedrepro.networks.predict import gated_logits
 
 IN, OUT, CLIENTS = 5, 4, 3

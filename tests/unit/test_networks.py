@@ -17,12 +17,10 @@ from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.engine import choose_path, possible, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.flat_layout import Layout
-from fedrepro.training.gradients import cross_entropy, observed_hits, observed_losses
+from fedrepro.training.gradients import Layout, cross_entropy, observed_hits, observed_losses
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import Procedure
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import Procedure, settings_of
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one

@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedrepro.core.rng import RngKey
 from fedrepro.training.minibatches import Task
-from fedrepro.training.noise import BlockNoise, noise_of, normal_pairs
+from fedrepro.training.step_randomness import BlockNoise, noise_of, normal_pairs
 
 CPU = torch.device("cpu")
 BATCH = 8

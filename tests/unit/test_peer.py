@@ -21,7 +21,7 @@ from fedrepro.core.spec import Component
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of
 from fedrepro.numbers.model_evaluation import calibration_error, scored, spreads, strange
-from fedrepro.training.federation.graph_nodes import GraphNodes
+from fedrepro.training.federation.clients import GraphNodes
 
 CLIENTS = 4
 GOSSIP = components("method")["gossip_sgd"]

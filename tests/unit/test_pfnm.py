@@ -16,8 +16,8 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.block_diagonal import alone
-from fedrepro.methods.matching.networks import Variances, class_shares, networks_of
+from fedrepro.methods.matching.sequential_matching import Variances, alone
+from fedrepro.methods.matching.unit_arrays import class_shares, networks_of
 
 D, L, K, J = 6, 5, 3, 4
 

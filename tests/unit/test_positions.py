@@ -16,7 +16,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.batched_evaluation import evaluated, gradients_at
+from fedrepro.training.federation.client_queries import evaluated, gradients_at
 
 WINDOW, CODES, COUNT = 6, 5, 24
 MODEL = components("model")["char_lstm"].spec({"embedding": 3, "units": 4, "predict": "all"})

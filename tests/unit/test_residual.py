@@ -17,8 +17,8 @@ from fedrepro.core import plugins
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.convolutional_units import units_of
-from fedrepro.methods.matching.cycle_consistent import agreement, in_common_order
+from fedrepro.methods.matching.unit_arrays import units_of
+from fedrepro.methods.matching.unit_permutations import agreement, in_common_order
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
@@ -31,7 +31,7 @@ from fedrepro.training.federation.moments import diagonal_fisher, input_moments,
 from fedrepro.training.federation.norm_statistics import running_statistics
 from fedrepro.training.loss_terms import Ascent
 from fedrepro.training.minibatches import Task, epoch_order
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import settings_of
 
 SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
 MERGING = {

@@ -19,7 +19,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
 from fedrepro.stages.trial_rounds import TrialRounds
-from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.graphs import weights_of
 
 
 def returning(kind: str, name: str, made: object) -> Spec:

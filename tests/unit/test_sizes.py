@@ -10,10 +10,9 @@ from fedrepro.core.registry import read_token
 from fedrepro.networks.predict import network_of
 from fedrepro.training.block_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
-from fedrepro.training.flat_layout import Layout
+from fedrepro.training.gradients import Layout
 from fedrepro.training.loss_terms import Entropy
-from fedrepro.training.procedure import LazyGpuTensors, Procedure
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import LazyGpuTensors, Procedure, settings_of
 
 GPU = torch.device("cuda")
 

@@ -20,8 +20,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
-from fedrepro.training.procedure import Procedure
-from fedrepro.training.settings import settings_of
+from fedrepro.training.procedure import Procedure, settings_of
 
 SIZES = [40, 9, 24, 1, 16, 33]
 FEATURES, CLASSES = 64, 4

@@ -1,17 +1,36 @@
-"""Knowledge distillation: a new network learns the uniform ensemble's predictions."""
+"""A network learns the predictions of all clients: knowledge distillation, FedDF, DENSE.
+
+FedDF: T. Lin, L. Kong, S. U. Stich, M. Jaggi. Ensemble Distillation for Robust Model Fusion in
+Federated Learning. NeurIPS 2020.
+DENSE: J. Zhang, C. Chen, B. Li, L. Lyu, S. Wu, S. Ding, C. Shen, C. Wu. DENSE: Data-Free One-Shot
+Federated Learning. NeurIPS 2022.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.method_kinds import MIXED
+from fedrepro.core.metrics import Metric
+from fedrepro.core.portable_ops.torch_ops import exponential, root
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import network_like
+from fedrepro.methods._merging import MODELS, network_like, of_one_form
+from fedrepro.methods.average import average
 from fedrepro.networks.network import dense_spec, widths
 from fedrepro.networks.predict import network_of, probabilities
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedrepro.networks.network import Network
+
+if TYPE_CHECKING:
+    Logits = Callable[[torch.Tensor], torch.Tensor]
 
 
 @method(
@@ -38,7 +57,7 @@ def distillation(
     from fedrepro.training.examples import Examples, tensor_of
     from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.minibatches import Task
-    from fedrepro.training.settings import settings_of
+    from fedrepro.training.procedure import settings_of
 
     assert info.pooled_inputs is not None
     inputs = tensor_of(info.pooled_inputs).to(info.device)
@@ -55,3 +74,241 @@ def distillation(
         initial_weights(student, settings, [rng]),
     ).checked()
     return GlobalModel(model, trained.tensors)
+
+
+@method(
+    "feddf",
+    kind="one_shot",
+    needs={"example_counts", "public_inputs"},
+    models={*MODELS, MIXED},
+    label="FedDF",
+    any_width=True,
+    grid={"epochs": (5, 20), "lr": (1e-4, 0.001)},
+)
+def feddf(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    public_data: Annotated[str, Arg("data set whose inputs the server has")] = "mnist",
+    epochs: Annotated[int, Arg("passes over these inputs", "epochs", least=1)] = 20,
+    lr: Annotated[float, Arg("step size of Adam", above=0)] = 0.001,
+    batch_size: Annotated[int, Arg("inputs of a step", "examples", least=1)] = 128,
+) -> GlobalModel:
+    """min KL(softmax(mean_j z_j(x)) || softmax(z_w(x))) over inputs x, from the parameter average.
+
+    z are logits. Source: FedDF, algorithm 1, with one round. There are at most 10,000 inputs. The
+    authors lower the step size to 0 along a cosine, clip gradients and stop by validation accuracy;
+    here Adam takes `epochs` epochs at one step size. Of networks of several forms the student has
+    that of most clients, and starts from their average.
+    """
+    from fedrepro.core.registry import components
+    from fedrepro.networks.predict import joint_logits, network_of
+    from fedrepro.training.engine import train
+    from fedrepro.training.examples import Examples, tensor_of
+    from fedrepro.training.minibatches import Task
+    from fedrepro.training.procedure import settings_of
+
+    assert info.public_inputs is not None
+    network = network_like(clients)
+    inputs = tensor_of(info.public_inputs).to(info.device)
+    each = joint_logits(network, clients.tensors, Examples(inputs, inputs))
+    some, their_info = of_one_form(clients, info)
+    mean = each.reshape(len(each), clients.clients, clients.classes).mean(axis=1)
+    shares = np.exp(mean - mean.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    values = {"lr": lr, "batch_size": batch_size, "epochs": epochs, "l2": 0.0}
+    trained = train(
+        network_of(some.model, clients.shape, clients.classes),
+        Examples(inputs, tensor_of(shares.astype(np.float32)).to(info.device)),
+        [Task(np.arange(len(inputs)), rng)],
+        settings_of(components("training")["adam"].spec(values)),
+        dict(average(some, their_info, rng=rng).tensors),
+    ).checked()
+    return GlobalModel(some.model, trained.tensors)
+
+
+GAP = Metric("divergence of the student from the ensemble on made inputs", "nats", 0, None, -1)
+MADE = Metric("cross-entropy of the ensemble on inputs made for a class", "nats", 0, None, -1)
+BETAS, SMALL, MOMENTUM = (0.5, 0.999), 1e-8, 0.9
+
+
+@method(
+    "dense",
+    kind="one_shot",
+    needs={"example_counts"},
+    models={*MODELS, MIXED},
+    label="DENSE",
+    any_width=True,
+    version=2,
+    grid={"adversarial": (0.5, 1.0), "lr": (0.005, 0.01)},
+    metrics={"student_gap": GAP, "made_loss": MADE},
+)
+def dense(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    epochs: Annotated[int, Arg("batches that are made", "epochs", least=1)] = 20,
+    generator_steps: Annotated[int, Arg("of the generator for a batch", "steps", least=1)] = 30,
+    generator_lr: Annotated[float, Arg("step size of the generator", above=0)] = 0.001,
+    generator_units: Annotated[int, Arg("of its hidden layer", "units", least=1)] = 256,
+    latent: Annotated[int, Arg("random numbers that it makes an input of", least=1)] = 256,
+    adversarial: Annotated[float, Arg("weight of where the student differs", least=0)] = 1.0,
+    lr: Annotated[float, Arg("step size of the student", above=0)] = 0.005,
+    temperature: Annotated[float, Arg("of what the student learns", above=0)] = 20.0,
+    batch_size: Annotated[int, Arg("inputs that are made at once", "examples", least=1)] = 256,
+    start: Annotated[Literal["average", "fresh"], Arg("what the student starts from")] = "average",
+) -> GlobalModel:
+    """Minimise T² KL(softmax(z̄/T) || softmax(z_w/T)) on made inputs, z̄ the clients' mean logits.
+
+    For each batch a new generator and its random numbers go down CE(z̄(x), y) - β mean[1(the
+    student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for random labels y; the batch
+    of least loss is kept, and the student learns once from all that are. Source: DENSE, by its
+    formulas. The term of batch normalisation is left out, and the student keeps the running
+    statistics that it starts with; the generator is a perceptron whose outputs lie in [0, 1], where
+    inputs have to lie too. The authors make 200 batches and start afresh. Of networks of several
+    forms the student has that of most clients.
+    """
+    import torch
+
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.federation.clients import initial_weights
+    from fedrepro.training.procedure import settings_of
+
+    of_clients = network_like(clients)
+    some, their_info = of_one_form(clients, info)
+    network = network_of(some.model, clients.shape, clients.classes)
+    begun = (
+        dict(average(some, their_info, rng=rng).tensors)
+        if start == "average"
+        else initial_weights(network, settings_of(info.training), [rng])
+    )
+    student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
+    learned = _student(network, student)
+    ensemble = _mean_logits(of_clients, clients.tensors, info.device)
+    weights = [value for name, value in student.items() if name not in network.buffers]
+    moved = [torch.zeros_like(value) for value in weights]
+    pool: list[tuple[torch.Tensor, torch.Tensor]] = []
+    gap = loss = 0.0
+    for epoch in range(epochs):
+        place = rng.at(round=epoch)
+        generator = _Generator(network, latent, generator_units, batch_size, place, info.device)
+        made, loss = generator.made(ensemble, learned, generator_steps, generator_lr, adversarial)
+        with torch.no_grad():
+            pool.append((made, ensemble(made)))
+        gaps = []
+        for at in place.stream("dense-batches").permutation(len(pool)):
+            x, wanted = pool[at]
+            batch_gap = divergence(wanted, learned(x), temperature)
+            slopes = torch.autograd.grad(temperature**2 * batch_gap, weights)
+            with torch.no_grad():
+                for value, move, slope in zip(weights, moved, slopes, strict=True):
+                    value -= lr * move.mul_(MOMENTUM).add_(slope)
+            gaps.append(float(batch_gap.detach()))
+        gap = float(np.mean(gaps))
+    tensors = {name: value.detach().cpu().numpy()[None] for name, value in student.items()}
+    return GlobalModel(
+        some.model, tensors, diagnostics={"student_gap": max(0.0, gap), "made_loss": loss}
+    )
+
+
+def divergence(
+    wanted: torch.Tensor, logits: torch.Tensor, temperature: float = 1.0
+) -> torch.Tensor:
+    """Mean over examples of KL(softmax(wanted/T) || softmax(logits/T)); logits (B, K)."""
+    return _divergences(wanted / temperature, logits / temperature).mean()
+
+
+def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """KL(softmax(wanted) || softmax(logits)) of each example (B,); logits (B, K)."""
+    import torch
+
+    log_wanted, log_logits = torch.log_softmax(wanted, dim=1), torch.log_softmax(logits, dim=1)
+    return (exponential(log_wanted) * (log_wanted - log_logits)).sum(dim=1)
+
+
+class _Generator:
+    """Makes inputs (B, D) of random numbers, and learns these and its weights."""
+
+    def __init__(
+        self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
+    ) -> None:
+        import math
+
+        from fedrepro.networks.network import dense as perceptron
+
+        stream = rng.stream("dense-generator")
+        self.network = perceptron((latent, units, math.prod(network.shape)))
+        first = self.network.initial(rng, 0.0, 0.0, "fan_in")
+        self.tensors = {name: _leaf(value, device) for name, value in first.items()}
+        self.noise = _leaf(stream.standard_normal((batch, latent), np.float32), device)
+        self.labels = _on(stream.integers(network.classes, size=batch), device)
+
+    def made(
+        self, ensemble: Logits, student: Logits, steps: int, lr: float, adversarial: float
+    ) -> tuple[torch.Tensor, float]:
+        """Make the inputs of least loss of all steps; also the ensemble's cross-entropy on them."""
+        import torch
+
+        leaves = [self.noise, *self.tensors.values()]
+        moments = [(torch.zeros_like(leaf), torch.zeros_like(leaf)) for leaf in leaves]
+        best: tuple[float, torch.Tensor, float] | None = None
+        for step in range(1, steps + 1):
+            x = torch.sigmoid(self.network.logits(self.tensors, self.noise))
+            ensemble_logits, student_logits = ensemble(x), student(x)
+            entropy = torch.nn.functional.cross_entropy(ensemble_logits, self.labels)
+            loss = entropy - adversarial * _apart(ensemble_logits, student_logits)
+            if best is None or float(loss.detach()) < best[0]:
+                best = float(loss.detach()), x.detach(), float(entropy.detach())
+            slopes = torch.autograd.grad(loss, leaves)
+            with torch.no_grad():
+                for leaf, kept, slope in zip(leaves, moments, slopes, strict=True):
+                    leaf -= lr * adam(*kept, slope, step)
+        assert best is not None
+        return best[1], best[2]
+
+
+def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: int) -> torch.Tensor:
+    """Return the direction of Adam's step, counted from 1, and move its two moments in place.
+
+    By hand, since the first optimiser of torch loads its compiler, which takes seconds.
+    """
+    beta1, beta2 = BETAS
+    mean.mul_(beta1).add_(slope, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
+    return (mean / (1 - beta1**step)) / (root(square / (1 - beta2**step)) + SMALL)
+
+
+def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
+    """Mean over all examples of the divergence where the two predict other classes."""
+    differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
+    return (differ * _divergences(theirs, ours)).mean()
+
+
+def _student(network: Network, tensors: Mapping[str, torch.Tensor]) -> Logits:
+    return lambda x: network.logits(tensors, x)
+
+
+def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: str) -> Logits:
+    """Average the logits of the clients' networks, tensors (J, *shape)."""
+    held = {name: _on(value, device) for name, value in tensors.items()}
+    count = len(next(iter(held.values())))
+
+    def logits(x: torch.Tensor) -> torch.Tensor:
+        total = network.logits({name: value[0] for name, value in held.items()}, x)
+        for j in range(1, count):
+            total = total + network.logits({name: value[j] for name, value in held.items()}, x)
+        return total / count
+
+    return logits
+
+
+def _on(value: np.ndarray, device: str) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.require(value, requirements="C")).to(device)
+
+
+def _leaf(value: np.ndarray, device: str) -> torch.Tensor:
+    return _on(np.array(value, np.float32), device).requires_grad_()

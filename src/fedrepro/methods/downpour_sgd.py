@@ -49,7 +49,7 @@ class DownpourSgd:
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start with master weights as a client would, and an Adam state of zeros."""
         from fedrepro.training.federation.clients import initial_weights
-        from fedrepro.training.flat_layout import Layout
+        from fedrepro.training.gradients import Layout
 
         start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
         flat = _tensor(Layout(clients.network.shapes).pack(start))
@@ -74,7 +74,7 @@ class DownpourSgd:
 
     def _messages(self, flat, clients: Clients, rng: RngKey) -> np.ndarray:  # type: ignore[no-untyped-def]
         """Collect what the clients send: mean gradients of their local steps, (J, size), flat."""
-        from fedrepro.training.flat_layout import Layout
+        from fedrepro.training.gradients import Layout
 
         epochs = self.epochs
         if self.minibatches is not None:
@@ -95,7 +95,7 @@ class DownpourSgd:
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """Return the master network."""
-        from fedrepro.training.flat_layout import Layout
+        from fedrepro.training.gradients import Layout
 
         return GlobalModel(
             clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())

@@ -18,7 +18,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
-    from fedrepro.training.federation.graph_nodes import GraphNodes
+    from fedrepro.training.federation.clients import GraphNodes
 
 Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
 Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]

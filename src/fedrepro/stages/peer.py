@@ -35,9 +35,8 @@ from fedrepro.planning.runs import Scenario
 from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.stages.trial_rounds import FinalEvaluation, Progress, RoundEvaluation, Splits
-from fedrepro.training.federation.graph_nodes import GraphNodes
-from fedrepro.training.graphs.build import weights_of
-from fedrepro.training.graphs.spectrum import second_modulus
+from fedrepro.training.federation.clients import GraphNodes
+from fedrepro.training.graphs import second_modulus, weights_of
 
 
 def run(job: Job, device: str = "cpu") -> None:

@@ -24,10 +24,10 @@ from fedrepro.stages.job_log import log
 from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
 from fedrepro.training.engine import Trained, train
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.flat_layout import Layout
+from fedrepro.training.gradients import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.settings import Settings, settings_of
+from fedrepro.training.procedure import Settings, settings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,21 +12,26 @@ import numpy as np
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.networks.layers import Convolution2d, Variational
 from fedrepro.networks.torch_modules import OwnModule
-from fedrepro.training.augment import Crops
 from fedrepro.training.examples import Examples, Reader
-from fedrepro.training.flat_layout import Layout, first
 from fedrepro.training.gradients import (
     OPTIMISERS,
     Adam,
     Gradients,
+    Layout,
     Sgd,
+    first,
     observed_hits,
     observed_losses,
 )
 from fedrepro.training.minibatches import Chunk, Task
-from fedrepro.training.noise import StepNoise, noise_of
-from fedrepro.training.procedure import InitialTensors, LazyGpuTensors, Procedure, TrainedModels
-from fedrepro.training.stopping import EarlyStopping
+from fedrepro.training.procedure import (
+    EarlyStopping,
+    InitialTensors,
+    LazyGpuTensors,
+    Procedure,
+    TrainedModels,
+)
+from fedrepro.training.step_randomness import Crops, StepNoise, noise_of
 
 if TYPE_CHECKING:
     import torch

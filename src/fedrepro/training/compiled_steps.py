@@ -2,7 +2,7 @@
 
 Every operation is written out and none reordered, so the bytes of a model are the same on every
 processor (`portable_ops`), and they cannot depend on other models, because there are none. Layers
-are counted at run time: one compilation serves networks of any depth and width. `compiled_types.py`
+are counted at run time: one compilation serves networks of any depth and width. `compiled_parts.py`
 says how a model lies in memory.
 
 Optimisers take one pass over weights, gradient and what they remember; L2 enters the gradient.
@@ -35,45 +35,37 @@ from fedrepro.core.portable_ops.compiled_math import (
 from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
 from fedrepro.core.portable_ops.philox import words
 from fedrepro.networks import compiled_convolutions, compiled_lstm
-from fedrepro.training import (
-    compiled_body,
-    compiled_matching,
-    compiled_types,
-    variational_step,
-)
-from fedrepro.training.compiled_body import (
-    add_entropy,
-    evaluate_rows,
-    forward_body,
-    learn_body,
-    match_images,
-    predictions,
-    scale,
-)
-from fedrepro.training.compiled_types import (
+from fedrepro.training import compiled_matching, compiled_parts
+from fedrepro.training.compiled_parts import (
     AMSGRAD,
     SGD,
+    STRIP,
     Data,
     Model,
     Net,
     Scratch,
     StepNumbers,
     StepOrder,
+    add_entropy,
+    draw,
+    evaluate_rows,
+    forward_body,
+    learn_body,
+    match_images,
+    scale,
+    variational_gradients,
 )
-from fedrepro.training.variational_step import STRIP, draw, variational_gradients
 
 CALLS = (
-    *(
-        products,
-        philox,
-        gathered_products,
-        sparse_products,
-        cpu_instructions,
-        compiled_convolutions,
-        compiled_lstm,
-        compiled_types,
-    ),
-    *(compiled_matching, compiled_body, variational_step),
+    products,
+    philox,
+    gathered_products,
+    sparse_products,
+    cpu_instructions,
+    compiled_convolutions,
+    compiled_lstm,
+    compiled_matching,
+    compiled_parts,
 )
 
 
@@ -113,15 +105,14 @@ def train(
             after += first
             forward_body(net, model, data, part, order.crops[first:after], room)
             prefetch(data.inputs, order.rows[after : after + order.piece])
-            each = predictions(net)
-            count = len(part) * each
+            count = len(part) * net.each
             forward(net, model.used, count, room, room.x, room.activations, net.kept)
             loss, hits = evaluate_rows(net, data, part, room)
             losses[s] += loss * share
             right += hits
             for term in net.entropies:
                 add_entropy(net, count, term, room)
-            scale(net, count, step / each, room.errors)
+            scale(net, count, step / net.each, room.errors)
             if len(net.pairs):
                 match(net, model, to, add, count, step, room)
             backward(net, model, to, add, count, room)
@@ -138,7 +129,11 @@ def train(
 @inner
 def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
     """Take a step of the optimiser, strip by strip, so that gradients stay in the cache."""
-    rates, first = rates_of(descent, model.weights, step), 0
+    number, first = model.weights.dtype.type, 0
+    rate, root = descent.lr, number(1)  # step size, and factor on second moments
+    if descent.kind != SGD:
+        rate = number(descent.lr / (1.0 - power(descent.beta1, step)))
+        root = number(1.0 / np.sqrt(1.0 - power(descent.beta2, step)))
     drawn_too = net.size if len(net.tensors) else 0  # spreads lie behind the means
     while first < len(model.weights) - drawn_too:
         end = net.size if first < net.size else len(model.weights)
@@ -146,7 +141,7 @@ def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
         if drawn_too:
             variational_gradients(model, net.size, first, last, descent.share)
         for at in range(0, drawn_too + 1, net.size):
-            descend(descent, rates, model, at + first, at + last, first < net.size)
+            descend(descent, (rate, root), model, at + first, at + last, first < net.size)
         first = last
 
 
@@ -217,7 +212,7 @@ def match(
 
     An activation is counted from the input of the affine maps, 0.
     """
-    last, number = len(net.maps), room.errors.dtype.type
+    last, across, number = len(net.maps), padded_to(rows), room.errors.dtype.type
     x, lowest = match_images(net, model, to, add, rows, step, room)
     forward(net, model.received, rows, room, x, room.theirs, number(1))
     for j in range(len(net.pairs)):
@@ -232,7 +227,12 @@ def match(
         rectified = target < last and (target > 0 or net.maps[0] > 0)
         gap(rows, of[2], back, theirs, rectified, number(step * net.pair_shares[j]))
         backprop_input(net.by, model.weights, of, rows, back, room)
-        add_turned(rows, of[1], room, inputs, source == last)
+        for i in range(rows):
+            at, below = inputs[1] + i * inputs[2], i
+            for k in range(of[1]):
+                before = room.errors[at + k] if source == last else number(0)
+                room.errors[at + k] = before + room.below[below]
+                below += across
         accumulate_gradient(net.by, to, add, True, of, rows, inputs, back, room.zeros)
 
 
@@ -250,29 +250,31 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 
 
 @inner
-def add_turned(rows: int, n: int, room: Scratch, to: Any, add: bool) -> None:
-    """Write errors of an activation from room.below (n, padded rows), or add them to others."""
-    _, at, row = to
-    across = padded_to(rows)
-    for i in range(rows):
-        for k in range(n):
-            before = room.errors[at + i * row + k] if add else room.errors.dtype.type(0)
-            room.errors[at + i * row + k] = before + room.below[k * across + i]
-
-
-@inner
 def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch) -> None:
-    """Propagate errors of the logits to all maps, and let each learn."""
+    """Propagate errors of the logits to all maps, and let each learn.
+
+    Errors of a hidden layer are zero where its units are. Units that dropout left out are zero as
+    well, and those it kept were made larger. Errors that matching wrote there are added.
+    """
+    across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
+    nothing, larger, matched = number(0), number(1) / net.kept, len(net.pairs) > 0
     for layer in range(len(net.maps) - 1, -1, -1):
         n, m = net.sizes[layer], net.sizes[layer + 1]
-        of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], row_of(m))
+        of, above = (net.maps[layer], n, m), (errors, net.activations[layer], row_of(m))
         inputs = room.x, 0, n
         if layer or net.maps[0] > 0:
-            backprop_input(net.by, model.used, of, rows, errors, room)
+            backprop_input(net.by, model.used, of, rows, above, room)
         if layer:
             inputs = room.activations, net.activations[layer - 1], row_of(n)
-            relu_backward(net, n, rows, inputs[1], room)
-        accumulate_gradient(net.by, to, add, net.biased, of, rows, inputs, errors, room.zeros)
+            for i in range(rows):
+                at = inputs[1] + i * inputs[2]
+                for j in range(n):
+                    error = room.below[j * across + i] * larger
+                    if matched:
+                        error += errors[at + j]
+                    errors[at + j] = error if room.activations[at + j] > nothing else nothing
+                errors[at + n : at + inputs[2]] = nothing
+        accumulate_gradient(net.by, to, add, net.biased, of, rows, inputs, above, room.zeros)
 
 
 @inner
@@ -284,26 +286,6 @@ def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, roo
             room.turned[j * across + i] = values[first + i * row + j]
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
             (room.turned, 0, across), (n, m, across))  # fmt: skip
-
-
-@inner
-def relu_backward(net: Net, n: int, rows: int, under: int, room: Scratch) -> None:
-    """Write errors of a hidden layer from room.below (n, padded rows), zero where units are.
-
-    Units that dropout left out are zero as well, and those it kept were made larger. Errors that
-    matching wrote there are added.
-    """
-    row, across, errors = row_of(n), padded_to(rows), room.errors
-    number, matched = errors.dtype.type, len(net.pairs) > 0
-    nothing, larger = number(0), number(1) / net.kept
-    for i in range(rows):
-        at = under + i * row
-        for j in range(n):
-            error = room.below[j * across + i] * larger
-            if matched:
-                error += errors[at + j]
-            errors[at + j] = error if room.activations[at + j] > nothing else nothing
-        errors[at + n : at + row] = nothing
 
 
 @inner
@@ -342,16 +324,6 @@ def power(base: float, exponent: int) -> float:
 
 
 @inner
-def rates_of(descent: StepNumbers, weights: Array, step: int) -> Any:
-    """Compute the step size, and the factor on second moments, at the `step`-th step of Adam."""
-    number = weights.dtype.type
-    if descent.kind == SGD:
-        return descent.lr, number(1)
-    rate = number(descent.lr / (1.0 - power(descent.beta1, step)))
-    return rate, number(1.0 / np.sqrt(1.0 - power(descent.beta2, step)))
-
-
-@inner
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
@@ -372,58 +344,33 @@ def descend(
         for k in range(len(gradient)):
             gradient[k] += descent.shift * start[k]
     moment, square, largest = model.moments
-    beta2, rest = number(descent.beta2), number(1.0 - descent.beta2)
+    moment, square, largest = moment[first:last], square[first:last], largest[first:last]
+    l2, new = descent.l2, number(1.0 - descent.beta1)
+    old_square, new_square = number(descent.beta2), number(1.0 - descent.beta2)
     if descent.kind == SGD and descent.momentum == 0:
         for k in range(len(gradient)):
-            weights[k] = fma(-rate, decayed(descent.l2, weights[k], gradient[k]), weights[k])
-    elif descent.kind == SGD:
-        with_momentum(weights, gradient, moment[first:last], descent)
-    elif descent.kind == AMSGRAD:
-        amsgrad(weights, gradient, moment[first:last], square[first:last], largest[first:last],
-                descent.l2, number(1.0 - descent.beta1), beta2, rest, rate, root,
-                descent.eps)  # fmt: skip
-    else:
-        adam(weights, gradient, moment[first:last], square[first:last], descent.l2,
-             number(1.0 - descent.beta1), beta2, rest, rate, root, descent.eps)  # fmt: skip
+            weights[k] = fma(-rate, decayed(l2, weights[k], gradient[k]), weights[k])
+    elif descent.kind == SGD:  # v = momentum · v + g; w = w - lr · v
+        for k in range(len(gradient)):
+            g = decayed(l2, weights[k], gradient[k])
+            moment[k] = fma(descent.momentum, moment[k], g)
+            weights[k] = fma(-rate, moment[k], weights[k])
+    elif descent.kind == AMSGRAD:  # as Adam, by the largest v so far
+        for k in range(len(gradient)):
+            g = decayed(l2, weights[k], gradient[k])
+            moment[k] = fma(new, g - moment[k], moment[k])
+            square[k] = fma(old_square, square[k], new_square * g * g)
+            largest[k] = largest[k] if square[k] < largest[k] else square[k]
+            weights[k] -= rate * moment[k] / fma(np.sqrt(largest[k]), root, descent.eps)
+    else:  # m and v are running means of g and g²; w = w - rate · m / (√v · root + eps)
+        for k in range(len(gradient)):
+            g = decayed(l2, weights[k], gradient[k])
+            moment[k] = fma(new, g - moment[k], moment[k])
+            square[k] = fma(old_square, square[k], new_square * g * g)
+            weights[k] -= rate * moment[k] / fma(np.sqrt(square[k]), root, descent.eps)
 
 
 @inner
 def decayed(l2: Any, weight: Any, gradient: Any) -> Any:
     """Add the gradient of l2/2 · weight², in the pass that needs it."""
     return gradient if l2 == 0 else fma(l2, weight, gradient)
-
-
-@inner
-def with_momentum(weights: Array, gradient: Array, velocity: Array, descent: StepNumbers) -> None:
-    """v = momentum · v + g; w = w - lr · v."""
-    for k in range(len(weights)):
-        g = decayed(descent.l2, weights[k], gradient[k])
-        velocity[k] = fma(descent.momentum, velocity[k], g)
-        weights[k] = fma(-descent.lr, velocity[k], weights[k])
-
-
-@inner
-def adam(
-    weights: Array, gradient: Array, first: Array, second: Array, l2: Any,
-    new: Any, old_square: Any, new_square: Any, rate: Any, root: Any, eps: Any,
-) -> None:  # fmt: skip
-    """m and v are running means of g and g²; w = w - rate · m / (√v · root + eps)."""
-    for k in range(len(weights)):
-        g = decayed(l2, weights[k], gradient[k])
-        first[k] = fma(new, g - first[k], first[k])
-        second[k] = fma(old_square, second[k], new_square * g * g)
-        weights[k] -= rate * first[k] / fma(np.sqrt(second[k]), root, eps)
-
-
-@inner
-def amsgrad(
-    weights: Array, gradient: Array, first: Array, second: Array, largest: Array, l2: Any,
-    new: Any, old_square: Any, new_square: Any, rate: Any, root: Any, eps: Any,
-) -> None:  # fmt: skip
-    """Descend as `adam` does, by the largest v so far."""
-    for k in range(len(weights)):
-        g = decayed(l2, weights[k], gradient[k])
-        first[k] = fma(new, g - first[k], first[k])
-        second[k] = fma(old_square, second[k], new_square * g * g)
-        largest[k] = largest[k] if second[k] < largest[k] else second[k]
-        weights[k] -= rate * first[k] / fma(np.sqrt(largest[k]), root, eps)

@@ -15,13 +15,16 @@ from fedrepro.core.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned,
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
-from fedrepro.training.augment import PURPOSE as CROPS
-from fedrepro.training.augment import kinds, require_images
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, MatchingTerm, compiled_kind
 from fedrepro.training.minibatches import Visits, visits
-from fedrepro.training.noise import PURPOSE, normal_pairs
-from fedrepro.training.procedure import InitialTensors, Procedure, TrainedModels
-from fedrepro.training.stopping import EarlyStopping
+from fedrepro.training.procedure import EarlyStopping, InitialTensors, Procedure, TrainedModels
+from fedrepro.training.step_randomness import (
+    CROPS,
+    NOISE,
+    kinds,
+    normal_pairs,
+    require_images,
+)
 
 if TYPE_CHECKING:
     from fedrepro.training.examples import Examples
@@ -64,7 +67,7 @@ class CompiledTrainer:
     """Trains models one after another, in buffers that serve all of them."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
-        from fedrepro.training import compiled_types
+        from fedrepro.training import compiled_parts
 
         network = procedure.network
         self.procedure, self.drawn = procedure, network.all_drawn
@@ -82,7 +85,7 @@ class CompiledTrainer:
             self.drawn or layers.recurrent
         )
         scale = self.dtype.type(examples.scale)
-        self.data = compiled_types.Data(
+        self.data = compiled_parts.Data(
             examples.inputs.numpy(), examples.targets.numpy(), scale, 1 / scale
         )
         self.net, body = self._net()
@@ -138,13 +141,13 @@ class CompiledTrainer:
 
     def _prior(self) -> None:
         """Write the prior of the divergence: what was received, or the same for all weights."""
-        from fedrepro.training import variational_step
+        from fedrepro.training import compiled_parts
 
         model, size = self.model, self.net.size
         term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
         if term is not None and term.sd is None:
             model.prior[:] = model.received[:size]
-            variational_step.softplus(model.received[size:], model.prior_deviation)
+            compiled_parts.softplus(model.received[size:], model.prior_deviation)
         else:
             model.prior[:] = 0
             model.prior_deviation[:] = 1 if term is None or term.sd is None else term.sd
@@ -170,28 +173,28 @@ class CompiledTrainer:
         return np.concatenate(loss_parts), planned if stopping is None else int(stopping.taken[0])
 
     def _order(self, task: Task, some: Visits) -> Any:
-        from fedrepro.training import compiled_types
+        from fedrepro.training import compiled_parts
 
         keys, places = NO_KEYS, NO_PLACES
         if self.procedure.network.draws:
-            keys, places = some.words(task.rng, PURPOSE)
+            keys, places = some.words(task.rng, NOISE)
         crops = NO_CROPS
         if self.procedure.settings.augment != "none":
             crops = some.per_row(
                 lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
             )
         piece = self.procedure.rows
-        return compiled_types.StepOrder(some.rows, some.ends, piece, keys, places, crops)
+        return compiled_parts.StepOrder(some.rows, some.ends, piece, keys, places, crops)
 
     def _descent(self, task: Task) -> Any:
-        from fedrepro.training import compiled_types
+        from fedrepro.training import compiled_parts
 
         settings, number = self.procedure.settings, self.dtype.type
-        adam = compiled_types.AMSGRAD if settings.amsgrad else compiled_types.ADAM
-        kind = compiled_types.SGD if settings.optimiser == "sgd" else adam
+        adam = compiled_parts.AMSGRAD if settings.amsgrad else compiled_parts.ADAM
+        kind = compiled_parts.SGD if settings.optimiser == "sgd" else adam
         pull = sum(term.pull for term in self.procedure.weight_penalties)
         shift = sum(term.shift for term in self.procedure.weight_penalties)
-        return compiled_types.StepNumbers(
+        return compiled_parts.StepNumbers(
             kind,
             self.direct,
             number(settings.lr if task.lr is None else task.lr),
@@ -208,12 +211,12 @@ class CompiledTrainer:
     def _net(self) -> tuple[Any, Any]:
         """Describe the network, and make the buffers of its body."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
-        from fedrepro.training import compiled_types
+        from fedrepro.training import compiled_parts
         from fedrepro.training.compiled_matching import maps_of
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
         sizes, below = layers.sizes, layers.below
-        body: Any = compiled_types.Nothing()
+        body: Any = compiled_parts.Nothing()
         buffers: Any = body
         if below:
             matched = any(compiled_kind(term) == "matching" for term in self.procedure.losses)
@@ -222,7 +225,7 @@ class CompiledTrainer:
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = self._pairs()
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
-        given: Any = compiled_types.Nothing()
+        given: Any = compiled_parts.Nothing()
         if images:
             given = maps_of(
                 layers,
@@ -241,12 +244,13 @@ class CompiledTrainer:
             for term in self.procedure.losses
             if isinstance(term, Entropy)
         ]
-        net = compiled_types.Net(
+        net = compiled_parts.Net(
             body,
             np.array(sizes, np.int64),
             np.array([at[f"weight{below + k}"] for k in range(len(sizes) - 1)], np.int64),
             ends.astype(np.int64) * rows,
             rows,
+            network.predictions,
             layers.biased,
             np.array(pairs[images:], np.int64).reshape(-1, 2) - len(layers.convolutions),
             np.array([at[f"match{j}_weight"] for j in range(images, len(pairs))], np.int64),
@@ -279,7 +283,7 @@ class CompiledTrainer:
         return pairs, shares
 
     def _room(self, body: Any) -> Any:
-        from fedrepro.training import compiled_matching, compiled_types, variational_step
+        from fedrepro.training import compiled_matching, compiled_parts
 
         sizes, rows = self.net.sizes.tolist(), self.net.rows
         across, matching = padded_to(rows), len(self.net.pairs) > 0
@@ -287,7 +291,7 @@ class CompiledTrainer:
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
-        word_count = variational_step.DRAWN // 8 if self.drawn else word_count
+        word_count = compiled_parts.DRAWN // 8 if self.drawn else word_count
         numbers = {
             "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
             "activations": hidden,
@@ -301,15 +305,15 @@ class CompiledTrainer:
             "zeros": max(widest, across),
         }
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
-        words, given = np.zeros(word_count, np.uint64), cast(Any, compiled_types.Nothing())
+        words, given = np.zeros(word_count, np.uint64), cast(Any, compiled_parts.Nothing())
         if self.layers.convolutions and matching:
             given = compiled_matching.room_of(
                 self.net.body, self.net.given, body, buffers["x"].size
             )
-        return compiled_types.Scratch(body, given, **buffers, words=words)
+        return compiled_parts.Scratch(body, given, **buffers, words=words)
 
     def _model(self, keep_gradients: bool) -> Any:
-        from fedrepro.training import compiled_types
+        from fedrepro.training import compiled_parts
 
         # a step of the optimiser goes through several at once: where these lie equally in their
         # pages it takes the processor twice as long
@@ -320,7 +324,7 @@ class CompiledTrainer:
 
         means, weights = self.net.size, flat(True)
         kept = len(self.procedure.settings.remembered)
-        return compiled_types.Model(
+        return compiled_parts.Model(
             weights,
             flat(True, int(self.net.maps[0])) if self.direct else flat(True),
             flat(bool(self.procedure.terms)),

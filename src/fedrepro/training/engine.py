@@ -24,8 +24,13 @@ from fedrepro.training.compiled_trainer import CompiledTrainer, written_out
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Correction, Term, WeightTerm
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import InitialTensors, LazyGpuTensors, Procedure, TrainedModels
-from fedrepro.training.settings import Settings
+from fedrepro.training.procedure import (
+    InitialTensors,
+    LazyGpuTensors,
+    Procedure,
+    Settings,
+    TrainedModels,
+)
 
 if TYPE_CHECKING:
     import torch

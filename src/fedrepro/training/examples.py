@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.training.flat_layout import first
+from fedrepro.training.gradients import first
 
 if TYPE_CHECKING:
     import torch

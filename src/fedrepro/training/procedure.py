@@ -1,23 +1,67 @@
-"""Records of a training: how models train, what they start from, and what comes out."""
+"""How models train: settings, terms, early stopping, what they start from and what comes out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
-from fedrepro.networks.network import Network
+from fedrepro.networks.network import Init, Network
 from fedrepro.training.loss_terms import GaussianPrior, Perturbation, Term, WeightTerm, perturbs
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
-from fedrepro.training.settings import Settings
 
 if TYPE_CHECKING:
     import torch
+
+Augment = Literal["none", "crop_flip"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training procedure with all its numbers; `optimiser` is adam or sgd.
+
+    batch_size: None takes all of a client's examples in each step. augment: crop_flip trains on
+    random crops and mirror images (`step_randomness.py`). patience: epochs without a rise of its
+    running training accuracy after which a client stops, 0 for never (`EarlyStopping`).
+    """
+
+    optimiser: str
+    lr: float
+    l2: float
+    batch_size: int | None
+    epochs: int
+    weight_sd: float
+    bias: float
+    shared_init: bool
+    init: Init = "normal"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    amsgrad: bool = False
+    momentum: float = 0.0
+    augment: Augment = "none"
+    patience: int = 0
+
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """Names of the buffers that the optimiser goes on with."""
+        if self.optimiser == "sgd":
+            return ("velocity",) if self.momentum else ()
+        return ("first", "second", "largest") if self.amsgrad else ("first", "second")
+
+
+def settings_of(training: Spec) -> Settings:
+    """Read the numbers of a training spec."""
+    settings = training.component.fn(**training.values)
+    assert isinstance(settings, Settings)
+    return settings
+
 
 # A step on all of a client's examples goes through them in pieces: as many rows as keep kernels
 # busy, fewer where the activations of a model would take more than 16 MB.
@@ -149,3 +193,74 @@ class LazyGpuTensors(dict[str, np.ndarray]):
     def __missing__(self, name: str) -> np.ndarray:
         self[name] = self.tensors[name].cpu().numpy()
         return self[name]
+
+
+class EarlyStopping:
+    """Which models of a block still train, and what the others stopped with.
+
+    patience: epochs in a row without a rise above the best so far after which a model stops.
+    running: bool (models,). taken: int (models,), steps of each. kept: its rows of some buffers.
+    """
+
+    def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
+        self.patience = settings.patience
+        self.per_epoch = np.array([task.per_epoch(settings.batch_size) for task in tasks])
+        self.taken = np.array([task.total(settings.batch_size, settings.epochs) for task in tasks])
+        self.running = np.ones(len(tasks), bool)
+        self.right, self.best, self.waited = (np.zeros(len(tasks), np.int64) for _ in range(3))
+        self.best -= 1
+        self.kept: dict[int, list[torch.Tensor]] = {}
+
+    def parts(self, chunk: Chunk) -> Iterator[Chunk]:
+        """Cut a chunk where a model that still trains ends an epoch, without those behind the last.
+
+        A part is made when the one before it has been seen.
+        """
+        steps = 1 if chunk.whole is not None else len(chunk.index)
+        at = 0
+        while at < steps and self.running.any():
+            now, ends = chunk.first + at, self.per_epoch[self.running]
+            length = min(steps - at, int((ends - now % ends).min()))
+            yield self._shorter(chunk if chunk.whole is not None else _cut(chunk, at, length))
+            at += length
+
+    def _shorter(self, chunk: Chunk) -> Chunk:
+        last = int(np.flatnonzero(self.running).max()) + 1
+        return replace(chunk, active=[min(count, last) for count in chunk.active])
+
+    def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor]) -> None:
+        """Count right predictions, int (models,), of a part that ends with the step `end`.
+
+        Of a model that stops now the rows of `buffers` (models, …) are kept.
+        """
+        self.right += right
+        ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)
+        risen = ended & (self.right > self.best)
+        self.best[risen] = self.right[risen]
+        self.waited[ended] += 1
+        self.waited[risen] = 0
+        self.right[ended] = 0
+        for model in np.flatnonzero(ended & (self.waited >= self.patience)):
+            self.running[model] = False
+            self.taken[model] = end
+            self.kept[int(model)] = [buffer[model].clone() for buffer in buffers]
+        self.running &= end < self.taken
+
+    def put_back(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Give every model that stopped early what it stopped with."""
+        for model, rows in self.kept.items():
+            for buffer, row in zip(buffers, rows, strict=True):
+                buffer[model].copy_(row)
+
+
+def _cut(chunk: Chunk, at: int, length: int) -> Chunk:
+    """Take some of the steps of a chunk."""
+    part = slice(at, at + length)
+    return replace(
+        chunk,
+        first=chunk.first + at,
+        index=chunk.index[part],
+        size=chunk.size[part],
+        active=chunk.active[part],
+        epoch=chunk.epoch[part],
+    )

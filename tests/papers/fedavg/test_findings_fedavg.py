@@ -48,7 +48,7 @@ def sentences() -> Iterator[str]:
     yield f"and {errors[1]:.3f} for 0 to 1"
     assert errors[0] < errors[1]
     near, far = (f"{row.min():.2f} to {row.max():.2f} times" for row in (centred, stored))
-    yield f"it takes {near} the printed rounds with −0.5 to 0.5, and {far} with 0 to 1"
+    yield f"the perceptron takes {near} the printed rounds with −0.5 to 0.5, and {far} with 0 to 1"
     within, more = np.abs(centred - 1) <= 0.2, centred > 1.2
     fewer = len(centred) - within.sum() - more.sum()
     yield (
@@ -79,7 +79,7 @@ def sentences() -> Iterator[str]:
     values = read_published(ROOT / "src/fedrepro/papers/fedavg/published.csv")
     once = [value for value in values if not value.note.startswith(ELSEWHERE)]
     left = [v for v in once if not (FOLDER / f"{v.exhibit}.printed.csv").exists()]
-    yield f"and {len(left)} of its {len(once)} printed numbers were not run"
+    yield f"and {len(left)} of its {len(once)} printed values were not run"
 
 
 @pytest.mark.parametrize("sentence", list(sentences()))

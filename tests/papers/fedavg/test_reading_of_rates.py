@@ -125,5 +125,11 @@ def test_the_findings_say_what_the_record_decides():
     recorded = pd.concat([read_csv(FILES[cell].read_text()) for cell in DONE])
     words = accounts_for_print(recorded, DONE), moves_the_rounds(recorded, DONE)
     text = (RECORD.parents[1] / "src/fedrepro/papers/fedavg/findings.md").read_text()
+    text = " ".join(text.split())
     sentence = "That the range accounts for print is {}; that it moves the rounds is {}"
-    assert sentence.format(*words) in " ".join(text.split())
+    assert sentence.format(*words) in text
+    for cell in DONE:
+        for case in (CENTRED, STORED):
+            rounds = fewest(recorded, case, cell)
+            low, high = interval(rounds)
+            assert f"{rounds.mean():.0f} rounds ({low:.0f} to {high:.0f})" in text

@@ -13,9 +13,8 @@ from problems import FEATURES, problem
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.clustering import k_means, merge_similar_units
-from fedrepro.methods.matching.networks import networks_of, tensors_of
-from fedrepro.methods.matching.optimal_transport import barycentre
+from fedrepro.methods.matching.unit_arrays import networks_of, tensors_of
+from fedrepro.methods.matching.unit_fusion import barycentre, k_means, merge_similar_units
 from fedrepro.methods.matching.unit_permutations import (
     align_units,
     fitted,
@@ -25,7 +24,7 @@ from fedrepro.methods.matching.unit_permutations import (
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.pfnm.methods.pfnm_sized import solved
-from fedrepro.training.federation.batched_evaluation import Evaluated
+from fedrepro.training.federation.client_queries import Evaluated
 
 METHODS = components("method")
 SIZED = ("pfnm_sized", "kmeans_units", "ot_fusion", "whole_clients", "best_clients")

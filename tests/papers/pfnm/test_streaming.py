@@ -13,10 +13,9 @@ from scipy.optimize import linear_sum_assignment
 from test_deep import K, any_order, logits, network, orders_of, part_of, permuted, shaken
 from test_matching import every_row_kind
 
-from fedrepro.methods.matching import running_sums
-from fedrepro.methods.matching.networks import Variances, match_networks
-from fedrepro.methods.matching.rewards import habit
-from fedrepro.methods.matching.sequential_matching import Rule
+from fedrepro.methods.matching import atom_sums
+from fedrepro.methods.matching.atom_sums import habit
+from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
 from fedrepro.papers.pfnm.streaming import before_data, start_of, subsample, update
 
 seeds = st.integers(0, 2**32 - 1)
@@ -98,7 +97,7 @@ def literal_step(past, members, vectors, precisions, h0, p0, step, visits, gamma
 def test_every_step_is_the_literal_evaluation_of_equations_10_and_11(
     table, seed, steps, crowd_first, sigma2
 ):
-    with patch.object(running_sums, "TABLE", table):
+    with patch.object(atom_sums, "TABLE", table):
         found = stream_of(seed, steps, sigma2=sigma2, crowd_first=crowd_first)
     inputs = found[0][1][0][0].shape[0]
     h0 = np.zeros(inputs + 1 + K)

@@ -19,8 +19,7 @@ from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching, require_matchable
 from fedrepro.training.federation.clients import Clients
-from fedrepro.training.procedure import Procedure
-from fedrepro.training.settings import Settings
+from fedrepro.training.procedure import Procedure, Settings
 
 NAMES = ("representation_matching", "adaptive_matching")
 SMALL = {"adaptive_matching": {"lrs": (0.005, 0.01), "step_counts": (2, 4)}}

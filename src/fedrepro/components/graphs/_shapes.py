@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs.neighbour_weights import RULES
+from fedrepro.training.graphs import RULES
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -8,7 +8,7 @@ from typing import Annotated
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs.weights_file import checksum_of_graph, read_graph
+from fedrepro.training.graphs import checksum_of_graph, read_graph
 
 FOLDER = Path("config/graphs")
 

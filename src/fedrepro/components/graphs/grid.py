@@ -10,7 +10,7 @@ from fedrepro.components.graphs._shapes import Rule, SelfLoops, weighed
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs.layout import rectangle
+from fedrepro.training.graphs import rectangle
 
 
 @register("graph", "grid", version=1, title="grid", layout="lattice")

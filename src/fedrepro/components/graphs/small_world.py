@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs.checks import steps_from
+from fedrepro.training.graphs import steps_from
 
 MOST_DRAWS = 100
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fedrepro.core.spec import Arg
 from fedrepro.networks.network import Init
-from fedrepro.training.settings import Augment
+from fedrepro.training.procedure import Augment
 
 Lr = Annotated[float, Arg("step size", above=0)]
 L2 = Annotated[

@@ -18,7 +18,7 @@ from fedrepro.components.trainings._numbers import (
 )
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.training.settings import Settings
+from fedrepro.training.procedure import Settings
 
 
 @register("training", "adam", version=1, title="Adam")

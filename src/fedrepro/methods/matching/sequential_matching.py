@@ -9,22 +9,30 @@ conditional of one joint law over labelled atoms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.rewards import Array, Ints, habit, novelty, popularity, reward_matrix
-from fedrepro.methods.matching.running_sums import (
+from fedrepro.methods.matching.atom_sums import (
+    Array,
     Atoms,
+    Ints,
     MatchedLayer,
     Past,
+    Prior,
     RunningSums,
     atoms_of,
+    habit,
     no_past,
+    novelty,
+    popularity,
+    posterior_mean,
+    reward_matrix,
 )
+from fedrepro.methods.matching.unit_arrays import UnitArrays, hidden_layers
 
 
 @dataclass(frozen=True)
@@ -267,3 +275,210 @@ def _check(layer: MatchedLayer, visits: Ints) -> None:
             f"matching: each pass must visit all {layer.clients} clients once; "
             "an order that was given does not"
         )
+
+
+LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Variances of units' noise (sigma2) and of the prior (sigma02), and biases' prior mean.
+
+    `layers` are factors on sigma2 for each hidden layer, the lowest first; or one for all; or two,
+    for the layers below the top one and for the top one. The lowest layer is never the top one
+    here: a unit of a single hidden layer has weights from the inputs, as all lowest ones do.
+    """
+
+    sigma2: float = 1.0
+    sigma02: float = 10.0
+    bias: float = 0.1
+    layers: tuple[float, ...] = (1.0,)
+
+    def noise(self, depth: int) -> tuple[float, ...]:
+        """Return the noise of each of `depth` hidden layers, the lowest first."""
+        below, top = self.layers[0], self.layers[-1]
+        if len(self.layers) in (1, 2):
+            factors = (below, *[below] * (depth - 2), *[top] * (depth > 1))
+        elif len(self.layers) == depth:
+            factors = self.layers
+        else:
+            raise FedreproError(
+                f"sigma2_layers has {len(self.layers)} values, but the networks have {depth} "
+                "hidden layers; give one for each, the lowest first, or one for all, or two, for "
+                "the top layer and for all below it"
+            )
+        noise = tuple(self.sigma2 * factor for factor in factors)
+        if min(*noise, self.sigma02) < LEAST_VARIANCE:
+            raise FedreproError(
+                f"variances of matching go down to {min(*noise, self.sigma02):g}, which is too "
+                "near to 0 to divide by; raise sigma2, sigma2_layers or sigma02"
+            )
+        return noise
+
+
+def match_networks(
+    networks: Sequence[UnitArrays],
+    shares: Array,
+    variances: Variances,
+    rule: Rule,
+    orders: Sequence[Ints],
+    posterior: Variances | None = None,
+) -> tuple[UnitArrays, tuple[Matching, ...]]:
+    """Match J networks into a global one; return it and the matching of each hidden layer.
+
+    Args:
+        networks: float64, of equal depth; widths may differ.
+        shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
+        variances: Variances by which units are matched.
+        rule: Parameters of the matching.
+        orders: (passes, J) for each hidden layer, the top one first, as the matchings are.
+        posterior: Other variances for the global network's posterior means.
+
+    Raises:
+        FedreproError: As `match`, and for variances by layer that are too few or too many.
+    """
+    visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
+    matchings = match_down(
+        networks, shares, variances, lambda layer, units: match(units, rule, visits[layer])
+    )
+    if posterior is not None:
+        matchings = as_assigned(networks, shares, posterior, matchings)
+    biases = np.stack([network[-1] for network in networks])
+    bias = output_bias(biases, shares, posterior or variances, hidden_layers(networks[0]))
+    atoms = [matching.atoms for matching in reversed(matchings)]
+    return network_of_atoms(atoms, len(networks[0][0]), bias), matchings
+
+
+def as_assigned(
+    networks: Sequence[UnitArrays],
+    shares: Array,
+    variances: Variances,
+    matchings: Sequence[Matching],
+) -> tuple[Matching, ...]:
+    """Compute atoms of other variances for the same assignments; the top layer comes first."""
+    by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
+
+    def again(layer: int, units: MatchedLayer) -> Matching:
+        matching = by_layer[layer]
+        return replace(
+            matching, atoms=atoms_of(units, matching.assignments, matching.counts, no_past(units))
+        )
+
+    return match_down(networks, shares, variances, again)
+
+
+def match_down(
+    networks: Sequence[UnitArrays],
+    shares: Array,
+    variances: Variances,
+    matched: Callable[[int, MatchedLayer], Matching],
+) -> tuple[Matching, ...]:
+    """Match layer after layer from the top (supplement, Algorithm 1); the top one comes first.
+
+    matched(layer, units) matches one hidden layer, 0 being the lowest.
+    """
+    depth = hidden_layers(networks[0])
+    noise = variances.noise(depth)
+    matchings = [matched(depth - 1, top_layer(networks, shares, variances, noise[-1]))]
+    for layer in reversed(range(depth - 1)):
+        above = matchings[-1]
+        matchings.append(
+            matched(layer, inner_layer(networks, layer, above, variances, noise[layer]))
+        )
+    return tuple(matchings)
+
+
+def top_layer(
+    networks: Sequence[UnitArrays], shares: Array, variances: Variances, noise: float
+) -> MatchedLayer:
+    """Collect units of the highest hidden layer, whose weights to classes count by class share."""
+    layer = hidden_layers(networks[0]) - 1
+    uniform = tuple(_own_part(network, layer) for network in networks)
+    outgoing = tuple(network[-2] for network in networks)
+    mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - 1, variances.bias)
+    prior = Prior(mean, np.zeros(outgoing[0].shape[1]), variances.sigma02)
+    return MatchedLayer(uniform, outgoing, noise, shares / noise, prior)
+
+
+def inner_layer(
+    networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
+) -> MatchedLayer:
+    """Collect units of a lower hidden layer, their outgoing weights over the global units above.
+
+    Global units that a client lacks count as weights of 0, with full precision as in the authors'
+    code, so the absent draw the average towards 0. Source: section 3.2 after Definition 1.
+    """
+    width = len(above.counts)
+    uniform = []
+    for network, atoms in zip(networks, above.assignments, strict=True):
+        own_part, outgoing = _own_part(network, layer), network[2 * layer + 2]
+        units = np.zeros((len(own_part), own_part.shape[1] + width))
+        units[:, : own_part.shape[1]] = own_part
+        units[:, own_part.shape[1] + atoms] = outgoing
+        uniform.append(units)
+    mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - width - 1, variances.bias)
+    nothing = tuple(np.empty((len(units), 0)) for units in uniform)
+    prior = Prior(mean, np.empty(0), variances.sigma02)
+    return MatchedLayer(tuple(uniform), nothing, noise, np.empty((len(networks), 0)), prior)
+
+
+def _own_part(network: UnitArrays, layer: int) -> Array:
+    """Return units' inputs (lowest layer only) and bias, which need no layer above: (L, .)."""
+    bias = network[2 * layer + 1][:, None]
+    return bias if layer else np.hstack([network[0].T, bias])
+
+
+def _prior_mean(dims: int, at: int, bias: float) -> Array:
+    mean = np.zeros(dims)
+    mean[at] = bias
+    return mean
+
+
+def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
+    """Make the network of these atoms, lowest hidden layer first, and an output bias (K,).
+
+    Weights into a layer are the outgoing weights of the atoms below it.
+    """
+    blocks: list[Array] = []
+    for layer, units in enumerate(atoms):
+        mean, bias_column = units.uniform_mean, 0 if layer else inputs
+        if layer == 0:
+            blocks.append(mean[:, :inputs].T)
+        above = units.classed_mean if layer == len(atoms) - 1 else mean[:, bias_column + 1 :]
+        blocks += [mean[:, bias_column], above]
+    return (*blocks, bias)
+
+
+def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
+    """Compute the posterior mean of the output bias, which needs no matching: (K,) from (J, K).
+
+    The text is silent; as in the authors' code the prior is that of hidden biases and the
+    precisions are the class shares over the variance of the top hidden layer.
+    """
+    noise = variances.noise(depth)[-1]
+    natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
+    precision = 1.0 / variances.sigma02 + shares.sum(axis=0) / noise
+    return posterior_mean(natural, precision)
+
+
+def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
+    """Return the network's posterior means if each unit is the only member of its atom.
+
+    `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is drawn
+    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer it leaves
+    (of the lowest hidden layer for weights from the inputs). The output bias stays as it is.
+    Source: PFNM, Proposition 1, equation (5).
+    """
+    noise = np.array(variances.noise(hidden_layers(network)))
+    prior = 1.0 / variances.sigma02
+
+    def drawn(value: Array, precision: Array, mean: float = 0.0) -> Array:
+        return posterior_mean(value * precision + mean * prior, precision + prior)
+
+    blocks = [drawn(network[0], 1.0 / noise[:1])]
+    for layer, variance in enumerate(noise):
+        layer_precision = np.full(1, 1.0 / variance)
+        top = layer == len(noise) - 1
+        blocks.append(drawn(network[2 * layer + 1], layer_precision, variances.bias))
+        blocks.append(drawn(network[2 * layer + 2], shares / variance if top else layer_precision))
+    return (*blocks, network[-1])

@@ -17,9 +17,9 @@ import numpy as np
 
 from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.networks import UnitArrays
-from fedrepro.methods.matching.optimal_transport import barycentre
-from fedrepro.methods.matching.rewards import Array, Ints
+from fedrepro.methods.matching.atom_sums import Array, Ints
+from fedrepro.methods.matching.unit_arrays import UnitArrays
+from fedrepro.methods.matching.unit_fusion import barycentre
 from fedrepro.methods.matching.unit_permutations import UnitSets
 from fedrepro.networks.torch_modules import ModuleNetwork
 
@@ -106,7 +106,7 @@ class Traced:
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute inner products of the units of two networks; see `permuting.agreement`."""
+        """Compute inner products of the units of two networks; see `UnitSets`."""
         products = (
             self.rows(model, use) @ self.rows(network, use).T
             for use in self.uses[layer]
@@ -164,7 +164,7 @@ class Traced:
         order: Ints,
         sweeps: int,
     ) -> UnitArrays:
-        """Fuse networks by optimal transport of units, set after set; see `transport.fused`.
+        """Fuse networks by optimal transport of units, set after set; see `unit_fusion.fused`.
 
         A unit is the inputs of the first layers that give it, and its own numbers; layers that give
         the same units later, as behind a shortcut, are carried by the same plan.

@@ -17,13 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.networks import (
-    UnitArrays,
-    Variances,
-    class_shares,
-    match_networks,
-)
-from fedrepro.methods.matching.sequential_matching import Matching, Rule
+from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match_networks
+from fedrepro.methods.matching.unit_arrays import UnitArrays, class_shares
 
 TOLERANCE = 1e-12
 

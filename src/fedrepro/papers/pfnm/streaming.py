@@ -15,16 +15,25 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.networks import (
-    UnitArrays,
+from fedrepro.methods.matching.atom_sums import (
+    Array,
+    Atoms,
+    Ints,
+    MatchedLayer,
+    Past,
+    no_past,
+    posterior_mean,
+)
+from fedrepro.methods.matching.sequential_matching import (
+    Matching,
+    Rule,
     Variances,
-    hidden_layers,
+    match,
     match_down,
+    match_step,
     network_of_atoms,
 )
-from fedrepro.methods.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.methods.matching.running_sums import Atoms, MatchedLayer, Past, no_past
-from fedrepro.methods.matching.sequential_matching import Matching, Rule, match, match_step
+from fedrepro.methods.matching.unit_arrays import UnitArrays, hidden_layers
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients

@@ -37,7 +37,7 @@ from fedrepro.stages.user_models.method_contract import (
     each,
     watched,
 )
-from fedrepro.training.federation.graph_nodes import GraphNodes
+from fedrepro.training.federation.clients import GraphNodes
 
 MOST_ROUNDS = 5  # of a method in rounds, that its costs are read off
 # networks that digits can have; the first that a method combines is taken

@@ -1,4 +1,4 @@
-"""Questions to clients: a function that each runs on its own examples, and what it sends back."""
+"""Clients compute on their examples, besides training: answers, gradients, evaluations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.networks.network import Network
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Examples, Reader
+from fedrepro.training.gradients import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -100,3 +101,84 @@ def _of_one(
         name: torch.from_numpy(np.ascontiguousarray(value))[place % len(value)].to(device, dtype)
         for name, value in weights.items()
     }
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Candidate weights at clients: accuracy and mean cross-entropy, float64 (m, n).
+
+    NaN at a client that holds no such examples.
+    """
+
+    accuracy: np.ndarray
+    loss: np.ndarray
+
+
+def gradients_at(
+    network: Network,
+    examples: Examples,
+    rows: Sequence[np.ndarray],
+    weights: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Compute gradients (n, *shape) at weights (1, *shape), and losses float64 (n,), by rows."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from fedrepro.networks.layers import Pass
+
+    if len({len(client_rows) for client_rows in rows}) > 1:
+        raise FedreproError(
+            "clients compute gradients together on equally many examples each: let them hold as "
+            "many as the smallest has (`with_subset`), or let them train for one step"
+        )
+    index = torch.from_numpy(np.stack(rows)).to(examples.inputs.device)
+    x, y = Reader(examples, *index.shape).read(index)
+    layout = Layout(network.shapes)
+    flat = torch.from_numpy(layout.pack(weights)).to(x).repeat(len(index), 1).requires_grad_()
+    logits = network.forward(layout.views(flat), x, Pass())
+    each = cross_entropy(logits.flatten(0, 1), network.asked(x, y).flatten(), reduction="none")
+    losses = each.view(len(index), -1).mean(1)
+    gradients = torch.autograd.grad(losses.sum(), flat)[0]
+    gradients[~losses.isfinite()] = torch.nan
+    return layout.unpack(gradients.cpu().numpy()), losses.detach().double().cpu().numpy()
+
+
+def evaluated(
+    network: Network,
+    examples: Examples,
+    rows: Sequence[np.ndarray],
+    candidates: Mapping[str, np.ndarray],
+) -> Evaluated:
+    """Measure accuracy and mean cross-entropy of m candidates (m, *shape) on each of the rows."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    device, dtype = examples.inputs.device, examples.dtype
+    held = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in candidates.items()}
+    count = len(next(iter(held.values())))
+    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(count)]
+    index = np.concatenate(rows)
+    right = torch.empty(len(models), len(index), dtype=torch.float64)
+    losses = torch.empty_like(right)
+    with torch.no_grad():
+        for at in range(0, len(index), network.prediction_rows):
+            part = slice(at, at + network.prediction_rows)
+            x = examples.scaled(index[part])
+            y = network.asked(x, examples.targets[index[part]])
+            for i, model in enumerate(models):
+                logits = network.logits(model, x)
+                hits, lost = logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
+                for into, each in ((right, hits), (losses, lost)):
+                    into[i, part] = each.double().view(len(x), -1).mean(1).cpu()
+    sizes = np.array([len(client_rows) for client_rows in rows])
+    return Evaluated(*(_means(each.numpy(), sizes) for each in (right, losses)))
+
+
+def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Average (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
+    means = np.full((len(each), len(sizes)), np.nan)
+    filled = sizes > 0
+    if filled.any():  # an empty part would get the number after it
+        starts = (np.cumsum(sizes) - sizes)[filled]
+        means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
+    return means

@@ -1,10 +1,11 @@
-"""The clients of one trial, seen from a server: their data stays here, weights go in and out."""
+"""The clients of one trial, as a server or their neighbours see them: data stay, weights travel."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -18,13 +19,21 @@ from fedrepro.data.holdout import missing_validation_error
 from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.batched_evaluation import Evaluated, evaluated, gradients_at
-from fedrepro.training.federation.client_queries import Query, Reply, query
+from fedrepro.training.federation.client_queries import (
+    Evaluated,
+    Query,
+    Reply,
+    evaluated,
+    gradients_at,
+    query,
+)
 from fedrepro.training.federation.cost_counter import CostCounter, models_sent
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
+from fedrepro.training.gradients import Layout
+from fedrepro.training.graphs import mixed_tensors
 from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.settings import Settings
+from fedrepro.training.procedure import Settings
 
 Part = Literal["train", "validation"]
 
@@ -83,15 +92,12 @@ class Clients:
         """Read training inputs of a client, float (n, D). Needs client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
-        inputs: np.ndarray = examples.scaled(rows).cpu().numpy()
-        return inputs
+        return np.asarray(examples.scaled(rows).cpu())
 
     def labels(self, client: int) -> np.ndarray:
         """Read training labels of a client, int64 (n,). Needs client_labels."""
         self._require("read the labels of single clients", "client_labels")
-        examples, (rows,) = self.data.of([client])
-        labels: np.ndarray = examples.targets[rows].cpu().numpy()
-        return labels
+        return self._labels(client)
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Read validation examples of a client: inputs float (n, D) and labels int64 (n,).
@@ -119,12 +125,12 @@ class Clients:
     def label_counts(self) -> np.ndarray:
         """Training examples of each client and class: int64 (J, K). Needs label_counts."""
         self._require("count the clients' examples of each class", "label_counts")
-        counts = []
-        for client in range(self.count):
-            examples, (rows,) = self.data.of([client])
-            labels = examples.targets[rows].cpu().numpy()
-            counts.append(np.bincount(labels, minlength=self.network.classes))
-        return np.stack(counts)
+        each = (self._labels(client) for client in range(self.count))
+        return np.stack([np.bincount(one, minlength=self.network.classes) for one in each])
+
+    def _labels(self, client: int) -> np.ndarray:
+        examples, (rows,) = self.data.of([client])
+        return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Keep some of the clients' examples, as when data arrive in steps.
@@ -191,7 +197,7 @@ class Clients:
                 memory=memory,
                 keep_gradients=keep_gradients,
             )
-        self._note(chosen, trained)
+        self._note(self._members(chosen), trained.loss, trained.finite)
         return trained
 
     def average(
@@ -222,7 +228,7 @@ class Clients:
                 terms=with_prior(self.network, terms),
                 private=private,
             )
-        self._note(chosen, averaged)
+        self._note(self._members(chosen), averaged.loss, averaged.finite)
         return averaged
 
     def train_heads(
@@ -249,8 +255,8 @@ class Clients:
             rng: as for `train`.
             hidden: units of further hidden layers, below the output layer.
             epochs: passes over the examples of each client.
-            patience: see `stopping.py`.
             lr: by default the procedure's.
+            patience: see `EarlyStopping`.
             weight_sd: of normal weights to start from, with biases of 0, by default as the
                 procedure starts networks.
 
@@ -286,8 +292,7 @@ class Clients:
         members = self._members(chosen)
         with self.ledger.timed():
             gradients, losses = gradients_at(self.network, *self.data.of(members), weights)
-        self._send(self.models(up=len(members), down=len(members)))
-        self.ledger.trained(members, losses, np.isfinite(losses))
+        self._note(members, losses, np.isfinite(losses))
         return gradients
 
     def evaluate(
@@ -304,12 +309,7 @@ class Clients:
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)
-        held = self.data.rows if on == "train" else self.data.validation
-        if not len(held):
-            raise FedreproError(
-                f"method '{self.method}' evaluates on validation examples of clients, and they "
-                "have none: set `validation` of the partition, with validation_at: clients"
-            )
+        self._require_examples(on)
         members = self._members(chosen)
         with self.ledger.timed():
             evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
@@ -339,34 +339,20 @@ class Clients:
             on: "validation" needs client_validation_examples too.
 
         Raises:
-            FedreproError: For answers of other kinds, and for clients that trained no model of
-                their own.
+            FedreproError: For answers of other kinds, and for clients without models of their own.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
             self._require(
                 "ask clients about their validation examples", "client_validation_examples"
             )
-        members = self._members(chosen)
-        own_models = {k: v[members] for k, v in self.own.items()} if self.own else None
-        if weights is None and own_models is None:
+        if weights is None and not self.own:
             raise FedreproError(
                 f"method '{self.method}' asks clients about models of their own, and they trained "
                 "none: say at which weights they are to answer"
             )
-        held = self.data.rows if on == "train" else self.data.validation
-        if not len(held):
-            raise missing_validation_error(f"method '{self.method}'")
-        with self.ledger.timed():
-            replies = query(
-                self.network,
-                *self.data.of(members, on),
-                question,
-                own_models if weights is None else weights,  # type: ignore[arg-type]
-                f"method '{self.method}'",
-            )
-        self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
-        return replies.answers
+        self._require_examples(on)
+        return self._answers(question, weights, chosen, on)
 
     def statistics(
         self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
@@ -376,37 +362,52 @@ class Clients:
         Returns those of all their training examples, float32 (1, *shape). It is an exchange more:
         weights that clients do not have go down, statistics come up.
         """
+        return pooled_statistics(self._answers(running_statistics, weights, chosen))
+
+    def _answers(
+        self,
+        question: Query,
+        weights: Mapping[str, np.ndarray] | None,
+        chosen: Sequence[int] | None,
+        on: Part = "train",
+    ) -> list[Reply]:
         members = self._members(chosen)
+        own = {name: value[members] for name, value in (self.own or {}).items()}
         with self.ledger.timed():
             replies = query(
-                self.network, *self.data.of(members), running_statistics, weights, self.method
+                self.network,
+                *self.data.of(members, on),
+                question,
+                own if weights is None else weights,
+                f"method '{self.method}'",
             )
         self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
-        return pooled_statistics(replies.answers)
+        return replies.answers
 
     def models(self, up: int, down: int) -> Traffic:
         """Count the traffic of models that go up and down, each of the network's size."""
         return models_sent(self.network, up, down)
 
-    def _note(self, chosen: Sequence[int] | None, done: Trained | Averaged) -> None:
-        members = self._members(chosen)
+    def _note(self, members: list[int], losses: np.ndarray, finite: np.ndarray) -> None:
         self._send(self.models(up=len(members), down=len(members)))
-        self.ledger.trained(members, done.loss, done.finite)
+        self.ledger.trained(members, losses, finite)
 
     def _send(self, traffic: Traffic) -> None:
         self.ledger.sent(traffic)
 
     def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
         """Return examples in memory, and the tasks with their rows there."""
-        examples, rows = self.data.examples.of([task.rows for task in tasks])
+        examples, each = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks
-        return examples, [
-            replace(task, rows=task_rows) for task, task_rows in zip(tasks, rows, strict=True)
-        ]
+        return examples, [replace(task, rows=rows) for task, rows in zip(tasks, each, strict=True)]
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
+
+    def _require_examples(self, on: Part) -> None:
+        if not len(self.data.rows if on == "train" else self.data.validation):
+            raise missing_validation_error(f"method '{self.method}'")
 
     def _require(self, what: str, *needs: str) -> None:
         if not any(need in self.needs for need in needs):
@@ -429,14 +430,11 @@ class Clients:
                 "over the place that `round` was given, or before the first round rng.at(round=0, "
                 "call=1)"
             )
-        tasks = [Task(self.data.rows[j], rng.at(client=j)) for j in self._members(chosen)]
-        if lr is not None:
-            rates = [lr] * len(tasks) if isinstance(lr, int | float) else lr
-            tasks = [replace(task, lr=rate) for task, rate in zip(tasks, rates, strict=True)]
-        if steps is not None:
-            counts = [steps] * len(tasks) if isinstance(steps, int) else steps
-            tasks = [replace(task, steps=n) for task, n in zip(tasks, counts, strict=True)]
-        return tasks
+        members = self._members(chosen)
+        rates = [lr] * len(members) if lr is None or isinstance(lr, int | float) else lr
+        counts = [steps] * len(members) if steps is None or isinstance(steps, int) else steps
+        each = zip(members, rates, counts, strict=True)
+        return [Task(self.data.rows[j], rng.at(client=j), rate, n) for j, rate, n in each]
 
 
 def initial_weights(
@@ -453,3 +451,49 @@ def initial_weights(
         for name, value in drawn.items():
             value[i] = initial[name]
     return drawn
+
+
+@dataclass(frozen=True)
+class GraphNodes(Clients):
+    """The N nodes of one trial, which train by themselves and send nothing for it.
+
+    weights: float64 (N, N), stochastic: W_ij is what node i makes of what it hears from node j.
+    """
+
+    weights: np.ndarray = field(kw_only=True, compare=False)
+
+    @cached_property
+    def neighbours(self) -> tuple[np.ndarray, ...]:
+        """Whom each node hears, itself aside: int64 (d_i,), ascending."""
+        hears = self.weights > 0
+        np.fill_diagonal(hears, False)
+        return tuple(np.flatnonzero(row) for row in hears)
+
+    @property
+    def edges(self) -> int:
+        """Directed edges: pairs of a node and one that it hears."""
+        return sum(map(len, self.neighbours))
+
+    @property
+    def numbers(self) -> int:
+        """Numbers in a message that is a belief: the network's, two for each variational weight."""
+        return int(Layout(self.network.shapes).numbers)
+
+    def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Mix each tensor (N, *shape): sum_j W_ij x_j, summed in float64, dtype as given."""
+        return mixed_tensors(self.weights, tensors)
+
+    def sent(self, numbers: int | None = None) -> Traffic:
+        """Count the traffic of one message along each directed edge, by default of a belief."""
+        size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
+        return Traffic(self.edges, self.edges, size, size)
+
+    def average(self, *args: object, **kwargs: object) -> Averaged:
+        """Refuse to fold what all of them send, which would take a server."""
+        raise FedreproError(
+            f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
+            "none: train them, and take `mixed` of the result"
+        )
+
+    def _send(self, traffic: Traffic) -> None:
+        """Nothing goes to a server."""

@@ -13,7 +13,7 @@ from fedrepro.api import Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.clustering import k_means
+from fedrepro.methods.matching.unit_fusion import k_means
 from fedrepro.papers.gems.methods._spaces import Intersecting, lowest_layers, tensors_of_layer
 from fedrepro.papers.gems.spaces.intersection import Array
 from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats, Radius

@@ -26,8 +26,7 @@ from fedrepro.papers.p2p.beliefs.bounds import (
     second_eigenvalue,
 )
 from fedrepro.papers.p2p.beliefs.finite import Array, averaged, learnt, uniform
-from fedrepro.training.graphs.build import weights_of
-from fedrepro.training.graphs.spectrum import mixing_sum, second_modulus, stationary
+from fedrepro.training.graphs import mixing_sum, second_modulus, stationary, weights_of
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
 TRUTH = 3  # by symmetry it does not matter which

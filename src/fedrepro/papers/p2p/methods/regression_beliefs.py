@@ -26,7 +26,7 @@ from fedrepro.papers.p2p.beliefs.gaussian import (
     observed,
 )
 from fedrepro.papers.p2p.datasets.p2p_nodes import NOISE, RANGE, THETA
-from fedrepro.training.graphs.build import weights_of
+from fedrepro.training.graphs import weights_of
 
 PRIOR = 0.5  # variance of every weight
 # of [1, x1, x2] where x has both coordinates, as new examples do

@@ -21,7 +21,7 @@ from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_o
 if TYPE_CHECKING:
     from fedrepro.networks.network import Network
     from fedrepro.training.engine import Trained
-    from fedrepro.training.federation.graph_nodes import GraphNodes
+    from fedrepro.training.federation.clients import GraphNodes
     from fedrepro.training.loss_terms import GaussianPrior
 
 COLUMNS = 1 << 14  # weights of a node at once: some MB for 64 nodes

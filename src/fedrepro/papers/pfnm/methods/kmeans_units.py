@@ -7,10 +7,10 @@ from typing import Annotated
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods._widths import Units, has_enough_units, target_widths
-from fedrepro.methods.concatenation import ClassWeights, joined
-from fedrepro.methods.matching.clustering import merge_similar_units
-from fedrepro.methods.matching.networks import tensors_of
+from fedrepro.methods._merging import Units, has_enough_units, target_widths
+from fedrepro.methods.matching.unit_arrays import tensors_of
+from fedrepro.methods.matching.unit_fusion import merge_similar_units
+from fedrepro.methods.pfnm import ClassWeights, joined
 
 
 @method(

@@ -8,7 +8,7 @@ from typing import Protocol
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
-from fedrepro.methods._widths import Units, has_enough_units, target_widths
+from fedrepro.methods._merging import Units, has_enough_units, target_widths
 from fedrepro.methods.pfnm import Gamma0, Sigma02, pfnm
 from fedrepro.networks.network import widths
 

@@ -16,9 +16,9 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods.matching.networks import Variances, class_shares, networks_of, tensors_of
-from fedrepro.methods.matching.running_sums import Atoms, Past
-from fedrepro.methods.matching.sequential_matching import Rule
+from fedrepro.methods.matching.atom_sums import Atoms, Past
+from fedrepro.methods.matching.sequential_matching import Rule, Variances
+from fedrepro.methods.matching.unit_arrays import class_shares, networks_of, tensors_of
 from fedrepro.methods.pfnm import (
     BiasPrior,
     Gamma0,

@@ -7,10 +7,9 @@ from typing import Annotated
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods._widths import has_enough_units
-from fedrepro.methods.concatenation import ClassWeights, joined
-from fedrepro.methods.matching.block_diagonal import pruned
-from fedrepro.methods.matching.networks import tensors_of
+from fedrepro.methods._merging import has_enough_units
+from fedrepro.methods.matching.unit_arrays import pruned, tensors_of
+from fedrepro.methods.pfnm import ClassWeights, joined
 
 
 @method(

@@ -10,7 +10,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods.matching.networks import class_shares
+from fedrepro.methods.matching.unit_arrays import class_shares
 from fedrepro.papers.pfnm.streaming import arriving
 
 if TYPE_CHECKING:

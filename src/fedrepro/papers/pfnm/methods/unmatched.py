@@ -6,13 +6,12 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.block_diagonal import alone, side_by_side
-from fedrepro.methods.matching.networks import (
-    Variances,
+from fedrepro.methods.matching.sequential_matching import Variances, alone, output_bias
+from fedrepro.methods.matching.unit_arrays import (
     class_shares,
     hidden_layers,
     networks_of,
-    output_bias,
+    side_by_side,
     tensors_of,
 )
 from fedrepro.methods.pfnm import BiasPrior, Sigma02, Sigma2, Sigma2Layers

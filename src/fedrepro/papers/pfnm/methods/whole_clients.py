@@ -6,9 +6,9 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
-from fedrepro.methods._widths import Units, target_widths
-from fedrepro.methods.concatenation import ClassWeights, joined
-from fedrepro.methods.matching.networks import tensors_of
+from fedrepro.methods._merging import Units, target_widths
+from fedrepro.methods.matching.unit_arrays import tensors_of
+from fedrepro.methods.pfnm import ClassWeights, joined
 from fedrepro.networks.network import widths
 
 

@@ -155,7 +155,7 @@ def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientI
     import torch
 
     from fedrepro.training.examples import Examples
-    from fedrepro.training.federation.batched_evaluation import evaluated
+    from fedrepro.training.federation.client_queries import evaluated
 
     assert info.validation_inputs is not None
     assert info.validation_labels is not None

@@ -1,28 +1,128 @@
-"""Random numbers inside training steps: dropout and variational weights.
+"""Randomness of training steps: crops and mirror images, dropout, and variational weights.
 
-On the CPU every model has a counter-based generator of its own, keyed by its place (seed, trial,
-client, round, epoch) and set to the step, so its numbers do not depend on the block that it is
-trained in, nor on which steps came before. On a GPU one generator serves the block, because a
-kernel per model would cost more than the step.
+An example's move follows from its client's place (seed, trial, client, round, epoch) and its row in
+the data set, so it does not depend on its minibatch or block. On the CPU every model has a
+counter-based generator of its own for noise, keyed by its place and set to the step, so its numbers
+depend neither on the block that it is trained in nor on which steps came before. On a GPU one
+generator serves the block, because a kernel per model would cost more than the step.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import Noise
-from fedrepro.training.minibatches import Task
+from fedrepro.networks.layers import Noise, Shape
+from fedrepro.networks.network import Network
+from fedrepro.training.minibatches import Chunk, Task
 
 if TYPE_CHECKING:
     import torch
 
-PURPOSE = "step-noise"
+CROPS = "augmentation"
+MARGIN = 4  # pixels of zeros around an image, within which a crop of its size is taken
+SHIFTS = 2 * MARGIN + 1
+KINDS = 2 * SHIFTS**2
+WORD = 2**64 - 1
+
+
+def kinds(key: int, rows: np.ndarray) -> np.ndarray:
+    """Draw the move of each of these rows: int64 below KINDS, (flip, down, right) in one.
+
+    A row's number is mixed with the key of the client's epoch by the finaliser of SplitMix64
+    (Steele, Lea and Flood, 2014), twice, for the two halves of the key.
+    """
+    numbers = rows.astype(np.uint64)
+    for half in (key & WORD, key >> 64):
+        numbers = _mixed(numbers + np.uint64(half))
+    return (numbers % np.uint64(KINDS)).astype(np.int64)
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    bits = bits * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = bits ^ (bits >> np.uint64(31))
+    return mixed
+
+
+def require_images(network: Network) -> None:
+    """Raise FedreproError if the network does not take images."""
+    if len(network.shape) != 3:
+        raise FedreproError(
+            f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
+            f"shape {network.shape}; choose a convolutional model, or augment~none"
+        )
+
+
+class Crops:
+    """Crops and mirror images for a block of models.
+
+    Raises FedreproError if the network does not take images.
+    """
+
+    def __init__(self, network: Network) -> None:
+        require_images(network)
+        self.shape: Shape = network.shape
+        self.tasks: Sequence[Task] = ()
+        self._placed: torch.Tensor | None = None
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Let these models take the places of others."""
+        self.tasks = tasks
+
+    def drawn(self, chunk: Chunk) -> torch.Tensor:
+        """Draw the move of each example of a chunk: int64 (steps, models, batch)."""
+        import torch
+
+        moves = np.zeros_like(chunk.index)
+        for i, task in enumerate(self.tasks):
+            epochs = chunk.epoch[:, i]
+            for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
+                key = task.rng.at(epoch=int(epoch)).key(CROPS)
+                steps = epochs == epoch
+                moves[steps, i] = kinds(key, chunk.index[steps, i])
+        return torch.from_numpy(moves)
+
+    def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        """Move images x (A, B, D) by their kinds (A, B); pixels from outside are zero."""
+        from torch.nn.functional import pad
+
+        channels = self.shape[0]
+        pixels = pad(x.reshape(-1, channels, x.shape[-1] // channels), (0, 1))
+        source = self._sources_at(x.device)[kind.reshape(-1)]
+        taken = pixels.gather(2, source.unsqueeze(1).expand(-1, channels, -1))
+        return taken.view(x.shape)
+
+    def _sources_at(self, device: torch.device) -> torch.Tensor:
+        if self._placed is None or self._placed.device != device:
+            self._placed = self._sources.to(device)
+        return self._placed
+
+    @cached_property
+    def _sources(self) -> torch.Tensor:
+        """Look up where each pixel comes from: int64 (KINDS, H · W); H · W stands for outside."""
+        import torch
+
+        height, width = self.shape[1:]
+        places = np.arange(height * width).reshape(height, width)
+        around = np.pad(places, MARGIN, constant_values=height * width)
+        sources = []
+        for kind in range(KINDS):
+            flip, shift = divmod(kind, SHIFTS**2)
+            down, right = divmod(shift, SHIFTS)
+            crop = around[down : down + height, right : right + width]
+            sources.append((crop[:, ::-1] if flip else crop).reshape(-1))
+        return torch.from_numpy(np.stack(sources))
+
+
+NOISE = "step-noise"
 WORDS, PAIRS = 2**32, 2**16
 # normal numbers at a time, words included they stay in the cache; whole 64-bit words, so that a
 # part of them is the same as the whole
@@ -106,7 +206,7 @@ class Words:
         """Go to the beginning of a step of an epoch, or of a piece of it."""
         if epoch != self.epoch:
             self.epoch = epoch
-            self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(PURPOSE))
+            self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
             self.state = self.philox.state
         # the lowest of the counter's four words counts within a step, the others steps and pieces
         self.state["state"]["counter"][1:3] = inside, piece
@@ -153,7 +253,7 @@ class BlockNoise:
         """See `StepNoise`."""
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
-            self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(PURPOSE)
+            self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)
         # a step in pieces is the only one of its epoch
         self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
 

@@ -1,0 +1,268 @@
+"""Rounds in which clients that go apart are corrected: FedNova, SCAFFOLD, FedDyn.
+
+FedNova: J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective Inconsistency
+Problem in Heterogeneous Federated Optimization. NeurIPS 2020.
+SCAFFOLD: S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD:
+Stochastic Controlled Averaging for Federated Learning. ICML 2020.
+FedDyn: D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama. Federated Learning
+Based on Dynamic Regularization. ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Traffic, method
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import with_mean_buffers
+from fedrepro.methods.fedavg import (
+    NEEDS,
+    DrawnForSteps,
+    ServerLr,
+    gather_client_state,
+    sample_clients,
+    scatter_client_state,
+)
+
+if TYPE_CHECKING:
+    from fedrepro.training.federation.clients import Clients
+
+NUMBER_BYTES = 4
+
+
+@method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
+@dataclass(kw_only=True)
+class FedNova(DrawnForSteps):
+    """x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j.
+
+    a_j: how far the steps of a client carry, see `carried`. Equal a_j make it FedAvg. Each client
+    sends a_j with its model y_j. Source: FedNova, eq. (9) and table 1.
+    """
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """Draw clients, let them train, and average what each of their steps gave."""
+        from fedrepro.training.federation.norm_statistics import mean_buffers
+
+        assert info.example_counts is not None
+        chosen = sample_clients(clients.count, self.fraction, rng)
+        trained = clients.train(
+            state["weights"], rng, epochs=self.epochs, chosen=chosen.tolist(), steps=self.steps
+        )
+        sent = clients.models(up=len(chosen), down=len(chosen))
+        report = Report(traffic=sent + Traffic(bytes_up=NUMBER_BYTES * len(chosen)))
+        if not trained.finite.any():
+            return state, report
+        held = info.example_counts[chosen] * trained.finite
+        share = held / held.sum()
+        length = effective_steps(trained.steps, clients.settings.momentum)
+        weights = averaged(state["weights"], trained.tensors, share, length)
+        return {"weights": weights | mean_buffers(clients.network, trained.tensors, share)}, report
+
+
+@method(
+    "fednova_once",
+    kind="one_shot",
+    needs={"start", "example_counts"},
+    trainings={"sgd"},
+    label="FedNova, one exchange",
+    merges=True,
+)
+def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
+    """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j, x the common start: `fednova`'s first round.
+
+    p_j = n_j / n; a_j of the minibatches of the local training, whose last of an epoch may be
+    short. Source: FedNova, eq. (9) and table 1.
+
+    Raises:
+        FedreproError: For training that may stop early, whose number of steps is not known.
+    """
+    from fedrepro.training.procedure import settings_of
+
+    assert info.example_counts is not None
+    assert info.start is not None
+    settings = settings_of(info.training)
+    if settings.patience:
+        raise FedreproError(
+            "method 'fednova_once' has to know how many steps each client took, which training "
+            f"with patience {settings.patience} leaves open: set it to 0, or take fednova of one "
+            "round"
+        )
+    per_epoch = -(-info.example_counts // settings.batch_size) if settings.batch_size else 1
+    share = info.example_counts / info.example_counts.sum()
+    length = effective_steps(
+        np.broadcast_to(per_epoch * settings.epochs, share.shape), settings.momentum
+    )
+    made = averaged(info.start, clients.tensors, share, length)
+    return with_mean_buffers(clients, share, GlobalModel(clients.model, made))
+
+
+def averaged(
+    start: Mapping[str, np.ndarray],
+    trained: Mapping[str, np.ndarray],
+    share: np.ndarray,
+    length: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j of each tensor: (1, *shape), in x's type.
+
+    x is `start` (1, *shape), w_j `trained` (n, *shape), p_j `share` and a_j `length`, float64 (n,).
+    """
+    whole, tensors = float((share * length).sum()), {}
+    for name, x in start.items():
+        step = np.einsum("j,j...->...", share / length, weight_updates(trained[name], x))
+        tensors[name] = (x + whole * step[None]).astype(x.dtype)
+    return tensors
+
+
+def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
+    """Count the steps without momentum that carry as far, a_j float64 (n,), as steps int (n,) do.
+
+    Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
+    """
+    r, count = momentum, np.maximum(steps, 1).astype(np.float64)  # without examples, no step
+    length: np.ndarray = (count - r * (1 - r**count) / (1 - r)) / (1 - r)
+    return length
+
+
+def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Measure how far clients went, float64 (n, *shape): nowhere if their training diverged."""
+    change: np.ndarray = np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0)
+    return change
+
+
+@method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
+@dataclass(kw_only=True)
+class Scaffold(DrawnForSteps):
+    """y <- y - lr (gradient(y) - c_j + c) at the clients; c_j <- c_j - c + (x - y_j) / (a_j lr).
+
+    The server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
+    times the mean change of c_j. Clients keep c_j, and send its change with their models; the
+    server sends c with the weights. a_j are the client's steps, or with momentum how many without
+    it carry as far (`carried`), since c_j would else be too large. Source: SCAFFOLD, algorithm 1,
+    option II, which has neither momentum nor shares p_j.
+    """
+
+    server_lr: ServerLr = 1.0
+
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
+        """Start from global weights as a client would, and controls of zero."""
+        start = super().init(clients, info, rng)
+        control = {k: np.zeros_like(v) for k, v in start["weights"].items()}
+        return {**start, "control": control, "kept": {}}
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """Draw clients, let them train with corrected steps, and move weights and controls."""
+        from fedrepro.training.federation.norm_statistics import mean_buffers
+        from fedrepro.training.loss_terms import Correction
+
+        assert info.example_counts is not None
+        chosen = sample_clients(clients.count, self.fraction, rng)
+        nothing = {k: np.zeros_like(v[0]) for k, v in state["control"].items()}
+        client_controls = gather_client_state(state["kept"], chosen, nothing)
+        trained = clients.train(
+            state["weights"],
+            rng,
+            epochs=self.epochs,
+            chosen=chosen.tolist(),
+            steps=self.steps,
+            terms=[Correction()],
+            reference={k: c - client_controls[k] for k, c in state["control"].items()},
+        )
+        report = Report(traffic=clients.models(up=2 * len(chosen), down=2 * len(chosen)))
+        if not trained.finite.any():
+            return state, report
+        held = info.example_counts[chosen] * trained.finite
+        share = held / held.sum()
+        length = effective_steps(trained.steps, clients.settings.momentum) * clients.settings.lr
+        weights, control, after = {}, {}, {}
+        for k, x in state["weights"].items():
+            c, step = state["control"][k], weight_updates(trained.tensors[k], x)
+            mean = np.einsum("j,j...->...", share, step)[None]
+            weights[k] = (x + self.server_lr * mean).astype(x.dtype)
+            change = -c - step / length.reshape(-1, *(1,) * (step.ndim - 1))
+            change[~trained.finite] = 0
+            control[k] = (c + change.sum(0) / clients.count).astype(c.dtype)
+            after[k] = (client_controls[k] + change).astype(c.dtype)
+        weights |= mean_buffers(clients.network, trained.tensors, share)
+        kept = state["kept"] | scatter_client_state(chosen, after)
+        return {"weights": weights, "control": control, "kept": kept}, report
+
+
+@method(
+    "feddyn",
+    kind="federated",
+    needs={"rounds"},
+    label="FedDyn",
+    grid={"alpha": (0.001, 0.01, 0.1, 1.0)},
+)
+@dataclass(kw_only=True)
+class FedDyn(DrawnForSteps):
+    """A client lowers f_j(y) - <h_j, y> + alpha/2 |y - x|², and then h_j <- h_j - alpha (y_j - x).
+
+    The server: x <- mean over S of y_j - (1/alpha) mean over all clients of h_j, which it keeps by
+    the sum of what they sent. In the first round with all clients this is twice their mean less
+    the start, so after few rounds the clients' mean may predict better. Source: FedDyn, algorithm
+    1; its code divides alpha by the client's relative size, which the paper does not.
+    """
+
+    alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
+    predicts: Annotated[
+        Literal["server", "clients"], Arg("the server's weights, or the mean of the last y_j")
+    ] = "server"
+
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
+        """Start from global weights as a client would, and h of zero."""
+        start = super().init(clients, info, rng)
+        mean = {k: np.zeros_like(v) for k, v in start["weights"].items()}
+        return {**start, "clients": start["weights"], "h": mean, "kept": {}}
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """Draw clients, let them lower their bent losses, and follow at the server."""
+        from fedrepro.training.federation.norm_statistics import mean_buffers
+        from fedrepro.training.loss_terms import Proximal
+
+        chosen = sample_clients(clients.count, self.fraction, rng)
+        nothing = {k: np.zeros_like(v[0]) for k, v in state["h"].items()}
+        client_h = gather_client_state(state["kept"], chosen, nothing)
+        # alpha (y - x) - h_j is the pull to x + h_j / alpha
+        towards = {k: x + client_h[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
+        trained = clients.train(
+            state["weights"],
+            rng,
+            epochs=self.epochs,
+            chosen=chosen.tolist(),
+            steps=self.steps,
+            terms=[Proximal(self.alpha / 2)],
+            reference=towards,
+        )
+        alive = int(trained.finite.sum())
+        if not alive:
+            return state, Report()
+        weights, mean, h, after = {}, {}, {}, {}
+        for k, x in state["weights"].items():
+            step = weight_updates(trained.tensors[k], x)
+            step[~trained.finite] = 0
+            mean[k] = (x + step.sum(0) / alive).astype(x.dtype)
+            h[k] = (state["h"][k] - self.alpha * step.sum(0) / clients.count).astype(x.dtype)
+            weights[k] = (mean[k] - h[k] / self.alpha).astype(x.dtype)
+            after[k] = (client_h[k] - self.alpha * step).astype(x.dtype)
+        buffers = mean_buffers(clients.network, trained.tensors, trained.finite / alive)
+        weights, mean = weights | buffers, mean | buffers
+        kept = state["kept"] | scatter_client_state(chosen, after)
+        return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """Return the global network, or the mean of the clients' of the last round."""
+        tensors = state["weights" if self.predicts == "server" else "clients"]
+        return GlobalModel(clients.model, tensors)

@@ -1,0 +1,303 @@
+"""Weights by how much each client's predictions depend on them: Fisher merge, FedFisher, FedLPA.
+
+Fisher merge: M. Matena, C. Raffel. Merging Models with Fisher-Weighted Averaging. NeurIPS 2022.
+FedFisher: D. Jhunjhunwala, S. Wang, G. Joshi. FedFisher: Leveraging Fisher Information for One-Shot
+Federated Learning. AISTATS 2024.
+FedLPA: X. Liu, L. Liu, F. Ye, Y. Shen, X. Li, L. Jiang, J. Li. FedLPA: One-shot Federated Learning
+with Layer-Wise Posterior Aggregation. NeurIPS 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.metrics import Metric
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import (
+    MODELS,
+    as_model,
+    asking,
+    mean_of_rest,
+    merge_layers,
+    network_like,
+    shares_of,
+    stacked,
+)
+from fedrepro.training.federation.client_queries import Reply
+
+information = asking("diagonal_fisher")
+
+
+@method(
+    "fisher_merge",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="diagonal of the Fisher information",
+    models=MODELS,
+    one_start=True,
+    merges=True,
+    label="Fisher merge",
+    prepare=information,
+    grid={"normalise": (True, False), "floor": (0.0, 1e-6), "clients_by": ("equal", "examples")},
+)
+def fisher_merge(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: list[Reply],
+    normalise: Annotated[bool, Arg("divide each client's information by its length")] = True,
+    floor: Annotated[float, Arg("least information of a weight, of all clients", least=0)] = 1e-6,
+    clients_by: Annotated[
+        Literal["examples", "equal"], Arg("clients count by their examples, or equally")
+    ] = "equal",
+) -> GlobalModel:
+    """w_k = sum_i λ_i F_ik w_ik / sum_i λ_i F_ik, F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)².
+
+    Source: Matena and Raffel, section 3: information divided by its L2 norm over all weights, and
+    at least 1e-6. They choose λ_i on validation examples; here it is 1 / J or n_i / n. All
+    clients have this floor, so their order does not matter. Weights of other layers than `Linear`
+    and `Conv2d` have no information and are averaged by λ_i.
+    """
+    from fedrepro.methods._merging import fisher_mean
+
+    share = shares_of(info)
+    if clients_by == "equal":
+        share = np.full_like(share, 1 / len(share))
+    each = {name: stacked(prepared, name) for name in clients.tensors if name in prepared[0]}
+    if normalise:
+        lengths = lengths_of(each)
+        each = {name: _over(value, lengths) for name, value in each.items()}
+    made = {
+        name: fisher_mean(clients.tensors[name], value, share, floor)[None].astype(np.float32)
+        for name, value in each.items()
+    }
+    return as_model(clients, mean_of_rest(clients, share, made))
+
+
+def lengths_of(each: dict[str, np.ndarray]) -> np.ndarray:
+    """Compute the L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
+    squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
+    norms: np.ndarray = np.sqrt(np.sum(squares, axis=0))
+    return np.where(norms > 0, norms, 1.0)
+
+
+def _over(value: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    normalised: np.ndarray = value / lengths.reshape(-1, *[1] * (value.ndim - 1))
+    return normalised
+
+
+RATE = 0.01  # of the published descent
+LEFT = Metric("what is left of the residual, of the worst layer", "share", 0, None, -1)
+
+Steps = Annotated[int, Arg("of the server's descent, at most", "steps", least=1)]
+
+
+@method(
+    "fedfisher_diagonal",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="diagonal of the Fisher information",
+    models=MODELS,
+    one_start=True,
+    merges=True,
+    label="FedFisher (diagonal)",
+    prepare=information,
+    grid={"steps": (20, 50, 100, 200, 500, 1000, 1500, 2000)},
+)
+def fedfisher_diagonal(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: list[Reply],
+    steps: Steps = 2000,
+) -> GlobalModel:
+    """Descent from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
+
+    `steps` of length 0.01 leave weights on which nobody has much information at the average; all
+    the way down it is the Fisher-weighted average without norms. The authors return the best of
+    every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source: FedFisher, by
+    the authors' code.
+    """
+    from fedrepro.methods._merging import fisher_descent, mean_of
+
+    share, made = shares_of(info), {}
+    for name in [name for name in clients.tensors if name in prepared[0]]:
+        fisher, value = stacked(prepared, name), clients.tensors[name]
+        curve, pull = mean_of(fisher, share), mean_of(fisher * value, share)
+        weights = fisher_descent(
+            lambda w, c=curve, p=pull: c * w - p,  # type: ignore[misc]
+            mean_of(value, share),
+            steps,
+            RATE,
+            within=False,
+        )
+        made[name] = weights[None].astype(np.float32)
+    return as_model(clients, mean_of_rest(clients, share, made))
+
+
+factors = asking("kronecker_factors")
+
+
+@method(
+    "fedfisher_kfac",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="Kronecker factors of the Fisher information",
+    models=MODELS,
+    one_start=True,
+    merges=True,
+    label="FedFisher (K-FAC)",
+    prepare=factors,
+    grid={"steps": (5, 10, 20, 50, 100, 200, 500, 2000)},
+    metrics={"residual_left": LEFT},
+)
+def fedfisher_kfac(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: list[Reply],
+    solver: Annotated[
+        Literal["conjugate_gradients", "published"],
+        Arg("how the server goes down: by conjugate gradients, or by the authors' descent"),
+    ] = "conjugate_gradients",
+    steps: Steps = 500,
+) -> GlobalModel:
+    """sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i of each layer, from the average; p_i = n_i / n.
+
+    A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the gradients by what it gives, over the
+    model's labels. Nothing is damped: what no client has information on stays at the average.
+    Source: FedFisher, by the authors' code, which takes 2000 steps of a descent with momentum and
+    returns the best of every hundredth on 500 labelled examples.
+    """
+    return as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
+
+
+def solved(
+    clients: LocalModels,
+    info: ClientInfo,
+    answers: list[Reply],
+    solver: str,
+    steps: int,
+    damping: float,
+) -> tuple[dict[str, np.ndarray], float]:
+    """Solve for the network of Kronecker factors; also return the residual that is left.
+
+    Each factor has `damping` on its diagonal. The residual is that of the worst layer, as a share
+    of what it was at the average.
+    """
+    from fedrepro.methods._merging import applied_of, conjugate_gradients, fisher_descent, mean_of
+    from fedrepro.training.federation.moments import errors_of
+
+    share, worst = shares_of(info), 0.0
+
+    def layer(name: str, weights: np.ndarray) -> np.ndarray:
+        nonlocal worst
+        a, g = (
+            factor + damping * np.eye(factor.shape[-1])
+            for factor in (stacked(answers, name), stacked(answers, errors_of(name)))
+        )
+        applied, start = applied_of(a, g, share), mean_of(weights, share)
+        pull = sum(p * (x @ w @ y) for p, x, w, y in zip(share, a, weights, g, strict=True))
+        first = np.asarray(pull) - applied(start)
+        if solver == "published":
+            solution = fisher_descent(lambda w: applied(w) - pull, start, steps, RATE, within=True)
+            length = np.linalg.norm(first)
+            left = np.linalg.norm(applied(solution) - pull) / length if length else 0.0
+        else:
+            solution, left = conjugate_gradients(applied, start, first, steps, TOLERANCE)
+        worst = max(worst, float(left))
+        return solution
+
+    return merge_layers(clients, share, layer), worst
+
+
+TOLERANCE = 1e-6  # of the residual, as a share
+
+
+@method(
+    "fedlpa",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="Kronecker factors of the empirical Fisher information",
+    models=MODELS,
+    one_start=True,
+    merges=True,
+    label="FedLPA",
+    prepare=asking("kronecker_factors", labels="data"),
+    grid={"damping": (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1)},
+    metrics={"residual_left": LEFT},
+)
+def fedlpa(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: list[Reply],
+    damping: Annotated[float, Arg("λ; each factor has its root on the diagonal", least=0)] = 0.001,
+    solver: Annotated[
+        Literal["conjugate_gradients", "published", "expectation"],
+        Arg(
+            "conjugate_gradients: from the average; published: the authors' descent; expectation: "
+            "where that begins, by the mean of each factor",
+            later=True,
+        ),
+    ] = "conjugate_gradients",
+    steps: Steps = 500,
+) -> GlobalModel:
+    """sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i of each layer, with biases; p_i = n_i / n.
+
+    A_i = E[a aᵀ] + √λ I of a layer's inputs, B_i = E[g gᵀ] + √λ I of the gradients at the labels of
+    the data. Source: FedLPA, section 4.1. It is solved by conjugate gradients from the average. The
+    authors' code takes 10,000 steps of plain descent, and of their end and their beginning the
+    better on test data; there a convolution's A_i is divided, and its B_i multiplied, by the places
+    at which its kernel is laid, before λ is added.
+    """
+    root = float(np.sqrt(damping))
+    if solver == "conjugate_gradients":
+        return as_model(clients, *solved(clients, info, prepared, solver, steps, root))
+    taken = steps if solver == "published" else 0
+    return as_model(clients, *_descended(clients, info, prepared, taken, root))
+
+
+def _descended(
+    clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
+) -> tuple[dict[str, np.ndarray], float]:
+    """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
+    from fedrepro.methods._merging import (
+        applied_of,
+        expectation_mean,
+        mean_of,
+        plain_descent,
+    )
+    from fedrepro.networks.layer_matrices import layer_matrices
+    from fedrepro.training.federation.moments import errors_of
+
+    network = network_like(clients)
+    places = {layer.key: layer.places for layer in layer_matrices(network)}
+    share, worst = shares_of(info), 0.0
+
+    def layer(name: str, weights: np.ndarray) -> np.ndarray:
+        nonlocal worst
+        a, b = (
+            factor * many + damping * np.eye(factor.shape[-1])
+            for factor, many in (
+                (stacked(answers, name), 1 / places[name]),
+                (stacked(answers, errors_of(name)), places[name]),
+            )
+        )
+        applied = applied_of(a, b, share)
+        pull = np.einsum("j,jde,jek,jkl->dl", share, a, weights, b, optimize=True)
+        solution = plain_descent(applied, expectation_mean(a, b, pull, share), pull, steps)
+        length = np.linalg.norm(applied(mean_of(weights, share)) - pull)
+        if length:
+            worst = max(worst, float(np.linalg.norm(applied(solution) - pull) / length))
+        return solution
+
+    return merge_layers(clients, share, layer), worst

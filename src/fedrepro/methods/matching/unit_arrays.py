@@ -1,0 +1,270 @@
+"""Networks as the arrays that matching works on.
+
+A network is a tuple of arrays (weight0, bias0, weight1, bias1, ...), weights as inputs × outputs.
+Where an output unit meets an input unit at several places, a weight has three axes, (inputs,
+places, outputs): those of a kernel, or the pixels of a map that a fully connected layer takes. So a
+channel is a unit as any other. A layer without a bias has one of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Spec
+from fedrepro.methods.matching.atom_sums import (
+    Array,
+    Ints,
+)
+from fedrepro.networks.layer_matrices import LayerMatrix, layer_matrices
+from fedrepro.networks.network import IMAGE
+from fedrepro.networks.predict import network_of
+from fedrepro.networks.torch_modules import ModuleNetwork
+
+if TYPE_CHECKING:
+    from fedrepro.methods.matching.traced_modules import Traced
+    from fedrepro.methods.matching.unit_permutations import UnitSets
+
+UnitArrays = tuple[Array, ...]
+
+
+def networks_of(
+    tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
+) -> list[UnitArrays]:
+    """Convert stacked tensors weight0 (J, D, L), bias0, ... to the networks of J clients, float64.
+
+    `widths` are hidden units of each client, lowest layer first, if tensors hold more.
+
+    Raises:
+        FedreproError: For networks without biases, which are part of a unit here.
+    """
+    names = tensor_names(len(tensors))
+    if set(names) != set(tensors):
+        raise FedreproError(
+            "units are matched by their weights and biases here, and these networks have no "
+            "biases: train them with bias: true, or take weight_matching, ot_fusion or c2m3"
+        )
+    stacked = [np.asarray(tensors[name], dtype=np.float64) for name in names]
+    networks: list[UnitArrays] = list(zip(*stacked, strict=True))
+    if widths is None:
+        return networks
+    return [_narrowed(network, own) for network, own in zip(networks, widths, strict=True)]
+
+
+def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
+    """Cut each hidden layer to its first units, as many as `widths` says."""
+    ends = (None, *widths, None)
+    arrays: list[Array] = []
+    for layer in range(len(network) // 2):
+        rows, columns = slice(ends[layer]), slice(ends[layer + 1])
+        arrays += [network[2 * layer][rows, columns], network[2 * layer + 1][columns]]
+    return tuple(arrays)
+
+
+def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
+    """Convert a network to stacked tensors of one model, float32: weight0 (1, D, L), bias0, ..."""
+    names = tensor_names(len(network))
+    return {
+        name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
+    }
+
+
+def tensor_names(count: int) -> list[str]:
+    """List weight0, bias0, weight1, ..."""
+    return [f"{kind}{layer}" for layer in range(count // 2) for kind in ("weight", "bias")]
+
+
+def hidden_layers(network: UnitArrays) -> int:
+    return len(network) // 2 - 1
+
+
+def class_shares(label_counts: np.ndarray) -> Array:
+    """Compute each client's share of all examples of each class; float64 (J, K).
+
+    `label_counts` are (J, K). Columns sum to one; a class that nobody has is shared evenly, 1 / J.
+    """
+    counts = np.asarray(label_counts, dtype=np.float64)
+    totals = counts.sum(axis=0)
+    return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), 1.0 / len(counts))
+
+
+def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
+    """Compute each client's share of all examples, (J,), and of its weights to a class, (J, K).
+
+    The latter is its share for every class, or with `by_class` its share of that class.
+    """
+    sizes = label_counts.sum(axis=1)
+    share = sizes / sizes.sum()
+    if by_class:
+        return share, class_shares(label_counts)
+    return share, np.tile(share[:, None], label_counts.shape[1])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which tensors are which arrays: `layers` from inputs to outputs.
+
+    `maps` are True for fully connected layers that take maps.
+    """
+
+    layers: tuple[LayerMatrix, ...]
+    maps: tuple[bool, ...]
+
+    def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
+        """Convert stacked tensors (J, *shape) to the networks of J clients, float64."""
+        arrays: list[Array] = []
+        below = 0
+        for layer, of_maps in zip(self.layers, self.maps, strict=True):
+            weight = LayerMatrix(layer.weight, None, layer.kernel).of(tensors).astype(np.float64)
+            count = layer.kernel[0] if layer.kernel else below
+            if layer.kernel or of_maps:
+                weight = weight.reshape(len(weight), count, -1, weight.shape[-1])
+            below = weight.shape[-1]
+            bias = np.zeros((len(weight), below))
+            if layer.bias is not None:
+                bias = tensors[layer.bias].astype(np.float64)
+            arrays += [weight, bias]
+        return list(zip(*arrays, strict=True))
+
+    @property
+    def units(self) -> UnitSets:
+        """The chain of layers."""
+        from fedrepro.methods.matching.unit_permutations import CHAIN
+
+        return CHAIN
+
+    def mean(
+        self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
+    ) -> UnitArrays:
+        """Average weights by share (J,), those to classes by `towards` (J, K)."""
+        from fedrepro.methods.matching.unit_permutations import mean_network
+
+        return mean_network(networks, share, towards)
+
+    def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
+        """Convert a network to stacked tensors of one model, float32 (1, *shape)."""
+        tensors: dict[str, np.ndarray] = {}
+        for place, layer in enumerate(self.layers):
+            weight, bias = network[2 * place], network[2 * place + 1]
+            kernel = (len(weight), *layer.kernel[1:]) if layer.kernel else None
+            matrix = weight.reshape(-1, weight.shape[-1])
+            tensors |= LayerMatrix(layer.weight, None, kernel).tensors(matrix)
+            if layer.bias is not None:
+                tensors[layer.bias] = bias
+        return {
+            name: np.ascontiguousarray(value[None], np.float32) for name, value in tensors.items()
+        }
+
+
+def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
+    """Make the arrays of a model's networks; raises as `blocks_of`, and for modules as `traced`."""
+    network = network_of(model, shape, classes)
+    if isinstance(network, ModuleNetwork):
+        from fedrepro.methods.matching.traced_modules import traced
+
+        return traced(network, model.name)
+    return blocks_of(model, shape, classes)
+
+
+def blocks_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks:
+    """Make the arrays of networks of layers; raises as `layer_matrices`."""
+    network = network_of(model, shape, classes)
+    layers = layer_matrices(network)
+    shapes = [input_shape for _, input_shape, names in network.places if names]
+    maps = (
+        len(input_shape) == IMAGE and not layer.kernel
+        for input_shape, layer in zip(shapes, layers, strict=True)
+    )
+    return Blocks(layers, tuple(maps))
+
+
+def widths_of(network: UnitArrays) -> tuple[int, ...]:
+    """Return the units of each hidden layer, the lowest first."""
+    return tuple(len(bias) for bias in network[1:-2:2])
+
+
+def incoming(weight: Array) -> Array:
+    """Reshape a weight to rows of each unit's inputs: (inputs · places, outputs)."""
+    return weight.reshape(-1, weight.shape[-1])
+
+
+def outgoing(weight: Array) -> Array:
+    """Reshape a weight to a row for each unit's outputs: (inputs, places · outputs)."""
+    return weight.reshape(len(weight), -1)
+
+
+def orders_of(before: UnitArrays, after: UnitArrays) -> list[np.ndarray]:
+    """Find the order of hidden units that makes one network the other, which is it permuted.
+
+    int64 (L,) of each hidden layer: unit i after was unit order[i] before.
+    """
+    orders: list[np.ndarray] = []
+    below: np.ndarray | None = None
+    for layer in range(len(before) // 2 - 1):
+        weight = before[2 * layer] if below is None else before[2 * layer][below]
+        units = _units(weight, before[2 * layer + 1])
+        places: dict[bytes, list[int]] = {}
+        for place, unit in enumerate(units):
+            places.setdefault(unit.tobytes(), []).append(place)
+        after_units = _units(after[2 * layer], after[2 * layer + 1])
+        below = np.array([places[unit.tobytes()].pop(0) for unit in after_units], np.int64)
+        orders.append(below)
+    return orders
+
+
+def _units(weight: Array, bias: Array) -> Array:
+    return np.ascontiguousarray(np.vstack([incoming(weight), bias]).T) + 0.0
+
+
+def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
+    """Join the hidden units of all networks, connected as they were: outputs are summed.
+
+    Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
+    """
+    # loaded here: planning lists the methods, and must not wait for SciPy
+    from scipy.linalg import block_diag
+
+    blocks: list[Array] = []
+    depth = hidden_layers(networks[0])
+    for layer in range(depth + 1):
+        weights = [network[2 * layer] for network in networks]
+        if layer == 0:
+            blocks.append(np.concatenate(weights, axis=1))
+        elif layer < depth:
+            blocks.append(block_diag(*weights))
+        else:
+            blocks.append(np.concatenate(weights))
+        if layer < depth:
+            blocks.append(np.concatenate([network[2 * layer + 1] for network in networks]))
+    return (*blocks, bias)
+
+
+def strength(network: UnitArrays, layer: int) -> Array:
+    """Compute each hidden unit's norm of the way in times norm of the way out: (L,).
+
+    The way in counts the bias. The product does not change where a unit is scaled by a factor and
+    its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.
+    """
+    way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
+    product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
+        outgoing(network[2 * layer + 2]), axis=1
+    )
+    return product
+
+
+def pruned(network: UnitArrays, units: int) -> UnitArrays:
+    """Keep the `units` strongest units of each hidden layer, in their order."""
+    kept: list[Ints] = []
+    for layer in range(hidden_layers(network)):
+        order = np.argsort(-strength(network, layer), kind="stable")
+        kept.append(np.sort(order[:units]))
+    blocks = list(network)
+    for layer, chosen in enumerate(kept):
+        blocks[2 * layer] = blocks[2 * layer][:, chosen]
+        blocks[2 * layer + 1] = blocks[2 * layer + 1][chosen]
+        blocks[2 * layer + 2] = blocks[2 * layer + 2][chosen]
+    return tuple(blocks)

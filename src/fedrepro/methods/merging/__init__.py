@@ -1,1 +1,0 @@
-"""Networks of one start merged into one."""

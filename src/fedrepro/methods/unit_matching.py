@@ -1,0 +1,250 @@
+"""Hidden units of all clients brought into one order, then averaged or merged otherwise.
+
+Weight matching; cycle-consistent matching (D. Crisostomi, M. Fumero, D. Baieri, F. Bernard,
+E. Rodolà. C²M³: Cycle-Consistent Multi-Model Merging. NeurIPS 2024); optimal-transport fusion; and
+RegMean and FedFisher of what is matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import (
+    UNITS,
+    Units,
+    as_model,
+    has_enough_units,
+    shares_of,
+    target_widths,
+)
+from fedrepro.methods.fisher_merging import LEFT, Steps, factors, solved
+from fedrepro.methods.matching.unit_arrays import shares_towards
+from fedrepro.methods.matching.unit_fusion import fused
+from fedrepro.methods.pfnm import ClassWeights
+from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
+from fedrepro.training.federation.client_queries import Reply
+
+
+@method(
+    "weight_matching",
+    kind="one_shot",
+    needs={"label_counts"},
+    models=UNITS,
+    merges="matched",
+    label="weight matching",
+    grid={"class_weights": (False, True)},
+)
+def weight_matching(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    class_weights: ClassWeights = False,
+    sweeps: Annotated[int, Arg("times that every client is matched, at most", least=1)] = 100,
+) -> GlobalModel:
+    """sum_j (n_j / n) P_j w_j, P_j the permutation of units that fits the mean of the others.
+
+    Clients are matched in turn, in random order, until none moves. The network is as wide as a
+    client's; channels of convolutions are units. With class weights the weights to class k count by
+    the clients' shares of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase,
+    Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
+    """
+    from fedrepro.methods.matching.unit_arrays import units_of
+    from fedrepro.methods.matching.unit_permutations import align_units
+
+    assert info.label_counts is not None
+    share, towards = shares_towards(info.label_counts, class_weights)
+    arrays, stream = units_of(clients.model, clients.shape, clients.classes), "weight-matching"
+    networks = arrays.networks(clients.tensors)
+    matched = align_units(networks, sweeps, rng.stream(stream), arrays.units)
+    return GlobalModel(clients.model, arrays.tensors(arrays.mean(matched, share, towards)))
+
+
+@method(
+    "c2m3",
+    kind="one_shot",
+    needs={"example_counts"},
+    models=UNITS,
+    merges="matched",
+    label="cycle-consistent matching",
+)
+def c2m3(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    steps: Annotated[int, Arg("of the search, at most", "steps", least=1)] = 100,
+    gain: Annotated[float, Arg("least rise of a step, as a share", least=0)] = 1e-6,
+) -> GlobalModel:
+    """sum_j (n_j / n) P_j w_j, P_j permutations to common units: max sum_{i<j} <P_i w_i, P_j w_j>.
+
+    All P_j are searched for together, by Frank-Wolfe over doubly stochastic matrices from the
+    units' own order, and rounded to permutations at the end. Written from the paper's objective;
+    it averages equally, and then renormalises activations: `batchnorm` recalibrate does so where
+    there is BatchNorm.
+    """
+    from fedrepro.methods.matching.unit_arrays import units_of
+    from fedrepro.methods.matching.unit_permutations import in_common_order
+
+    arrays = units_of(clients.model, clients.shape, clients.classes)
+    matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
+    return GlobalModel(clients.model, arrays.tensors(arrays.mean(matched, shares_of(info))))
+
+
+@method(
+    "ot_fusion",
+    kind="one_shot",
+    needs={"label_counts"},
+    models=UNITS,
+    merges="matched",
+    label="OT fusion",
+    grid={"class_weights": (False, True), "sweeps": (1, 10)},
+)
+def ot_fusion(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    units: Units = None,
+    class_weights: ClassWeights = False,
+    sweeps: Annotated[
+        int, Arg("times the units are carried and averaged again; 1 as published", least=1)
+    ] = 10,
+) -> GlobalModel | None:
+    """Units of each client carried by an optimal transport T_j onto `units` common ones.
+
+    A common unit is sum_j (n_j / n) of what T_j brings it; it starts from clients drawn at random.
+    Weights out of it are averaged alike, over class k by the clients' shares of it if class weights
+    are on. Layers are fused from the lowest up; classes are never carried. Nothing is given where
+    all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
+    transport", NeurIPS 2020, by weights.
+    """
+    from fedrepro.methods.matching.unit_arrays import Blocks, units_of, widths_of
+
+    assert info.label_counts is not None
+    if units is not None and clients.model.name != "mlp":
+        raise FedreproError(
+            "method 'ot_fusion' makes networks with convolutions, and modules, as wide as the "
+            "clients' only: leave out units"
+        )
+    if units is not None and not has_enough_units(clients, units):
+        return None
+    order = rng.stream("ot-fusion").permutation(clients.clients)
+    share, towards = shares_towards(info.label_counts, class_weights)
+    blocks = units_of(clients.model, clients.shape, clients.classes)
+    networks = blocks.networks(clients.tensors)
+    if not isinstance(blocks, Blocks):
+        made = blocks.fused(networks, share, towards, order, sweeps)
+        return GlobalModel(clients.model, blocks.tensors(made))
+    widths = widths_of(networks[0]) if units is None else target_widths(clients, units)
+    made = fused(networks, widths, share, towards, order, sweeps)
+    return GlobalModel(clients.model, blocks.tensors(made))
+
+
+Sweeps = Annotated[int, Arg("times that every client is matched, at most", least=1)]
+
+
+@method(
+    "matched_regmean",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="second moments of layer inputs",
+    models={"cnn", "mlp"},
+    label="matching, then RegMean",
+    prepare=moments,
+    grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
+)
+def matched_regmean(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: list[Reply],
+    alpha: Alpha = 0.9,
+    ridge: Ridge = 1e-6,
+    sweeps: Sweeps = 100,
+) -> GlobalModel:
+    """RegMean of P_j w_j, P_j the permutations of weight matching, with moments permuted alike."""
+    matched, answers = in_one_order(clients, prepared, rng, sweeps)
+    return regmean(matched, info, rng=rng, prepared=answers, alpha=alpha, ridge=ridge)
+
+
+@method(
+    "matched_kfac",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="Kronecker factors of the Fisher information",
+    models={"cnn", "mlp"},
+    label="matching, then FedFisher (K-FAC)",
+    prepare=factors,
+    grid={"steps": (5, 10, 20, 50, 100, 200, 500, 2000)},
+    metrics={"residual_left": LEFT},
+)
+def matched_kfac(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: list[Reply],
+    steps: Steps = 500,
+    sweeps: Sweeps = 100,
+) -> GlobalModel:
+    """FedFisher (K-FAC) of P_j w_j, P_j the permutations of weight matching, and its factors alike.
+
+    By conjugate gradients from the mean of what is matched.
+    """
+    matched, answers = in_one_order(clients, prepared, rng, sweeps)
+    made, left = solved(matched, info, answers, "conjugate_gradients", steps, damping=0.0)
+    return as_model(clients, made, left)
+
+
+def in_one_order(
+    clients: LocalModels, answers: Sequence[Reply], rng: RngKey, sweeps: int
+) -> tuple[LocalModels, list[Reply]]:
+    """Match the units of the clients' models, and permute their answers alike.
+
+    Answers are moments of layer inputs and of gradients; the server permutes them itself.
+    """
+    from fedrepro.methods.matching.unit_arrays import blocks_of, orders_of
+    from fedrepro.methods.matching.unit_permutations import align_units
+
+    blocks = blocks_of(clients.model, clients.shape, clients.classes)
+    networks = blocks.networks(clients.tensors)
+    matched = align_units(networks, sweeps, rng.stream("weight-matching"))
+    each = [blocks.tensors(network) for network in matched]
+    tensors = {name: np.concatenate([model[name] for model in each]) for name in clients.tensors}
+    names = [layer.weight for layer in blocks.layers]
+    permuted: list[Reply] = [
+        reordered(answer, names, orders_of(before, after))
+        for answer, before, after in zip(answers, networks, matched, strict=True)
+    ]
+    return replace(clients, tensors=tensors), permuted
+
+
+def reordered(
+    answer: Mapping[str, np.ndarray], names: Sequence[str], orders: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Permute moments of a network whose hidden layers have their units in these orders.
+
+    Unit i of a layer was unit order[i] before; `names` are those of the weights of all layers.
+    """
+    from fedrepro.training.federation.moments import errors_of
+
+    permuted = dict(answer)
+    for below, above, order in zip(names[:-1], names[1:], orders, strict=True):
+        if errors_of(below) in answer:
+            permuted[errors_of(below)] = answer[errors_of(below)][np.ix_(order, order)]
+        size = len(answer[above])
+        places = size // len(order)  # of each unit in the layer above; a bias is one row more
+        rows = (order[:, None] * places + np.arange(places)).reshape(-1)
+        rows = np.concatenate([rows, np.arange(len(rows), size)])
+        permuted[above] = answer[above][np.ix_(rows, rows)]
+    return permuted

@@ -1,0 +1,433 @@
+"""Parts of the compiled steps: records of arrays, variational weights, the ends of a network.
+
+A model is a flat array: kernels or recurrent layers first (`networks/compiled_convolutions.py`,
+`compiled_lstm.py`), then the weight (n, m) and the bias (m,) of each affine map, rows filled up
+with zeros to `row_of(m)`. Activations (P, m) and their errors lie likewise. All arrays of numbers
+are of one dtype, float32 or float64, except the inputs.
+
+A body below the affine maps is nothing, convolutions, or recurrent layers, by the type of
+`Net.body`: each of these three has a compilation of its own, so nobody waits for code of the other
+two.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from fedrepro.core.portable_ops.compiled_math import (
+    Array,
+    compiled,
+    exp_of,
+    fma,
+    inner,
+    log_of,
+    padded_to,
+    row_of,
+    scaled,
+    softplus_of,
+)
+from fedrepro.core.portable_ops.philox import words
+from fedrepro.networks.compiled_convolutions import (
+    Convolutions,
+    Images,
+    features,
+    lay_image,
+    learn_kernels,
+)
+from fedrepro.networks.compiled_lstm import Recurrent, Times, lay_letters, learn_unrolled, unrolled
+from fedrepro.training.compiled_matching import Laid, Maps, features_of, give_back
+from fedrepro.training.step_randomness import MARGIN, SHIFTS
+
+SGD, ADAM, AMSGRAD = range(3)
+
+
+class Nothing(NamedTuple):
+    """The body of a network of affine maps alone, and its buffers."""
+
+    size: int = 0
+
+
+class Data(NamedTuple):
+    """inputs (N, D), uint8 or floating, times 1 / scale; targets: labels (N,) or shares (N, K)."""
+
+    inputs: Array
+    targets: Array
+    scale: Any
+    inverse: Any
+
+
+class StepOrder(NamedTuple):
+    """The minibatches: rows[ends[s] : ends[s + 1]] at step s, drawn from in pieces of `piece` rows.
+
+    keys: uint64 (epochs, 2), of random words; places: int64 (steps, 2), epoch and step in it.
+    crops: int64 as rows, how each image is moved (`step_randomness.py`), or empty.
+    """
+
+    rows: Array
+    ends: Array
+    piece: int
+    keys: Array
+    places: Array
+    crops: Array
+
+
+class Net(NamedTuple):
+    """A network: its body, and above it affine maps of sizes (L + 1,).
+
+    maps (L,): where these begin in the model; activations (L,): in their buffers, of `rows`
+    predictions, `each` for an example; biased: whether maps have biases. pairs (J, 2), pair_maps,
+    pair_shares (J,): of representation matching, between affine maps; given: the maps f_j from
+    images. tensors (T, 3): of drawn weights, where each begins, its rows and columns; table: of
+    normal numbers. size: of the network's numbers, or of its means. by: the address of the product.
+    """
+
+    body: Convolutions | Recurrent | Nothing
+    sizes: Array
+    maps: Array
+    activations: Array
+    rows: int
+    each: int
+    biased: bool
+    pairs: Array
+    pair_maps: Array
+    pair_shares: Array
+    given: Maps | Nothing
+    kept: Any
+    entropies: Array
+    tensors: Array
+    table: Array
+    size: int
+    by: int
+
+
+class StepNumbers(NamedTuple):
+    """The numbers of an optimiser, in the dtype of the model.
+
+    pull and shift: of w - start and of start in the gradient; share: of a divergence in the loss of
+    a minibatch.
+    """
+
+    kind: int
+    direct: bool
+    lr: Any
+    l2: Any
+    momentum: Any
+    beta1: float
+    beta2: float
+    eps: Any
+    pull: Any
+    shift: Any
+    share: Any
+
+
+class Model(NamedTuple):
+    """A model that trains: weights (S,), gradient and what was received.
+
+    moments: of the optimiser, (S,) each or empty, which begin at a line of the cache as all others
+    do. used: the weights of a step, which for a variational network are drawn: there `weights` are
+    means and then spreads, each (S / 2,), and so are deviations and what the prior says.
+    """
+
+    weights: Array
+    gradient: Array
+    received: Array
+    summed: Array
+    moments: tuple[Array, Array, Array]
+    used: Array
+    deviation: Array
+    prior: Array
+    prior_deviation: Array
+
+
+class Scratch(NamedTuple):
+    """Buffers of a step, for the affine maps, for the body, and for matching its images.
+
+    x: inputs of the maps (P, n); activations, errors; theirs: activations of the received network;
+    turned, below: errors whose axes are exchanged.
+    """
+
+    body: Images | Times | Nothing
+    given: Laid | Nothing
+    x: Array
+    activations: Array
+    errors: Array
+    theirs: Array
+    back: Array
+    turned: Array
+    below: Array
+    shift: Array
+    negative: Array
+    zeros: Array
+    words: Array
+
+
+STRIP = 4096  # numbers of a model that are moved while they are in the first cache
+DRAWN = 2**15  # random numbers at a time
+
+
+@inner
+def draw(net: Net, model: Model, key: Array, inside: int, room: Scratch) -> None:
+    """Weights of a step: θ = μ + σ ε, σ = log(1 + exp(ρ)); ε goes where ρ's gradient will be."""
+    before, noise = 0, model.gradient[net.size :]
+    for t in range(len(net.tensors)):
+        at, rows, columns = net.tensors[t]
+        for first in range(0, rows * columns, DRAWN):
+            count = min(DRAWN, rows * columns - first)
+            drawn = room.words[: -(-count // 8)]
+            words(key, inside, 0, before, drawn)
+            before += len(drawn)
+            scatter_normals(drawn.view(np.uint16), net.table, columns, first, count, noise[at:])
+    for first in range(0, net.size, STRIP):
+        part = slice(first, min(first + STRIP, net.size))
+        means, spreads = model.weights[part], model.weights[net.size :][part]
+        deviation, used, ours = model.deviation[part], model.used[part], noise[part]
+        for k in range(len(means)):
+            s = softplus_of(spreads[k])
+            deviation[k] = s
+            used[k] = fma(s, ours[k], means[k])
+
+
+@inner
+def scatter_normals(
+    places: Array, table: Array, columns: int, first: int, count: int, out: Array
+) -> None:
+    """Write `count` normal numbers, two for each place of the table, where a tensor has them."""
+    row = row_of(columns)
+    if row == columns and count % 2 == 0:
+        pairs = out[first : first + count].view(table.dtype)
+        for k in range(len(pairs)):
+            pairs[k] = table[places[k]]
+        return
+    for k in range(count):
+        pair, i = table[places[k // 2]], first + k
+        out[i // columns * row + i % columns] = pair.imag if k % 2 else pair.real
+
+
+@inner
+def variational_gradients(model: Model, size: int, first: int, last: int, share: Any) -> None:
+    """Turn the gradient at the weights, and the noise, into gradients of means and spreads.
+
+    With `share` of KL(N(μ, σ²) ‖ N(m, s²)) in the loss ∂μ = g + share (μ - m) / s² and ∂ρ = (g ε +
+    share (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ), where the last factor is the slope of the softplus;
+    it is exactly zero where both deviations are equal. Source: P2P, eq. (8).
+    """
+    means, spreads = model.weights[first:last], model.weights[size + first : size + last]
+    at_means, at_spreads = model.gradient[first:last], model.gradient[size + first : size + last]
+    deviation, prior = model.deviation[first:last], model.prior[first:last]
+    prior_deviation = model.prior_deviation[first:last]
+    for k in range(len(means)):
+        g, s, p = at_means[k], deviation[k], prior_deviation[k]
+        inverse = share / (p * p)
+        at_means[k] = fma(means[k] - prior[k], inverse, g)
+        pull = (s - p) * (s + p) * inverse / s
+        at_spreads[k] = fma(g, at_spreads[k], pull) * exp_of(spreads[k] - s)
+
+
+@compiled
+def softplus(spread: Array, out: Array) -> None:
+    """Write log(1 + exp(spread)) to `out`."""
+    for k in range(len(spread)):
+        out[k] = softplus_of(spread[k])
+
+
+@inner
+def label_of(values: Array) -> int:
+    """Find the first of the largest values."""
+    best = 0
+    for k in range(1, len(values)):
+        if values[k] > values[best]:
+            best = k
+    return best
+
+
+@inner
+def label_in(targets: Array, row: int) -> Any:
+    """Find the label of a row, or the largest of its shares."""
+    return targets[row] if targets.ndim == 1 else label_of(targets[row])
+
+
+@inner
+def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[float, int]:
+    """Write the errors of the logits of cross-entropy, for examples of weight one.
+
+    Returns the sum of the cross-entropies, and how many predictions are right.
+    """
+    classes, at = net.sizes[-1], net.activations[-1]
+    width, row = padded_to(classes), row_of(classes)
+    number = room.errors.dtype.type
+    loss, hits = 0.0, 0
+    for i in range(len(rows)):
+        logits = room.activations[at + i * row : at + i * row + width]
+        error = room.errors[at + i * row : at + i * row + width]
+        top = logits[0]
+        for k in range(1, classes):
+            top = max(top, logits[k])
+        for k in range(width):
+            error[k] = exp_of(logits[k] - top)
+        total = number(0)
+        for k in range(classes):
+            total += error[k]
+        log, highest, label = log_of(np.float64(total)), np.float64(top), label_in(targets, rows[i])
+        room.shift[i] = number(highest + log)
+        hits += label == label_of(logits[:classes])
+        each = number(1) / total
+        for k in range(width):
+            error[k] *= each
+        # Numba compiles one of the branches, by the type of the targets
+        if targets.ndim == 1:
+            loss += log - (np.float64(logits[label]) - highest)
+            error[label] -= number(1)
+        else:
+            crossed = 0.0
+            for k in range(targets.shape[1]):
+                share = targets[rows[i], k]
+                crossed += share * (log - (np.float64(logits[k]) - highest))
+                error[k] -= share
+            loss += crossed
+    return loss, hits
+
+
+@inner
+def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
+    """Add the errors of coefficient · max(0, least - H), for examples of weight one.
+
+    dH/dt_k = -p_k (log p_k + H). A term holds its coefficient, least, and whether the maximum is
+    over the minibatch's mean.
+    """
+    classes, at = net.sizes[-1], net.activations[-1]
+    row = row_of(classes)
+    number = room.errors.dtype.type
+    mean = 0.0
+    for i in range(rows):
+        negative = number(0)  # -H
+        for k in range(classes):
+            log = room.activations[at + i * row + k] - room.shift[i]
+            negative += exp_of(log) * log
+        room.negative[i] = negative
+        mean += np.float64(negative) / rows
+    for i in range(rows):
+        negative = room.negative[i]
+        if (mean if term[2] else negative) >= -term[1]:
+            for k in range(classes):
+                log = room.activations[at + i * row + k] - room.shift[i]
+                pull = exp_of(log) * (log - negative)
+                room.errors[at + i * row + k] += number(term[0]) * pull
+
+
+@inner
+def scale(net: Net, rows: int, step: float, errors: Array) -> None:
+    """Multiply errors of the logits by the weight of an example; what fills up rows gets 0."""
+    classes, at = net.sizes[-1], net.activations[-1]
+    width, row = padded_to(classes), row_of(classes)
+    each = errors.dtype.type(step)
+    for i in range(rows):
+        error = errors[at + i * row : at + i * row + width]
+        for k in range(width):
+            error[k] *= each
+        error[classes:] = 0
+
+
+def _by(field: str, plain: Any, kinds: dict[Any, Any]) -> Any:
+    """Make a function that is another one for each type of a field of `net`, its first argument."""
+
+    def chosen(net: Any, *_: Any) -> Any:
+        kind = net.types[net.instance_class._fields.index(field)]
+        return kinds.get(kind.instance_class, plain)
+
+    def called(*_: Any) -> Any:
+        raise NotImplementedError  # outside of compiled code
+
+    overload(called, jit_options={"error_model": "numpy"}, strict=False)(chosen)
+    return called
+
+
+def _inputs(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    size = data.inputs.shape[1]
+    for i in range(len(rows)):
+        to, source = room.x[i * size : (i + 1) * size], data.inputs[rows[i]]
+        for j in range(size):
+            to[j] = scaled(source[j], data.scale, data.inverse)
+
+
+def _images(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    # moved as `crops` says (`step_randomness.py`), if it says so
+    mirrored, down, right = 0, 0, 0
+    for b in range(len(rows)):
+        if len(crops):
+            mirrored, shift = divmod(crops[b], SHIFTS * SHIFTS)
+            down, right = shift // SHIFTS - MARGIN, shift % SHIFTS - MARGIN
+        move, image = (mirrored, down, right), data.inputs[rows[b]]
+        lay_image(net.body, image, data.scale, data.inverse, move, b, room.body)
+    features(net.body, model.weights, len(rows), room.body, room.x)
+
+
+def _letters(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    for b in range(len(rows)):
+        lay_letters(data.inputs[rows[b]], b, len(rows), room.body)
+    unrolled(net.body, model.weights, len(rows), room.body, room.x)
+
+
+# forward_body(net, model, data, rows, crops, room) writes to room.x, (rows, inputs), what the
+# affine maps are given of these rows.
+forward_body = _by("body", _inputs, {Convolutions: _images, Recurrent: _letters})
+
+
+def _judge(net: Any, data: Any, rows: Any, room: Any) -> Any:
+    return at_outputs(data.targets, rows, net, room)
+
+
+def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
+    if not net.body.every:
+        return at_outputs(data.targets, rows, net, room)
+    # the letter that follows each of those in room.body.codes, (T, B)
+    count, body = len(rows), room.body
+    last = data.inputs.shape[1] - 1
+    for b in range(count):
+        for t in range(last):
+            body.asked[t * count + b] = body.codes[(t + 1) * count + b]
+        body.asked[last * count + b] = label_in(data.targets, rows[b])
+    loss, hits = at_outputs(body.asked, body.numbers[: count * net.body.steps], net, room)
+    return loss / net.body.steps, hits
+
+
+# evaluate_rows(net, data, rows, room) writes the errors of the logits, and returns the sum of the
+# losses, and how many predictions are right.
+evaluate_rows = _by("body", _judge, {Recurrent: _judge_letters})
+
+
+def _learn(net: Any, model: Any, rows: Any, room: Any) -> None:
+    pass
+
+
+def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
+    learn_kernels(net.body, model.weights, model.gradient, rows, room.body, room.x, room.below)
+
+
+def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
+    learn_unrolled(net.body, model.weights, model.gradient, rows, room.body, room.below)
+
+
+# learn_body(net, model, rows, room) adds the gradients of the body over `rows` examples;
+# room.below: errors of room.x.
+learn_body = _by("body", _learn, {Convolutions: _learn_images, Recurrent: _learn_letters})
+
+
+def _nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+    return room.x, room.x
+
+
+def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+    features_of(net.body, model.received, rows, room.body, room.given)
+    give_back(
+        net.body, net.given, model.weights, to, add, rows, step, room.body, room.x, room.given
+    )
+    return room.given.x, room.given.shown
+
+
+# match_images(net, model, to, add, rows, step, room) matches representations of images, below the
+# affine layers: it writes the error of each, and updates the maps between the two networks. Returns
+# what the received network passes to its affine layers, and the same in the order of inputs.
+match_images = _by("given", _nothing, {Maps: _match})

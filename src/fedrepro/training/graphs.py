@@ -1,0 +1,302 @@
+"""Graphs of peers: their weights, checks of these, limit and speed of averaging, a file, a picture.
+
+W is float64 (N, N), stochastic: W_ij > 0 is the weight of what node i receives from node j. Nodes
+count from 0, as clients do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Spec
+
+TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
+
+
+def checked_weights(
+    rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
+) -> np.ndarray:
+    """Check that W is stochastic, strongly connected and aperiodic; return it as float64 (N, N).
+
+    Args:
+        rows: W, (N, N); the rows that are returned sum to one exactly.
+        who: Name of the graph in errors.
+        clients: N, the number of nodes that is needed.
+
+    Raises:
+        FedreproError: For the first condition that W violates.
+    """
+    if not isinstance(rows, Sequence | np.ndarray):
+        raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
+    for place, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise FedreproError(
+                f"{who} is not square: it has {len(rows)} rows, and that of node {place} has "
+                f"{len(row)} numbers"
+            )
+    weights = np.array(rows, np.float64)
+    if len(weights) != clients:
+        raise FedreproError(
+            f"{who} is for {len(weights)} nodes, and there are {clients} clients: give it a row "
+            "and a column for each client"
+        )
+    for i, j in np.argwhere(~(np.isfinite(weights) & (weights >= 0))):
+        raise FedreproError(
+            f"{who} has the weight {weights[i, j]:g} in the row of node {i}, column {j}: weights "
+            "are 0 or above"
+        )
+    sums, hears = weights.sum(1), weights > 0
+    for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
+        raise FedreproError(
+            f"{who}: the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
+        )
+    for reached, phrase in (
+        (steps_from(hears.T, 0) >= 0, "nothing of node 0 reaches node {}"),
+        (steps_from(hears, 0) >= 0, "nothing of node {} reaches node 0"),
+    ):
+        for node in np.flatnonzero(~reached):
+            raise FedreproError(
+                f"{who} is not strongly connected: {phrase.format(node)}; give weights to further "
+                "neighbours"
+            )
+    length = period(weights)
+    if length > 1:
+        raise FedreproError(
+            f"{who} is periodic: what a node sends comes back after multiples of {length} rounds "
+            "only, so that beliefs never settle; add self-loops"
+        )
+    normalised: np.ndarray = weights / sums[:, None]
+    return normalised
+
+
+def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
+    """Count the fewest steps from `start` to each node: int64 (N,), -1 for unreachable nodes.
+
+    edges[i, j], bool (N, N), says whether a step leads from i to j.
+    """
+    distances = np.full(len(edges), -1, np.int64)
+    front, steps = np.zeros(len(edges), bool), 0
+    front[start] = True
+    while front.any():
+        distances[front] = steps
+        front = edges[front].any(0) & (distances < 0)
+        steps += 1
+    return distances
+
+
+def period(weights: np.ndarray) -> int:
+    """Return the greatest common divisor of the lengths of all cycles of a strongly connected W.
+
+    It is the gcd over edges of (steps to i) + 1 - (steps to j), by steps from node 0. Source:
+    Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
+    """
+    hears = weights > 0
+    steps = steps_from(hears, 0)
+    i, j = np.nonzero(hears)
+    return math.gcd(*np.abs(steps[i] + 1 - steps[j]).tolist())
+
+
+NAMED = 80  # letters of a token in a sentence
+
+
+def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
+    """Make a graph's weights W, float64 (N, N): W_ij is node i's weight for node j's message.
+
+    Raises:
+        FedreproError: For weights with which beliefs do not settle, see `checks`.
+    """
+    weights = graph.component.fn(clients, rng, **graph.values)
+    return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
+
+
+def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
+    """Weigh neighbours by 1 / (1 + max(d_i, d_j)), without self-loops by 1 / max(d_i, d_j).
+
+    W_ii is the rest. W is symmetric, so that every node counts alike in the long run. Source: Xiao
+    and Boyd, Fast linear iterations for distributed averaging, 2004, section 4.2.
+    """
+    degrees = hears.sum(1)
+    most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
+    weights = np.where(hears, 1.0 / np.maximum(most, 1), 0.0)
+    # W_ii = 1 - the sum of the others (the paper leaves out the sum); rounding must not make it
+    # negative
+    np.fill_diagonal(weights, np.maximum(0.0, 1.0 - weights.sum(1)))
+    return weights
+
+
+def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
+    """Weigh itself and neighbours by 1 / (1 + d_i); without self-loops neighbours by 1 / d_i."""
+    adjacency = hears.astype(np.float64)
+    if self_loops or len(hears) == 1:
+        np.fill_diagonal(adjacency, 1.0)
+    shares: np.ndarray = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1.0)
+    return shares
+
+
+RULES = {"metropolis": metropolis, "uniform": uniform}
+
+
+COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 MB
+
+
+def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Compute sum_j W_ij x_j for each node i, in float64; x (N, *shape) keeps shape and dtype."""
+    flat = values.reshape(len(values), -1)
+    sums = np.empty_like(flat)
+    for start in range(0, flat.shape[1], COLUMNS):
+        columns = slice(start, start + COLUMNS)
+        sums[:, columns] = weights @ flat[:, columns].astype(np.float64)
+    return sums.reshape(values.shape)
+
+
+def mixed_tensors(weights: np.ndarray, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Apply `mixed` to each tensor, (N, *shape)."""
+    return {name: mixed(weights, value) for name, value in tensors.items()}
+
+
+ENOUGH = 1e-12  # of a sum, in what is left out of it
+LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
+
+
+def stationary(weights: np.ndarray) -> np.ndarray:
+    """Solve v'W = v' with sum one for v, float64 (N,): each node's weight in the long run.
+
+    From (I - W + 11')' v = 1, a linear solve: powers of W would stall on a long ring.
+    """
+    size = len(weights)
+    shares: np.ndarray = np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size))
+    return shares
+
+
+def second_modulus(weights: np.ndarray) -> float:
+    """Return the second largest modulus of an eigenvalue of W, 0 for one node.
+
+    It is the largest of W - 1v', whose eigenvalues are those of W with 0 in place of 1. The sign
+    does not count: [[.25, .75], [.75, .25]] has -0.5.
+    """
+    return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
+
+
+def mixing_sum(weights: np.ndarray) -> float:
+    """Compute S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|, v being stationary.
+
+    The sum ends where the rest, shrinking by the second modulus, is below 1e-12 of it. That takes
+    190,000 powers on a ring of 300 nodes, where one row stands for all others.
+    """
+    step = _transient(weights)
+    rate = second_modulus(weights)
+    alike = np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))  # all nodes see the same
+    if len(weights) > LONG and alike:
+        return _sum_of_first_row(step, rate)
+    power, total = step, np.abs(step).sum(1)
+    while np.abs(power).sum(1).max() * rate > ENOUGH * (1 - rate) * total.max():
+        power = power @ step
+        total += np.abs(power).sum(1)
+    return float(total.max())
+
+
+def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
+    """Compute `mixing_sum` of a circulant W from its first row, LONG powers at a time."""
+    rows = [step[0]]
+    while len(rows) < LONG:
+        rows.append(rows[-1] @ step)
+    powers, jump = np.stack(rows), np.linalg.matrix_power(step, LONG)
+    total = np.abs(powers).sum()
+    while np.abs(powers[-1]).sum() * rate > ENOUGH * (1 - rate) * total:
+        powers = powers @ jump
+        total += np.abs(powers).sum()
+    return float(total)
+
+
+def _transient(weights: np.ndarray) -> np.ndarray:
+    """W - 1v', whose k-th power is W^k - 1v'."""
+    transient: np.ndarray = weights - stationary(weights)[None, :]
+    return transient
+
+
+def circle(count: int) -> np.ndarray:
+    """Place nodes on a circle, clockwise from the top."""
+    angles = 2 * math.pi * np.arange(count) / max(1, count)
+    return 0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1)
+
+
+def hub(count: int) -> np.ndarray:
+    """Place node 0 in the middle of a circle of the others."""
+    return np.concatenate([[[0.5, 0.5]], circle(count - 1)])
+
+
+def lattice(count: int) -> np.ndarray:
+    """Place nodes in rows from the top, as near to a square as possible."""
+    rows, columns = rectangle(count)
+    nodes = np.arange(count)
+    most = max(rows, columns) - 1 or 1
+    across = 0.5 + (nodes % columns - (columns - 1) / 2) / most
+    down = 0.5 - (nodes // columns - (rows - 1) / 2) / most
+    return np.stack([across, down], axis=1)
+
+
+def rectangle(count: int) -> tuple[int, int]:
+    """Return the most square (rows, columns) with rows · columns = count and rows ≤ columns."""
+    rows = max(n for n in range(1, math.isqrt(count) + 1) if count % n == 0)
+    return rows, count // rows
+
+
+# by what the component of a graph calls it (`layout`)
+PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
+
+
+def read_graph(path: Path) -> list[list[float]]:
+    """Read the numbers of each line.
+
+    Raises:
+        FedreproError: For a missing or a garbled file.
+    """
+    try:
+        text = _bytes(path).decode()
+    except UnicodeDecodeError:
+        raise FedreproError(
+            f"{path} is not a text of numbers; write a line for each node"
+        ) from None
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise FedreproError(f"{path} is empty; write a line for each node, such as 0.25,0.75")
+    return [
+        [_number(cell, path, line) for cell in text.split(",")]
+        for line, text in enumerate(lines, start=1)
+    ]
+
+
+def checksum_of_graph(path: Path) -> str:
+    """Return the SHA-256 of a file, as a spec has it.
+
+    Raises:
+        FedreproError: For a file that cannot be read.
+    """
+    return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        names = ", ".join(sorted(file.stem for file in path.parent.glob("*.csv"))) or "none"
+        raise FedreproError(f"{path} is missing; graphs there are {names}") from None
+    except OSError as error:
+        raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _number(cell: str, path: Path, line: int) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise FedreproError(
+            f"{path}, line {line}: {shown(cell.strip())} is not a number; lines are numbers joined "
+            "by commas"
+        ) from None
