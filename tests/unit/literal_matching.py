@@ -55,20 +55,10 @@ class Matching:
 
     def assign(self, client):
         h, p, atoms = self.h[client], self.precisions[client], len(self.counts)
-        table = rewards(
-            h,
-            p,
-            self.natural,
-            self.precision,
-            self.counts,
-            len(self.h),
-            self.h0,
-            self.p0,
-            gamma=self.gamma,
-            factor=self.factor,
-            cap=self.cap,
-            columns=min(len(h), max(self.width - atoms, 1)),
-        )
+        rule = {"gamma": self.gamma, "factor": self.factor, "cap": self.cap}
+        rule["columns"] = min(len(h), max(self.width - atoms, 1))
+        known = self.natural, self.precision, self.counts, len(self.h), self.h0, self.p0
+        table = rewards(h, p, *known, **rule)
         _, chosen = linear_sum_assignment(-table)
         for unit, atom in enumerate(chosen):
             if atom < atoms:

@@ -32,7 +32,7 @@ def data_of(train, validation=(), classes=0, kind=Prepared):
     names = [str(k) for k in range(classes or int(y["train"].max()) + 1)]
     info = {"name": "small", "token": "small", "classes": names, "group_names": []}
     none = {split: np.full(labels.size, -1, np.int32) for split, labels in y.items()}
-    return kind(Path(), info, {}, y, none)
+    return kind(Path(), info, {"x": {}, "y": y, "g": none})
 
 
 def grouped(train, validation=(), train_groups=None, validation_groups=None):

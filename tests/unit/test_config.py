@@ -43,10 +43,7 @@ def test_generated_documents_are_in_step():
         ({"granularity": {"clients_per_job": 0}}, "clients_per_job"),
         ({"device": "tpu"}, "'device' is 'tpu'"),
         ({"granularity": {"trials_per_job": 10**20}}, "'granularity.trials_per_job' is 10+; "),
-        (
-            {"exhibits": "headlin"},
-            "'exhibits' is 'headlin'; input should be 'headline' or 'all'; or",
-        ),
+        ({"exhibits": "headlin"}, "'exhibits' is 'headlin'; input should be 'headline' or"),
         ({"exhibits": 3}, "'exhibits' is 3; .*; or input should be a valid list"),
     ],
 )
@@ -80,16 +77,13 @@ def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
 
 
 def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
-    with pytest.raises(
-        FedreproError, match="is missing; start in a folder that `fedrepro start FOLDER` made"
-    ):
+    sentence = "is missing; start in a folder that `fedrepro start FOLDER` made"
+    with pytest.raises(FedreproError, match=sentence):
         load_config(tmp_path / "config.yaml")
-    (tmp_path / "config.yaml").write_text("a: [")
-    with pytest.raises(FedreproError, match="is not valid YAML"):
-        load_config(tmp_path / "config.yaml")
-    (tmp_path / "config.yaml").write_text("just text")
-    with pytest.raises(FedreproError, match="must hold keys and values"):
-        load_config(tmp_path / "config.yaml")
+    for text, sentence in (("a: [", "is not valid YAML"), ("text", "must hold keys and values")):
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises(FedreproError, match=sentence):
+            load_config(tmp_path / "config.yaml")
     with pytest.raises(FedreproError, match="no exhibit files"):
         load_exhibits(tmp_path / "nowhere")
     (tmp_path / "config.yaml").write_text("paper: p\ntitle: t\nsource: s\nexhibits: {}\n")
@@ -106,16 +100,12 @@ def test_the_environment_wins_over_the_mirror_in_the_config(monkeypatch):
 
 def test_mappings_merge_and_another_component_replaces():
     below = {"dataset": {"name": "mnist", "validation": 5}, "sweep": {"a": [1]}, "trials": 2}
-    assert merge(below, {"dataset": {"name": "digits"}})["dataset"] == {"name": "digits"}
-    assert merge(below, {"dataset": {"validation": 6}})["dataset"] == {
-        "name": "mnist",
-        "validation": 6,
-    }
-    assert merge(below, {"sweep": {"a": [2]}, "trials": 3}) == {
-        **below,
-        "sweep": {"a": [2]},
-        "trials": 3,
-    }
+    for change, whole in (
+        ({"dataset": {"name": "digits"}}, {"dataset": {"name": "digits"}}),
+        ({"dataset": {"validation": 6}}, {"dataset": {"name": "mnist", "validation": 6}}),
+        ({"sweep": {"a": [2]}, "trials": 3}, {"sweep": {"a": [2]}, "trials": 3}),
+    ):
+        assert merge(below, change) == below | whole
 
 
 def test_a_missing_key_of_an_exhibit_says_where():

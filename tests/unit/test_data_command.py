@@ -53,9 +53,7 @@ def test_the_list_works_before_anything_is_fetched(workplace, capsys):
     said = capsys.readouterr().out
     for name, item in components("dataset").items():
         assert f"{name}: {item.meta['title']}\n  licence: {item.meta['licence']}\n" in said
-    assert (
-        "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes, sha256:" in said
-    )
+    assert "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes" in said
     assert "no checksum known" in said
     assert "None is prepared yet: fedrepro data fetch NAME, or --all." in said
 
@@ -69,12 +67,15 @@ def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
     assert [source["form"] for source in info["sources"]] == ["publisher"] * 4
     assert main(["data", "list", "--scale", "tiny"]) == 0
     said = capsys.readouterr().out
-    assert "image of 28×28, uint8; licence: CC BY-SA 3.0" in said
-    assert "train: 200 (0: 20, 1: 20, 2: 20," in said
-    assert "validation: 30 (0: 3," in said
-    assert f"sha256 of the arrays: {info['sha256']}" in said
-    assert "regression of 2, float32" in said
-    assert "natural groups: 2" in said
+    for words in (
+        "image of 28×28, uint8; licence: CC BY-SA 3.0",
+        "train: 200 (0: 20, 1: 20, 2: 20,",
+        "validation: 30 (0: 3,",
+        f"sha256 of the arrays: {info['sha256']}",
+        "regression of 2, float32",
+        "natural groups: 2",
+    ):
+        assert words in said
     assert main(["data", "list", "--scale", "quick"]) == 0
     assert "None is prepared yet" in capsys.readouterr().out
 

@@ -69,17 +69,6 @@ def asked(monkeypatch, part, seconds=30.0):
     return list(doctor.computing(seconds))
 
 
-def dying():
-    yield Observation("MKL", "2024")
-    faulthandler.disable()  # pytest's, which would print where it was
-    os.kill(os.getpid(), signal.SIGILL)
-
-
-def hanging():
-    yield Observation("MKL", "2024")
-    time.sleep(60)
-
-
 def test_what_computes_is_asked_in_a_process_of_its_own(monkeypatch):
     def process():
         yield Observation("process", str(os.getpid()))
@@ -94,6 +83,11 @@ def test_what_computes_is_asked_in_a_process_of_its_own(monkeypatch):
 
 
 def test_a_crash_is_a_line_and_nothing_said_before_is_lost(monkeypatch):
+    def dying():
+        yield Observation("MKL", "2024")
+        faulthandler.disable()  # pytest's, which would print where it was
+        os.kill(os.getpid(), signal.SIGILL)
+
     before, last = asked(monkeypatch, dying)
     assert before.what == "MKL"
     assert last.wrong
@@ -101,6 +95,10 @@ def test_a_crash_is_a_line_and_nothing_said_before_is_lost(monkeypatch):
 
 
 def test_what_hangs_is_given_up(monkeypatch):
+    def hanging():
+        yield Observation("MKL", "2024")
+        time.sleep(60)
+
     began = time.monotonic()
     found = asked(monkeypatch, hanging, seconds=0.3)
     assert time.monotonic() - began < 30
@@ -124,14 +122,11 @@ def test_data_sets_are_those_of_which_files_are_there(clone, monkeypatch):
     (mirror / "mnist/a.gz").write_bytes(b"12")
     (wrong,) = [one for one in doctor.data_sets() if one.wrong]
     assert "mnist/a.gz has not the size" in wrong.words
-
-
-def test_a_mirror_that_is_not_there_is_wrong(clone, monkeypatch):
+    monkeypatch.delenv("FEDREPRO_MIRROR")
     assert "none is set" in next(doctor.data_sets()).words
     monkeypatch.setenv("FEDREPRO_MIRROR", str(clone / "none"))
     found = next(doctor.data_sets())
-    assert found.wrong
-    assert "is not there" in found.words
+    assert (found.wrong, "is not there" in found.words) == (True, True)
 
 
 # ---------------------------------------------------------------------- the whole of it, bare

@@ -25,7 +25,9 @@ def test_what_cannot_be_printed_is_written_out():
     assert str(FedreproError("one\ntwo")) == "one\\ntwo"
 
 
-def test_a_long_value_is_cut_and_a_short_one_is_not():
+def test_a_long_value_or_name_is_cut_and_a_short_one_is_not():
+    assert f"'{'y' * SHOWN}'" in str(unknown("method", "y" * SHOWN, ["a"]))
+    assert f"'{'y' * SHOWN}…'" in str(unknown("method", "y" * (SHOWN + 1), ["a"]))
     longest = "x" * (SHOWN - 2)  # two marks around it
     assert shown(longest) == f"'{longest}'"
     assert shown(longest + "x") == f"'{longest}x…"
@@ -47,11 +49,6 @@ def test_of_many_names_so_many_are_listed_and_the_rest_counted():
     assert str(unknown("method", "name", names)).endswith(" and 3 more")
 
 
-def test_a_long_name_is_cut():
-    assert f"'{'y' * SHOWN}'" in str(unknown("method", "y" * SHOWN, ["a"]))
-    assert f"'{'y' * SHOWN}…'" in str(unknown("method", "y" * (SHOWN + 1), ["a"]))
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 @pytest.mark.parametrize("path", ["here/file", None])
 def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(number, path):
@@ -60,12 +57,11 @@ def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(numbe
     assert f"cannot write {path or 'a file'}" in str(sentence_for(error))
 
 
-def test_another_error_of_a_file_is_said_with_its_reason():
+def test_other_errors_are_of_a_file_or_left_to_the_handler_of_faults():
     said = sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
     assert str(said) == "here/file cannot be used (permission denied); fix that and start again"
-
-
-def test_an_error_of_no_file_that_is_not_of_the_disk_is_left_to_the_handler_of_faults():
+    for error in (OSError("without a number"), OSError(errno.EINTR, "interrupted")):
+        assert disk_error(error, "x") is None
     assert sentence_for(OSError(errno.ECONNRESET, "Connection reset")) is None
     assert sentence_for(ValueError("anything")) is None
 
@@ -83,11 +79,6 @@ def test_an_error_of_no_file_that_is_not_of_the_disk_is_left_to_the_handler_of_f
 def test_missing_memory_is_said_whoever_missed_it(error):
     said = str(sentence_for(error))
     assert said.startswith(f"there is not enough memory ({str(error) or 'none is left'}): choose")
-
-
-def test_an_error_that_no_rule_knows_is_not_of_the_disk():
-    assert disk_error(OSError("without a number"), "x") is None
-    assert disk_error(OSError(errno.EINTR, "interrupted"), "x") is None
 
 
 def test_a_fault_says_where_it_arose_in_the_innermost_frame():

@@ -100,12 +100,9 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_what_extras_bring_is_hidden_here():
+def test_the_package_imports_fast_and_the_base_install_computes(tmp_path):
     assert {"snakemake", "matplotlib", "sphinx"} <= {*hidden()}
     assert {"torch", "numpy", "fedrepro"}.isdisjoint(hidden())
-
-
-def test_the_package_imports_fast_and_the_base_install_computes(tmp_path):
     done = python(LIGHT + WORK, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "this needs matplotlib, which is not installed here: pip install 'matplotlib'" in (
@@ -115,18 +112,17 @@ def test_the_package_imports_fast_and_the_base_install_computes(tmp_path):
 
 
 def test_every_module_of_an_extra_says_which_extra_it_is_of():
-    found = packages_distributions()
+    def names(lines):
+        return {canonicalize_name(Requirement(line).name) for line in lines}
+
     for module, extra in EXTRAS.items():
-        told = sentence_for(ModuleNotFoundError("no", name=f"{module}.part"))
-        assert f"(the extra {extra})" in str(told)
-        packages = {
-            canonicalize_name(Requirement(x).name) for x in re.findall("'(.*?)'", str(told))
-        }
-        assert {canonicalize_name(owner) for owner in found[module]} <= packages
+        said = str(sentence_for(ModuleNotFoundError("no", name=f"{module}.part")))
+        assert f"(the extra {extra})" in said
+        packages, owners = (
+            names(re.findall("'(.*?)'", said)),
+            names(packages_distributions()[module]),
+        )
+        assert owners <= packages
         assert "fedrepro" not in packages  # no index need have it
-        owners = {canonicalize_name(owner) for owner in found[module]}
-        named = {
-            canonicalize_name(Requirement(x).name) for x in PROJECT["optional-dependencies"][extra]
-        }
-        assert owners & named, module
+        assert owners & names(PROJECT["optional-dependencies"][extra]), module
     assert sentence_for(ModuleNotFoundError("no", name="os2")) is None

@@ -45,48 +45,25 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_the_command_runs_with_its_own_output_and_exit_status(tmp_path: Path) -> None:
+def test_a_second_live_run_is_refused_with_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, "sh", "-c", "echo out; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "")
-
-
-def test_a_second_live_run_is_refused_with_one_sentence(tmp_path: Path) -> None:
-    with holder(tmp_path) as process:
+    # the command takes the place of run_locked.py, and may do so again
+    script = (
+        "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import os, time; "
+        "print(os.getpid(), flush=True); time.sleep(60)'])"
+    )
+    with holder(tmp_path, script) as process:
         pid = first_line(process)
         second = run(tmp_path, "sh", "-c", "echo ran")
+        assert run(tmp_path / "elsewhere", "true").returncode == 0
+    assert int(pid) == process.pid
+    assert run(tmp_path, "true").returncode == 0  # a killed run frees the lock
     assert second.returncode == 2
     assert second.stdout == ""
     assert second.stderr.count("\n") == 1
     assert f"process {pid}, since 20" in second.stderr
     assert f"kill {pid}" in second.stderr
-
-
-def test_the_lock_goes_with_the_command_not_with_a_parent(tmp_path: Path) -> None:
-    with holder(tmp_path) as process:
-        assert int(first_line(process)) == process.pid, "the command takes the place of locked.py"
-
-
-def test_a_killed_run_frees_the_lock(tmp_path: Path) -> None:
-    with holder(tmp_path) as process:
-        first_line(process)
-        process.kill()
-        process.wait()
-        assert run(tmp_path, "true").returncode == 0
-
-
-def test_a_finished_run_frees_the_lock(tmp_path: Path) -> None:
-    assert run(tmp_path, "true").returncode == 0
-    assert run(tmp_path, "true").returncode == 0
-
-
-def test_the_lock_outlives_a_further_exec(tmp_path: Path) -> None:
-    script = (
-        "import os, sys; os.execv(sys.executable, [sys.executable, '-c', "
-        "'import time; print(1, flush=True); time.sleep(60)'])"
-    )
-    with holder(tmp_path, script) as process:
-        first_line(process)
-        assert run(tmp_path, "true").returncode == 2
 
 
 def test_jobs_left_over_by_a_killed_python_do_not_hold_the_lock(tmp_path: Path) -> None:
@@ -118,10 +95,14 @@ def test_a_shell_step_that_outlives_its_killed_shell_keeps_the_lock(tmp_path: Pa
     pytest.fail("the lock was not freed when the last step ended")
 
 
-def test_folders_do_not_disturb_each_other(tmp_path: Path) -> None:
-    with holder(tmp_path / "a") as process:
-        first_line(process)
-        assert run(tmp_path / "b", "true").returncode == 0
+def test_what_cannot_be_run_or_locked_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path, "no-such-command")
+    assert done.returncode == 127
+    assert re.fullmatch(r"fedrepro: cannot run no-such-command: .*\n", done.stderr)
+    (tmp_path / "file").write_text("where the folder of the lock should be")
+    done = run(tmp_path / "file", "true")
+    assert done.returncode == 2
+    assert re.fullmatch(r"fedrepro: cannot lock .*\n", done.stderr)
 
 
 @pytest.mark.parametrize("arguments", [[], ["lock"], ["lock", "--"], ["lock", "command"]])
@@ -131,17 +112,3 @@ def test_a_wrong_call_shows_the_usage(arguments: list[str], tmp_path: Path) -> N
     )
     assert done.returncode == 2
     assert done.stderr.startswith("usage:")
-
-
-def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    done = run(tmp_path, "no-such-command")
-    assert done.returncode == 127
-    assert re.fullmatch(r"fedrepro: cannot run no-such-command: .*\n", done.stderr)
-
-
-def test_a_lock_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / ".fedrepro").write_text("a file where the folder should be")
-    done = run(tmp_path, "true")
-    assert done.returncode == 2
-    assert done.stderr.startswith("fedrepro: cannot lock ")
-    assert done.stderr.count("\n") == 1

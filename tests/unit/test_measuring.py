@@ -22,11 +22,8 @@ def test_what_does_not_say_when_is_refused(given: tuple) -> None:
         EvaluationSchedule(*given)
 
 
-def test_every_round_is_measured_unless_it_is_told_otherwise() -> None:
-    assert str(EvaluationSchedule()) == "1"
-
-
 def test_auto_measures_every_early_round_and_few_late_ones() -> None:
+    assert str(EvaluationSchedule()) == "1"
     due = [done for done in range(1, 1001) if EvaluationSchedule(None).is_due(done, 1000)]
     assert due[:50] == list(range(1, 51))
     assert due[-1] == 1000

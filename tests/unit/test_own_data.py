@@ -57,20 +57,18 @@ def test_a_csv_is_read_in_its_order(csv):
     assert found.x.tolist() == np.float32([[1, 2], [3.5, -4], [5, 6e-3]]).tolist()
     assert found.y.tolist() == [0, 1, 0]
     assert found.classes == ("x", "y")
+    found = of_csv(csv("a,kind\n1,10\n2,9\n3,10\n4,-1\n"))  # whole numbers in their order
+    assert (found.y.tolist(), found.classes) == ([2, 1, 2, 0], ("-1", "9", "10"))
 
 
 @pytest.mark.parametrize("ends", ["\r\n", "\n\n"])
-def test_ends_of_lines_and_empty_lines_do_not_matter(csv, ends):
+def test_ends_of_lines_empty_lines_and_separators_do_not_matter(csv, ends):
     plain = of_csv(csv(GOOD))
+    for separator in (";", "\t"):
+        assert (of_csv(csv("\n" + GOOD.replace(",", separator))).x == plain.x).all()
     other = of_csv(csv("\ufeff" + GOOD.replace("\n", ends).replace("kind", " kind ")))
     assert other.x.tolist() == plain.x.tolist()
     assert other.classes == plain.classes
-
-
-def test_classes_that_are_whole_numbers_are_in_their_order(csv):
-    found = of_csv(csv("a,kind\n1,10\n2,9\n3,10\n4,-1\n"))
-    assert found.classes == ("-1", "9", "10")
-    assert found.y.tolist() == [2, 1, 2, 0]
 
 
 @pytest.mark.parametrize("other", ["1.0", "01", "+1", " 1 ", "1e0", "1.000e+00"])
@@ -79,17 +77,6 @@ def test_one_number_is_one_class_however_it_is_written(csv, npz, other):
     assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
     found = read_npz(npz(x=X, y=["1", other, "10"]))
     assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
-
-
-@pytest.mark.parametrize("separator", [";", "\t"])
-def test_semicolons_and_tabs_separate_as_commas_do(csv, separator):
-    found = of_csv(csv("\n" + GOOD.replace(",", separator)))
-    assert found.x.tolist() == of_csv(csv(GOOD)).x.tolist()
-
-
-def test_names_of_columns_do_not_fill_a_screen(csv):
-    header = " ".join(f"column{i}" for i in range(500))
-    assert len(told(csv(f"{header} kind\n1 2\n"), of_csv, "unknown column 'kind'")) < 400
 
 
 def test_a_column_that_counts_lines_is_said(csv):
@@ -113,6 +100,7 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
         ("a,kind\n", ["has no examples"]),
         ("1,2\n3,4\n", ["numbers in its first line, which has to name the columns"]),
         ("a,sort\n1,x\n2,y\n", ["unknown column 'kind'", "known are a, sort"]),
+        (" ".join(f"column{i}" for i in range(500)) + "\n1 2\n", ["unknown column 'kind'"]),
         ("kind\nx\ny\n", ["has no column but 'kind'"]),
         ("a,a,kind\n1,2,x\n", ["names a column twice"]),
         ("a,kind\n1,x\n2,y,3\n", ["has 3 fields in line 3, not 2"]),
@@ -135,7 +123,7 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
     ],
 )
 def test_what_is_wrong_with_a_csv_is_one_sentence(csv, content, words):
-    told(csv(content), of_csv, *words)
+    assert len(told(csv(content), of_csv, *words)) < 500
 
 
 def test_a_file_that_is_not_there_or_is_a_folder(tmp_path):
@@ -167,9 +155,6 @@ def test_an_npz_keeps_shapes_and_bytes(npz):
     found = read_npz(npz(x=X.astype(np.uint8), y=np.array([7, 7, 10])))
     assert found.x.dtype == np.uint8
     assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("7", "10"))
-
-
-def test_labels_that_are_whole_numbers_may_be_floats(npz):
     found = read_npz(npz(x=X, y=[2.0, 1.0, 2.0]))
     assert (found.y.tolist(), found.classes) == ([1, 0, 1], ("1", "2"))
 
@@ -185,11 +170,7 @@ def test_channels_that_may_be_last_are_asked_for(npz):
     assert read_npz(moved).x.shape == (2, 3, 5, 6)
     with pytest.raises(FedreproError, match="must be first or last, not 'middle'"):
         read_npz(moved, channels="middle")
-
-
-def test_a_component_that_returns_channels_last_is_refused():
-    x = np.zeros((40, 5, 6, 3), np.float32)
-    given = OwnExamples(x, np.arange(40) % 2, ("a", "b"))
+    given = OwnExamples(np.zeros((40, 5, 6, 3), np.float32), np.arange(40) % 2, ("a", "b"))
     assert split_by_class(given, 4).shape == (5, 6, 3)
     with pytest.raises(FedreproError, match=r"shape \(5, 6, 3\): move channels"):
         split_by_class(given, 4, kind="image")
@@ -224,12 +205,9 @@ def test_what_is_wrong_with_an_npz_is_one_sentence(npz, arrays, words):
 def test_files_that_are_no_npz(npz, tmp_path):
     whole = npz(x=X, y=[0, 1, 0])
     content = whole.read_bytes()
-    whole.write_bytes(content[: len(content) // 2])
-    told(whole, read_npz, "cannot be read")
-    whole.write_bytes(b"")
-    told(whole, read_npz, "cannot be read")
-    whole.write_text(GOOD)
-    told(whole, read_npz, "cannot be read")
+    for other in (content[: len(content) // 2], b"", GOOD.encode()):
+        whole.write_bytes(other)
+        told(whole, read_npz, "cannot be read")
     np.save(tmp_path / "one.npy", X)
     told(tmp_path / "one.npy", read_npz, "a single array")
 
@@ -247,12 +225,9 @@ def test_pixels_get_the_hint_whatever_their_type(npz, dtype):
     assert "--divide 255" in said_of(npz, form, x=x, y=[0, 1])[0]
     assert not said_of(npz, replace(form, divide=255.0), x=x, y=[0, 1])
     assert not said_of(npz, form, x=x // 255, y=[0, 1])
-
-
-def test_fractions_between_0_and_255_get_the_hint_where_they_are_images(npz):
-    x = np.array([[[0, 254.5]], [[3, 128]]])
-    assert "--divide 255" in said_of(npz, DataForm((2,), 2), x=x, y=[0, 1])[0]
-    assert not said_of(npz, DataForm((2,), 2), x=x[:, 0], y=[0, 1])
+    fractions = np.array([[[0, 254.5]], [[3, 128]]])  # where they are images
+    assert "--divide 255" in said_of(npz, form, x=fractions, y=[0, 1])[0]
+    assert not said_of(npz, form, x=fractions[:, 0], y=[0, 1])
 
 
 def test_labels_that_leave_an_output_out_are_said(npz):
@@ -273,12 +248,6 @@ def test_channels_last_are_read_as_the_networks_take_them(npz):
     assert (found == x.transpose(0, 3, 1, 2).reshape(2, -1) / 2).all()
     kept = read_inputs(path, replace(form, channels="first")).inputs.numpy()
     assert (kept == x.reshape(2, -1) / 2).all()
-
-
-def test_an_index_of_pandas_is_no_count_of_a_class(tmp_path):
-    (tmp_path / "counts.csv").write_text(",cat,dog\n0,3,4\n1,5,6\n")
-    with pytest.raises(FedreproError, match="write it with index=False"):
-        read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")], False)
 
 
 # ------------------------------------------------------------------------------------ splits
@@ -326,11 +295,14 @@ def test_pixels_that_are_not_scaled_are_said(dtype):
 def test_so_many_for_testing_and_validation_cannot_be(test, validation):
     with pytest.raises(FedreproError, match=re.escape(f"of 60 examples {test} cannot be")):
         split_by_class(examples(40, 20), test, validation)
-
-
-def test_a_class_that_training_would_not_see_is_named():
     with pytest.raises(FedreproError, match="none of class 'class 1' is left for training"):
         split_by_class(examples(40, 1), 39)
+
+
+def test_an_index_of_pandas_is_no_count_of_a_class(tmp_path):
+    (tmp_path / "counts.csv").write_text(",cat,dog\n0,3,4\n1,5,6\n")
+    with pytest.raises(FedreproError, match="write it with index=False"):
+        read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")], False)
 
 
 def test_one_client_may_hold_it_all(tmp_path, csv, capsys):

@@ -27,7 +27,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import load_state, normalized, to_plain
-from fedrepro.data.client_rows import ClientRowsWriter, Population, population_of, sizes_of
+from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.partition_table import (
     build_partition,
     partition_table_of,
@@ -351,8 +351,8 @@ def pairs(path, clients):
     write_table(path, columns, "partition", {"trials": [0]})
 
 
-def test_a_partition_is_read_a_client_at_a_time(tmp_path):
-    """What a further client costs is where its rows end; an array would take 112 bytes alone."""
+def test_a_partition_is_read_into_few_bytes_a_client(tmp_path):
+    """What a further client costs is its rows and where they end; an array takes 112 bytes."""
     took = []
     for clients in (500_000, 1_500_000):
         path = tmp_path / f"{clients}.parquet"
@@ -363,23 +363,14 @@ def test_a_partition_is_read_a_client_at_a_time(tmp_path):
     assert (took[1] - took[0]) / 10**6 < 60
 
 
-@drawn_by(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 9), st.booleans())
-def test_rows_come_back_as_they_were_written(sizes, at_once, on_disk):
-    """However they are cut as they come, in memory or in a file."""
-    rows = np.random.default_rng(0).integers(0, 2**31, sum(sizes))
-    owners = np.repeat(np.arange(len(sizes)), sizes)
-    writer = ClientRowsWriter()
-    if on_disk:
-        writer.values.rollover()
-    for at in range(0, len(rows), at_once):
-        writer.add(owners[at : at + at_once], rows[at : at + at_once])
-    assert writer.last == max(owners, default=-1)
-    held, wanted = writer.held(len(sizes)), np.split(rows, np.cumsum(sizes)[:-1])
+@drawn_by(st.lists(st.integers(0, 5), min_size=1, max_size=30))
+def test_rows_of_clients_lie_one_after_another(sizes):
+    rows = np.random.default_rng(0).integers(0, 2**31, sum(sizes)).astype(np.int32)
+    held, wanted = ClientRows(np.array(sizes), rows), np.split(rows, np.cumsum(sizes)[:-1])
     assert len(held) == len(sizes)
     assert held.sizes.tolist() == sizes_of(wanted).tolist() == sizes
     for client in np.random.default_rng(1).permutation(len(sizes)):
         assert held[int(client)].tolist() == wanted[client].tolist()
     assert [own.tolist() for own in held[-2:]] == [own.tolist() for own in wanted[-2:]]
-    assert writer.all.tolist() == rows.tolist()
     with pytest.raises(IndexError):
         held[len(sizes)]

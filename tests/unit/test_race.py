@@ -28,10 +28,10 @@ from fedrepro.planning.plan import Plan
 
 
 def test_the_rungs_are_shares_of_the_declared_rounds():
-    assert rungs(800) == (100, 200, 400)
-    assert rungs(100) == (13, 25, 50)
-    assert rungs(4) == (1, 1, 2)
-    assert rungs(0) == ()
+    found = {rounds: rungs(rounds) for rounds in (800, 100, 4, 0)}
+    assert found == {800: (100, 200, 400), 100: (13, 25, 50), 4: (1, 1, 2), 0: ()}
+    costs = {1: 1, 2: 2 / 8 + 7 / 8, 3: 3 / 8 + 2 / 8 + 6 / 8, 16: 2 + 1 + 1 + 1}
+    assert {settings: whole_runs(settings) for settings in costs} == costs
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,6 @@ def test_what_a_race_of_made_up_numbers_stops_and_when():
     numbers |= {4: [0.3, 0, 0], 5: [math.nan, 1, 1]}
     found = successive_halving(6, 80, lambda setting, rung: numbers[setting][rungs(80).index(rung)])
     assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
-
-
-def test_what_a_race_costs_in_whole_runs():
-    assert whole_runs(1) == 1
-    assert whole_runs(2) == 2 / 8 + 7 / 8
-    assert whole_runs(3) == 3 / 8 + 2 / 8 + 6 / 8
-    assert whole_runs(16) == 16 / 8 + 8 / 8 + 4 / 4 + 2 / 2
 
 
 # ----------------------------------------------------------------------------- one job
@@ -325,10 +318,7 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
             "decided by accuracy on server_validation, not by train_loss",
         ),
         ({"methods": fedavg(rounds=[10, 20], training={})}, "run for one number of rounds"),
-        (
-            {"methods": [{"name": "pfnm", "sigma2": [0.1, 1.0], "choose": "race"}]},
-            "has no rounds",
-        ),
+        ({"methods": [{"name": "pfnm", "sigma2": [0.1, 1.0], "choose": "race"}]}, "has no rounds"),
         ({"methods": fedavg(until=1.0)}, "less than 1"),
         ({"methods": fedavg(until=0.9, choose="server")}, "at rounds that test data decide"),
         ({"methods": fedavg(until=0)}, "greater than 0"),

@@ -47,16 +47,6 @@ def test_what_a_killed_process_left_goes_at_the_next_start(place):
     assert os.listdir(place) == []
 
 
-def test_it_may_be_beside_what_is_written(place):
-    beside = place / "beside"
-    beside.mkdir()
-    left = beside / f"{PREFIX}left"
-    left.mkdir()
-    with temporary_folder(beside) as own:
-        assert list(beside.iterdir()) == [own]
-    assert list(beside.iterdir()) == []
-
-
 def test_nothing_makes_temporary_folders_of_its_own():
     """They would stay if their process is killed."""
     made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
@@ -111,12 +101,15 @@ def test_without_a_place_there_is_a_sentence(monkeypatch):
         pass
 
 
-def test_no_file_stays_open():
+def test_no_file_stays_open_and_it_may_be_elsewhere(place):
     def opened():
         return len(os.listdir("/proc/self/fd"))
 
+    (place / "beside").mkdir()
+    (place / f"beside/{PREFIX}left").mkdir()
     before = opened()
     for _ in range(3):
-        with temporary_folder():
+        with temporary_folder(place / "beside") as own:
+            assert list((place / "beside").iterdir()) == [own]
             assert opened() == before + 1
     assert opened() == before

@@ -26,37 +26,17 @@ def test_files_say_what_the_plain_reader_finds(path):
     assert parse_yaml(path.read_text()) == yaml.safe_load(path.read_text())
 
 
-def test_a_node_named_twice_is_one_and_the_same():
-    assert parse_yaml("a: &x {b: 1}\nc: {<<: *x, d: 2}") == {"a": {"b": 1}, "c": {"b": 1, "d": 2}}
-
-
 @pytest.mark.parametrize("word", ["[", "{a: ", "- ", "? ", "[{a: "])
 def test_what_is_nested_too_deeply_is_one_line_and_no_crash(word):
     with pytest.raises(ValueError, match=f"more than {DEEPEST} lists or keys within each other"):
         parse_yaml(word * 300_000)
-
-
-def test_lists_as_deep_as_that_are_read():
-    found = parse_yaml("[" * DEEPEST + "]" * DEEPEST)
-    for _ in range(DEEPEST - 1):
-        (found,) = found
-    assert found == []
+    assert str(parse_yaml("[" * DEEPEST + "]" * DEEPEST)) == "[" * DEEPEST + "]" * DEEPEST
 
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        "a: [",
-        "\t- x",
-        "*a",
-        "2001-99-99",
-        "!!python/object:os.system x",
-        "a: !!int ''",
-        "a: !!bool maybe",
-        "a: !!float x",
-        f"a: {'9' * 5000}",
-        "a: !!timestamp x",
-    ],
+    ["a: [", "\t- x", "*a", "2001-99-99", "!!python/object:os.system x", f"a: {'9' * 5000}"]
+    + [f"a: !!{tag}" for tag in ("int ''", "bool maybe", "float x", "timestamp x")],
 )
 def test_what_is_not_yaml_is_one_line(bad):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
@@ -82,6 +62,7 @@ def test_a_key_that_stands_twice_is_refused(bad, line):
 
 def test_a_key_of_its_own_goes_before_a_merged_one():
     """Also where the merged one is itself merged, and read after what it is merged into."""
+    assert parse_yaml("a: &x {b: 1}\nc: {<<: *x, d: 2}")["c"] == {"b": 1, "d": 2}
     text = "a: {b: {c: &x {<<: &y {d: 1, e: 1}, d: 2}}}\nf: {<<: *x, e: 3}\ng: {<<: [*x, *y]}"
     assert parse_yaml(text) == yaml.safe_load(text)
     assert parse_yaml(text)["f"] == {"d": 2, "e": 3}

@@ -1,10 +1,10 @@
 """Read and write files: atomic, versioned, checked, equal bytes for equal inputs.
 
-Every artifact carries a checksum that is compared when it is read. Tables and states have one of
-all their other bytes, JSON one of its keys and values; checksums of arrays, and of plain csv files,
-are in a JSON file. A checksum finds damage (a flipped bit, a cut file, a file in the wrong place),
-not intent. The checksums of parquet cover pages but not the footer, in which a tenth of all flipped
-bits would change a table in silence.
+Tables and states carry a checksum of all their other bytes, JSON one of its keys and values, which
+are compared when they are read; checksums of arrays and plain csv files are in a JSON file. It
+finds damage (a flipped bit, a cut file, a file in the wrong place), not intent. Parquet's own
+checksums leave out the footer, in which a tenth of all flipped bits would change a table in
+silence.
 """
 
 from __future__ import annotations
@@ -166,11 +166,7 @@ def atomic(path: Name) -> Iterator[Path]:
 
 
 def target_of(path: Name) -> Path:
-    """Return the file that is written under this name: itself, or the target of a link.
-
-    Raises:
-        FedreproError: the target exists and is not a regular file, which renaming would replace.
-    """
+    """Return the file that is written under this name, or a link's target; refuse other things."""
     target = Path(path)
     try:
         if target.is_symlink():
@@ -187,13 +183,7 @@ def target_of(path: Name) -> Path:
 def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name] = ()) -> None:
     """Refuse a target that a command must not write, before anything is computed.
 
-    Args:
-        path: the target.
-        suffixes: allowed ends of its name; none allow any.
-        read: files that the command reads, which must not be overwritten.
-
-    Raises:
-        FedreproError: the target is refused.
+    Its name must end in one of `suffixes`, if any are given, and it must not be a file in `read`.
     """
     target_of(path)
     if suffixes and Path(path).suffix not in suffixes:
@@ -279,10 +269,9 @@ def write_array(path: Name, array: np.ndarray) -> str:
 
 
 def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
-    """Map the array of an `.npy` file, read-only: only the pages that are used are read.
+    """Map the array of an `.npy` file, read-only; `has_checksum` compares it when it is used.
 
-    Its checksum is compared by `has_checksum`, when it is used. `remove` is the folder to delete if
-    it is damaged.
+    `remove` is the folder to delete if it is damaged.
     """
     try:
         mapped: np.ndarray = np.lib.format.open_memmap(path, mode="r")
@@ -304,11 +293,7 @@ def json_text(value: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Name, remove: Name | None = None) -> Any:
-    """Read a file of `write_json`, or any other JSON.
-
-    Args:
-        path: of the file.
-        remove: the folder to delete if it is damaged; None for the file.
+    """Read a file of `write_json`, or any other JSON; `remove`: the folder to delete for it.
 
     Raises:
         FedreproError: the file is missing, is not JSON or has another checksum than it names, or it
@@ -359,8 +344,7 @@ def write_table(
             that may exceed the memory and is not compressed.
         kind: of the table.
         provenance: see `core.provenance`.
-        compact: whether it goes into a repository: a quarter of the bytes where values repeat,
-            slower.
+        compact: for a repository: slower, a quarter of the bytes where values repeat.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -446,11 +430,7 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance of a table that was read.
-
-    Raises:
-        FedreproError: it has none.
-    """
+    """Return the provenance of a table that was read; refuse one without."""
     with contextlib.suppress(KeyError, ValueError):
         found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
         return found

@@ -15,7 +15,6 @@ from functools import cache
 
 # as the provenance of results has it
 PORTABLE, NOT_PINNED = "portable", "not pinned"
-
 BRANCHES: Mapping[str, str] = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_CBWR": "AVX2",
@@ -31,10 +30,10 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Set the variables that select kernels; return what `taken` returns from then on.
+    """Set the variables that select kernels, and return what `active_mode` returns from then on.
 
-    A variable that is set already stays. Nothing is set on a processor without AVX2, or where a
-    library was loaded before.
+    A variable that is set stays. A processor without AVX2, or a library loaded before, changes
+    nothing.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()

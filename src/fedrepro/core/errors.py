@@ -29,7 +29,10 @@ def printable(text: str) -> str:
 
 def shown(value: object) -> str:
     """Write a wrong value for a sentence, cut short."""
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
@@ -38,13 +41,11 @@ def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> Fedr
 
     Of many others it lists the most similar ones.
     """
-    options = sorted(known)
-    name = name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
+    name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     place = f" in {where}" if where else ""
-    near_ones = difflib.get_close_matches(name, options, n=LISTED, cutoff=0.0)
-    listed = sorted(o if len(o) <= SHOWN else f"{o[:SHOWN]}…" for o in near_ones)
+    listed = sorted(map(_cut, difflib.get_close_matches(name, options, n=LISTED, cutoff=0.0)))
     more = f" and {len(options) - len(listed)} more" if len(listed) < len(options) else ""
     between = "; " if any(", " in option for option in listed) else ", "
     return FedreproError(
@@ -82,16 +83,9 @@ def disk_error(error: OSError, path: object) -> FedreproError | None:
 BEGIN = "start in a folder that `fedrepro start FOLDER` made, or in the root of a checkout"
 
 # the extra that installs a module which the base install lacks
-EXTRAS = {
-    "matplotlib": "plots",
-    "snakemake": "workflow",
-    "altair": "site",
-    "furo": "site",
-    "itables": "site",
-    "myst_parser": "site",
-    "sphinx": "site",
-    "vl_convert": "site",
-}
+EXTRAS = {"matplotlib": "plots", "snakemake": "workflow"} | dict.fromkeys(
+    ("altair", "furo", "itables", "myst_parser", "sphinx", "vl_convert"), "site"
+)
 
 
 def installing(extra: str) -> str:
@@ -134,12 +128,12 @@ def sentence_for(error: Exception) -> FedreproError | None:
             f"{error.filename} cannot be used ({reason}); fix that and start again"
         )
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or any(phrase in text for phrase in NO_MEMORY):
-        return FedreproError(
-            f"there is not enough memory ({text[:120] or 'none is left'}): choose smaller models, "
-            "data or minibatches, or let one job do less (`granularity`), and start again"
-        )
-    return None
+    if not isinstance(error, MemoryError) and not any(phrase in text for phrase in NO_MEMORY):
+        return None
+    return FedreproError(
+        f"there is not enough memory ({text[:120] or 'none is left'}): choose smaller models, "
+        "data or minibatches, or let one job do less (`granularity`), and start again"
+    )
 
 
 def arose(error: Exception) -> str:

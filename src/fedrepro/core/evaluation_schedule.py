@@ -17,7 +17,7 @@ class EvaluationSchedule:
     """When a run is measured, and when it ends.
 
     every: rounds between measurements, None for `auto`. until: test accuracy that ends a run. race:
-    the rounds that rungs of a race are fractions of (see `core.racing`), 0 without one.
+    the rounds that rungs of a race are fractions of, 0 without one.
     """
 
     every: int | None = 1
@@ -54,8 +54,7 @@ def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target:
     """Return the rounds until a curve reaches the target, as FedAvg counts them; inf if never.
 
     The curve is made monotone by its running maximum, and interpolated linearly between
-    measurements, from accuracy 0 before the first round. Source: FedAvg, section 3 (tables 1 and
-    2).
+    measurements, from accuracy 0 before the first round.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

@@ -13,29 +13,19 @@ from fedrepro.core.spec import Arg, Component, Spec
 KIND = "tune"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """One way to tune a model; see `tune` for its numbers."""
+    """Train further on the public sample, by the local training procedure."""
 
-    examples: int
-    repetitions: int
-    epochs: int
-    lr: float
-    layers: Literal["all", "last"]
-    patience: int
-
-
-def tune(
-    *,
     examples: Annotated[
         int, Arg("size of the public sample, drawn from all validation examples", least=1)
-    ] = 1000,
-    repetitions: Annotated[int, Arg("samples of each size, each of a new tuning", least=1)] = 1,
-    epochs: Annotated[int, Arg("passes over the sample", "epochs", least=1)] = 5,
-    lr: Annotated[float, Arg("step size, in the place of the local training's", above=0)] = 0.01,
+    ] = 1000
+    repetitions: Annotated[int, Arg("samples of each size, each of a new tuning", least=1)] = 1
+    epochs: Annotated[int, Arg("passes over the sample", "epochs", least=1)] = 5
+    lr: Annotated[float, Arg("step size, in the place of the local training's", above=0)] = 0.01
     layers: Annotated[
         Literal["all", "last"], Arg("what moves: all layers, or the output layer alone")
-    ] = "all",
+    ] = "all"
     patience: Annotated[
         int,
         Arg(
@@ -43,13 +33,10 @@ def tune(
             "epochs",
             least=0,
         ),
-    ] = 0,
-) -> FineTuning:
-    """Train further on the public sample, by the local training procedure."""
-    return FineTuning(examples, repetitions, epochs, lr, layers, patience)
+    ] = 0
 
 
-TUNE = Component(KIND, "tune", 1, tune)
+TUNE = Component(KIND, "tune", 1, FineTuning)
 
 
 def finetuning_of(spec: Spec) -> FineTuning:

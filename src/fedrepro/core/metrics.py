@@ -137,11 +137,7 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def require_metric(name: str, method: Spec) -> None:
-    """Refuse a metric that neither METRICS nor the method declares.
-
-    Raises:
-        FedreproError: it is unknown.
-    """
+    """Refuse a metric that neither METRICS nor the method declares."""
     if name not in metrics_of(method):
         raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
@@ -228,21 +224,31 @@ class Table:
         """Return tidy columns, and the parameters of every component as typed columns.
 
         Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
-        method is the token of the method, setting that token with the changes of training and
-        tuning in which the rows of one job differ. phase is `final` at the end of a run, `round`
-        for a measured round and `tuned` for a tuned model, whose rows have its tuning and
-        repetition. No column has the name of a folder key that holds several of its values.
+        setting is the method's token with the changes of training and tuning in which rows differ.
+        phase is `final` at the end of a run, `round` for a measured round and `tuned` for a tuned
+        model, whose rows have its tuning and repetition. No column has the name of a folder key
+        that holds several values.
         """
         import pyarrow as pa
 
         rows = self.rows
+        swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
+        settings = [
+            setting_token(
+                r.method, [(k, r.training[k]) for k in swept] if r.training else (), r.tune
+            )
+            for r in rows
+        ]
         columns: dict[str, Any] = {
             "trial": pa.array([r.trial for r in rows], pa.int32()),
             "method": pa.array([r.method.token for r in rows], pa.string()),
-            "setting": pa.array([self._setting(r) for r in rows], pa.string()),
+            "setting": pa.array(settings, pa.string()),
             "client": pa.array([r.client for r in rows], pa.int32()),
             "round": pa.array([r.round for r in rows], pa.int32()),
-            "phase": pa.array([phase_of(r) for r in rows], pa.string()),
+            "phase": pa.array(
+                [TUNED if r.tune else FINAL if r.round is None else IN_ROUND for r in rows],
+                pa.string(),
+            ),
             "split": pa.array([r.split for r in rows], pa.string()),
             "metric": pa.array([r.metric for r in rows], pa.string()),
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
@@ -255,19 +261,6 @@ class Table:
             columns[REPETITION] = pa.array([r.repetition for r in rows], pa.int32())
             columns |= _parameters("tune", [r.tune for r in rows])
         return pa.table(columns)
-
-    def _setting(self, row: MetricRow) -> str:
-        swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
-        training = row.training
-        changes = [(key, training[key]) for key in swept] if training else ()
-        return setting_token(row.method, changes, row.tune)
-
-
-def phase_of(row: MetricRow) -> str:
-    """Return the phase of a number: a single round, the end of a run, or tuned after it."""
-    if row.tune:
-        return TUNED
-    return FINAL if row.round is None else IN_ROUND
 
 
 def with_leading(table: pa.Table) -> pa.Table:
@@ -300,11 +293,7 @@ def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
             param = spec.component.params[key]
             known[key] = pa.string() if param.many else types[param.type]
     for key in sorted(known):
-        values = [_cell(spec.values, key) if spec else None for spec in specs]
-        columns[f"{kind}_{key}"] = pa.array(values, known[key])
+        values = [spec.values.get(key) if spec else None for spec in specs]
+        cells = [render(value) if isinstance(value, tuple) else value for value in values]
+        columns[f"{kind}_{key}"] = pa.array(cells, known[key])
     return columns
-
-
-def _cell(values: Mapping[str, Any], key: str) -> Any:
-    value = values.get(key)
-    return render(value) if isinstance(value, tuple) else value

@@ -89,10 +89,9 @@ def with_check() -> list[str]:
 
 
 def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
-    """Import `run_check` of a paper's check.py.
+    """Import `run_check` of a paper's check.py: it takes a file and a function that prints a line.
 
-    It takes a file and a function that prints a line, and returns 0 if all agrees, 1 if not, 2 if
-    it cannot be checked.
+    It returns 0 if all agrees, 1 if not, 2 if it cannot be checked.
     """
     return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
 

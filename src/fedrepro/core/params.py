@@ -58,11 +58,7 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any, where: str) -> Value:
-        """Return the value in its declared type.
-
-        Raises:
-            FedreproError: it does not fit; the error names the parameter and its range.
-        """
+        """Return the value in its declared type; refuse one that does not fit."""
         items = value if isinstance(value, list | tuple) else (value,)
         if not items:
             raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")

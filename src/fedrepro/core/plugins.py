@@ -89,11 +89,7 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a file, and return the class of it that is asked for, if one is.
-
-    Raises:
-        FedreproError: the file is missing or wrong, or lacks the class.
-    """
+    """Run a file, and return the class of it that is asked for, if one is."""
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):
@@ -140,11 +136,7 @@ def module_of(file: str) -> str:
 
 
 def load_installed() -> None:
-    """Import the modules that installed packages declare.
-
-    Raises:
-        FedreproError: one cannot be loaded; it names the package.
-    """
+    """Import the modules that installed packages declare."""
     from importlib import metadata
 
     for point in metadata.entry_points(group=GROUP):

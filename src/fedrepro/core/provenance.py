@@ -128,11 +128,9 @@ def provenance(
 
     Args:
         seed: of the random draws.
-        specs: components that it was computed with; their parameters, versions and digests are
-            kept.
+        specs: components that it was computed with.
         device: that computed it.
-        inputs: provenance of the files that it was computed from; `behind` has origins that differ
-            from this file's own.
+        inputs: provenance of files behind it; `behind` has origins that differ from its own.
         parts: further keys.
     """
     own_origin = origin(device)

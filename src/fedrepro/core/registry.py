@@ -74,18 +74,14 @@ def register(
     common: Callable[..., Any] | None = None,
     **meta: Any,
 ) -> Callable[[F], F]:
-    """Register the function below as the component `name` of this kind.
+    """Register the function below as the component `name` of this kind, whose name must be free.
 
     Args:
         kind: of the component.
         name: of the component.
-        version: raised whenever the component's results change; outside the package, the digest of
-            its file follows by itself.
+        version: raised whenever results change; outside the package, the file's digest follows.
         common: a function whose parameters it has besides its own; see `Component`.
         meta: properties that its kind defines.
-
-    Raises:
-        FedreproError: the name is taken, or a parameter has the name of a common one.
     """
 
     require_several(kind, name, files=meta.get("files"))
@@ -112,11 +108,7 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Refuse a text where a decorator takes several, since it would be read letter by letter.
-
-    Raises:
-        FedreproError: one of `given` is a text.
-    """
+    """Refuse a text where a decorator takes several, since it would be read letter by letter."""
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -126,11 +118,7 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Return all components of a kind by name; imports the kind's modules on first use.
-
-    Raises:
-        FedreproError: a file outside the package cannot be loaded.
-    """
+    """Return all components of a kind by name; imports the kind's modules on first use."""
     if kind not in _loaded:
         _loaded.add(kind)
         papers = modules_of_papers(f"{kind}s")
@@ -144,9 +132,6 @@ def model_in(word: str) -> str:
     """Load the model of a word such as nets.py:Net, and return its name; empty for other words.
 
     A class that no decorator registered is registered by its name, in small letters.
-
-    Raises:
-        FedreproError: the file cannot be loaded, or lacks the class.
     """
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
@@ -240,11 +225,7 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Wrap a class of the file `module` as a model's function, which fills arguments in by name.
-
-    Raises:
-        FedreproError: an argument without a default has an unknown name.
-    """
+    """Wrap a class of the file `module` as a model's function, which fills arguments in by name."""
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         required = item.default is item.empty and item.kind not in VARIADIC
@@ -307,11 +288,7 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return a component with its parameters, by a token or a name of the field.
-
-    Raises:
-        FedreproError: the name is unknown, or a value does not fit.
-    """
+    """Return a component with its parameters, by a token or a name of the field."""
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:
@@ -326,9 +303,6 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
     A value after a colon sets its first parameter, as in dirichlet:0.1. A model may be a class of a
     file: nets.py:Net.
-
-    Raises:
-        FedreproError: the name is unknown, or the value does not fit.
     """
     if kind == "model" and (name := model_in(word)):
         return {"name": name}
@@ -350,11 +324,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Read the value of a parameter from text; other values are returned as they are.
-
-    Raises:
-        FedreproError: the parameter is unknown, or the text cannot be read.
-    """
+    """Read the value of a parameter from text; other values are returned as they are."""
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

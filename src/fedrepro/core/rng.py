@@ -8,7 +8,7 @@ resumed ends with equal bytes.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,24 +45,9 @@ class RngKey:
     epoch: int = -1
     call: int = 0
 
-    def at(
-        self,
-        *,
-        trial: int | None = None,
-        client: int | None = None,
-        round: int | None = None,
-        epoch: int | None = None,
-        call: int | None = None,
-    ) -> RngKey:
-        """Return the place at another trial, client, round, epoch or call."""
-        return RngKey(
-            self.seed,
-            self.trial if trial is None else trial,
-            self.client if client is None else client,
-            self.round if round is None else round,
-            self.epoch if epoch is None else epoch,
-            self.call if call is None else call,
-        )
+    def at(self, **place: int) -> RngKey:
+        """Return the place at another `trial`, `client`, `round`, `epoch` or `call`."""
+        return replace(self, **place)
 
     @property
     def clock(self) -> str:
@@ -73,12 +58,8 @@ class RngKey:
         the first epoch of round r visits examples in the order of epoch r of local training, so
         that methods in rounds are compared with local training on common random numbers.
         """
-        if self.round < 0:
-            when = str(self.epoch)
-        elif self.epoch <= 0:
-            when = str(self.round)
-        else:
-            when = f"{self.round}/{self.epoch}"
+        when = str(self.epoch if self.round < 0 else self.round)
+        when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""
         return f"{when};{self.call}" if self.call else when
 
     def stream(self, purpose: str) -> np.random.Generator:

@@ -36,58 +36,38 @@ class SelectionRule:
     words: str
 
 
-_PRESETS = (
-    SelectionRule(
-        "pooled_train",
-        "accuracy",
-        "train",
-        "end",
-        "pooled_train_accuracy",
-        "mean accuracy over all trials on the pooled training data",
-    ),
-    SelectionRule(
-        "client_train",
-        "accuracy_clients",
-        "train",
-        "end",
-        "client_train_accuracy",
-        "mean accuracy over all trials and clients on the clients' own training data",
-    ),
-    SelectionRule(
-        "server",
-        "accuracy",
-        "server_validation",
-        "end",
-        "server_validation",
-        "mean accuracy over all trials on labelled examples at the server",
-    ),
-    SelectionRule(
-        "race",
-        "accuracy",
-        "server_validation",
-        "race",
-        "server_validation",
-        "mean accuracy over all trials on labelled examples at the server, by which at 1/8, 1/4 "
-        "and 1/2 of the rounds the worse half stops",
-    ),
-    SelectionRule(
-        "client_validation",
-        "accuracy_clients",
-        "client_validation",
-        "end",
-        "client_validation",
-        "mean accuracy over all trials and clients on the clients' own validation examples",
-    ),
-    SelectionRule(
-        "public",
-        "accuracy",
-        "public",
-        "end",
-        "public",
-        "mean accuracy over all trials on the labelled public sample",
-    ),
+def _preset(
+    name: str, split: str, words: str, need: str = "", over: Over = "end", clients: bool = False
+) -> SelectionRule:
+    metric, of = ("accuracy_clients", " and clients") if clients else ("accuracy", "")
+    words = f"mean accuracy over all trials{of} on {words}"
+    return SelectionRule(name, metric, split, over, need or split, words)
+
+
+_RACED = (
+    "labelled examples at the server, by which at 1/8, 1/4 and 1/2 of the rounds the worse half "
+    "stops"
 )
-SELECTION_RULES = {choice.name: choice for choice in _PRESETS}
+_PRESETS = (
+    _preset("pooled_train", "train", "the pooled training data", "pooled_train_accuracy"),
+    _preset(
+        "client_train",
+        "train",
+        "the clients' own training data",
+        "client_train_accuracy",
+        clients=True,
+    ),
+    _preset("server", "server_validation", "labelled examples at the server"),
+    _preset("race", "server_validation", _RACED, over="race"),
+    _preset(
+        "client_validation",
+        "client_validation",
+        "the clients' own validation examples",
+        clients=True,
+    ),
+    _preset("public", "public", "the labelled public sample"),
+)
+SELECTION_RULES = {rule.name: rule for rule in _PRESETS}
 
 
 SHARES = (8, 4, 2)  # of the declared rounds, one over these
@@ -118,10 +98,7 @@ def successive_halving(
 ) -> dict[int, int]:
     """Return the round after which each setting stops, for those that stop; a lone one never does.
 
-    Args:
-        settings: how many run.
-        rounds: the declared number of rounds.
-        score: runs a setting up to a rung and returns its score there.
+    `rounds` is the declared number; `score` runs a setting up to a rung and returns its score.
     """
     left = list(range(settings))
     stopped: dict[int, int] = {}
@@ -146,11 +123,7 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Refuse a race over more rounds than a setting runs for.
-
-    Raises:
-        FedreproError: `race` exceeds `rounds`.
-    """
+    """Refuse a race over more rounds than a setting runs for."""
     if race > rounds:
         raise FedreproError(
             f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "

@@ -48,15 +48,10 @@ ALLOWED = (
 
 
 def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the state in new objects, with contiguous arrays and tensors.
+    """Return a state of plain data, arrays and tensors in new objects, with contiguous arrays.
 
-    Args:
-        state: plain data, arrays and tensors.
-        before: the settled state before it; unchanged entries are shared with it, because a round
-            changes little of the state of a million clients.
-
-    Raises:
-        FedreproError: an entry cannot be kept; it is named.
+    Entries that did not change are shared with `before`, the normalized state before it, because a
+    round changes little of the state of a million clients.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:
@@ -135,8 +130,7 @@ FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 def _alike(value: Mapping[Any, Any]) -> bool:
     """Whether these are several dicts of arrays with equal names, types and shapes.
 
-    Clients keep such dicts. A file has one array per name of them, instead of one per client and
-    name.
+    Clients keep such; a file has one array per name, instead of one per client and name.
     """
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
@@ -212,11 +206,7 @@ def _canonical(value: Any, texts: dict[str, str]) -> Any:
 
 
 def load_state(path: Name) -> Any:
-    """Read a file of `save_state`; tensors on the CPU.
-
-    Raises:
-        FedreproError: the file is missing, damaged, or was written for another place.
-    """
+    """Read a file of `save_state`, whole and written for this place; tensors on the CPU."""
     import torch
 
     try:
@@ -244,8 +234,7 @@ Tensors = dict[str, np.ndarray]
 def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
     """Write groups of `model_rows`, which together may exceed the memory.
 
-    Weights are not compressed: they would be a seventh smaller, but take twice as long to write and
-    three times as long to read.
+    Weights compressed would be a seventh smaller, and take three times as long to read.
     """
     write_table(path, rows, KIND, provenance)
 
@@ -259,12 +248,8 @@ def model_rows(
 ) -> Iterator[pa.Table]:
     """Yield a row for each tensor of each model, a group of models at a time.
 
-    Args:
-        trials: of each model.
-        clients: of each model.
-        examples: number of training examples of each model.
-        tensors: float32 (models, *shape) by name.
-        epochs: of each model, where training stops early.
+    Each list has an entry a model: its trial, client, number of training examples and, where
+    training stops early, epochs. Tensors are float32 (models, *shape) by name.
     """
     import pyarrow as pa
 
@@ -307,17 +292,9 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials; all clients must be there.
+    """Read the local models of some trials from blocks, each number once, into its final array.
 
-    Each number is read once, into its final array, a row group at a time.
-
-    Args:
-        paths: files with blocks of trials and clients.
-        trials: to read.
-        made: required values of provenance, where a file has the key.
-
-    Raises:
-        FedreproError: a model is missing, or a file is damaged or of another origin.
+    All clients must be there; `made` has required values of provenance, where a file has the key.
     """
     listed = []  # trial, client, examples and perhaps epochs of each row
     for path in paths:

@@ -1,8 +1,8 @@
 """Components, and components with values for all their parameters.
 
 A component (a data set, a partition, a model, a training procedure, a graph, a method) is an
-annotated function (`params.py`); a `Spec` is a component with values for all of its parameters.
-Written down, a spec is a token (`tokens.py`).
+annotated function (`params.py`); a `Spec` is one with values for all of its parameters. Written
+down, a spec is a token (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -79,12 +79,7 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call `fn` and check the type of its result.
-
-        Raises:
-            FedreproError: it fails, returns another type, or lies outside the package and reads a
-                file that it does not declare.
-        """
+        """Call `fn`; check the type of its result, and that it declares the files that it reads."""
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
@@ -106,12 +101,8 @@ class Component:
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
         """Refuse files that a component outside the package opened and does not declare by `reads`.
 
-        Args:
-            files: absolute paths.
-            given: arguments of its function; files in folders among them are declared otherwise.
-
-        Raises:
-            FedreproError: a file is not declared.
+        The files are absolute paths; those in folders among its `given` arguments are declared
+        otherwise.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -120,7 +111,7 @@ class Component:
             raise FedreproError(
                 f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
                 f"would be computed again after a change of it: add to its @register "
-                f'reads=lambda values: checksum_of(Path("{path}")), from fedrepro.data.user_data'
+                f'reads=lambda values: input_checksum(Path("{path}")), from fedrepro.data.user_data'
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
@@ -238,11 +229,7 @@ class Spec:
         )
 
     def single(self, where: str = "") -> Spec:
-        """Return the spec itself.
-
-        Raises:
-            FedreproError: a parameter lists several values.
-        """
+        """Return the spec itself; refuse a parameter that lists several values."""
         if self.swept:
             key = self.swept[0]
             raise FedreproError(

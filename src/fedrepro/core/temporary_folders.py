@@ -1,7 +1,6 @@
 """Temporary folders; those left by a killed process are removed when the next one is made.
 
-The process that works in a folder locks it, and the lock ends with the process. So a folder without
-a lock is free to be removed.
+A process locks its folder, and the lock ends with it: a folder without a lock is free to go.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ PREFIX = "fedrepro.tmp-"
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder in `place`, or where the system has them, and remove it afterwards.
-
-    Raises:
-        FedreproError: no folder can be made.
-    """
+    """Yield a new folder in `place`, or where the system has them, and remove it afterwards."""
     try:
         remove_left(place)
-        folder, lock = _locked_folder(place)
+        folder, lock = Path(), -1
+        while lock < 0:  # another process may remove it before it is locked
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                lock = _locked(folder)
     except OSError as error:
         raise FedreproError(
             f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
@@ -50,22 +49,17 @@ def remove_left(place: Path | None = None) -> None:
             status = os.lstat(folder)
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 continue
-            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+            lock = _locked(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
 
 
-def _locked_folder(place: Path | None) -> tuple[Path, int]:
-    while True:  # another process may remove it before it is locked
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-        try:
-            lock = os.open(folder, os.O_RDONLY)
-        except FileNotFoundError:
-            continue
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():
-            return folder, lock
+def _locked(folder: Path) -> int:
+    lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(folder)  # it may have gone meanwhile
+    except OSError:
         os.close(lock)
+        raise
+    return lock

@@ -43,27 +43,16 @@ class FieldName:
         return "+".join([self.method, *pairs]) + trained
 
 
+PROXIMAL = (
+    "adds mu/2 ||w - w_t||² to the clients' loss; `proximal` is mu, with the half, so give 2 mu "
+    "for code that has no half (Li et al., 2020)"
+)
+MOMENTUM = "v = 0.9 v + U and w = w + server_lr v for the mean update U (Hsu et al., 2019)"
+ONE_STEP = "takes one step on all of a client's data in a round (McMahan et al., 2017)"
 FIELD_NAMES = (
-    FieldName(
-        "FedProx",
-        "fedavg",
-        {"proximal": 0.01},
-        "adds mu/2 ||w - w_t||² to the clients' loss; `proximal` is mu, with the half, so give 2 mu"
-        " for code that has no half (Li et al., 2020)",
-    ),
-    FieldName(
-        "FedAvgM",
-        "fedavg",
-        {"server_momentum": 0.9},
-        "v = 0.9 v + U and w = w + server_lr v for the mean update U (Hsu et al., 2019)",
-    ),
-    FieldName(
-        "FedSGD",
-        "fedavg",
-        {"epochs": 1},
-        "takes one step on all of a client's data in a round (McMahan et al., 2017)",
-        {"batch_size": None},
-    ),
+    FieldName("FedProx", "fedavg", {"proximal": 0.01}, PROXIMAL),
+    FieldName("FedAvgM", "fedavg", {"server_momentum": 0.9}, MOMENTUM),
+    FieldName("FedSGD", "fedavg", {"epochs": 1}, ONE_STEP, {"batch_size": None}),
     FieldName(
         "Local SGD", "fedavg", {"fraction": 1.0}, "trains all clients in every round (Stich, 2019)"
     ),
@@ -97,11 +86,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return what a name stands for, where only a method and its parameters can be named.
-
-    Raises:
-        FedreproError: the name is unknown, or also sets the training.
-    """
+    """Return what a name stands for, where only a method and its parameters can be named."""
     found = method_called(name, known)
     if found is None:
         raise unknown_method(name, known, where)
@@ -164,11 +149,7 @@ def method_of(setting: str) -> str:
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the spec of a token, in canonical form only.
-
-    Raises:
-        FedreproError: the form is another; the error gives the canonical one.
-    """
+    """Return the spec of a token; refuse another form than the canonical one."""
     spec = read(components, token, kind)
     if spec.token == token:
         return spec

@@ -14,8 +14,7 @@ def parse_yaml(text: str) -> Any:
     """Parse a text into plain values.
 
     Raises:
-        ValueError: in one line: it is not YAML, nests more than 100 lists, or has a key twice in
-            one place, where a reader would take the last.
+        ValueError: in one line: it is not YAML, nests more than 100 lists, or has a key twice.
     """
     try:
         depth = 0

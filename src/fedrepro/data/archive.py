@@ -11,7 +11,6 @@ import gzip
 import io
 import lzma
 import re
-import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -56,11 +55,7 @@ def unpack_archive(name: str, path: Path, wanted: MemberFilter | None = None) ->
 
 @contextlib.contextmanager
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
-    """Open a gz, bz2 or xz file of data set `name`, or a plain one, as a stream of its content.
-
-    Raises:
-        FedreproError: Also while it is read, as for `unpacked`.
-    """
+    """Open a gz, bz2 or xz file of data set `name`, or a plain one, as a stream of its content."""
     most = largest_unpacked(name, path)
     with _damage_is_said(path), _stream(path, most) as stream:
         yield stream
@@ -113,20 +108,8 @@ def _extract_tar(path: Path, folder: Path, most: int, wanted: MemberFilter) -> N
             left -= member.size
             if left < 0:
                 raise _too_large(path, most)
-            if not wanted(member.name):
-                continue
-            if hasattr(tarfile, "data_filter"):
+            if wanted(member.name):
                 archive.extract(member, folder, filter="data")
-            elif not member.isdir():  # Python 3.11.0 to 3.11.3 know no filter: files alone
-                content, place = (
-                    archive.extractfile(member),
-                    _inside(folder, member.name.lstrip("/")),
-                )
-                if content is None or not member.isfile():
-                    raise tarfile.ReadError(f"its member '{member.name}' is not a file")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("wb") as file:
-                    shutil.copyfileobj(content, file)
 
 
 def _extract_zip(path: Path, folder: Path, most: int, wanted: MemberFilter) -> None:
@@ -137,16 +120,9 @@ def _extract_zip(path: Path, folder: Path, most: int, wanted: MemberFilter) -> N
             raise _too_large(path, most)
         for member in members:
             # zipfile would quietly rename a member that leaves the folder
-            _inside(folder, member.filename)
+            if not (folder / member.filename).resolve().is_relative_to(folder.resolve()):
+                raise ValueError(f"its member '{member.filename}' is outside the destination")
             archive.extract(member, folder)
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """Where a member goes. Errors: ValueError for a place outside the folder."""
-    place = (folder.resolve() / name).resolve()
-    if not place.is_relative_to(folder.resolve()):
-        raise ValueError(f"its member '{name}' is outside the destination")
-    return place
 
 
 def _too_large(path: Path, most: int) -> FedreproError:

@@ -56,10 +56,9 @@ class TrainingLabels:
 class Assignment:
     """Owners of examples, as a partition component returns them.
 
-    owner: int32 (N,), the client of each training example, NOBODY for one that is left out.
-    redraws: draws that were discarded. groups: int32 (clients,), the natural group that each client
-    is, if it is one. noise: float64 (clients,), variance of what is added to the inputs of each
-    client, if anything is.
+    owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: draws that were
+    discarded. groups: int32 (clients,), the natural group that each client is, if it is one. noise:
+    float64 (clients,), variance of what is added to each client's inputs, if anything is.
     """
 
     owner: np.ndarray

@@ -1,13 +1,8 @@
 """Features in the place of pixels: a parameter of every data set of images.
 
-A feature extractor is a component of its own, and its token stands inside the data set's:
-
-    mnist+features~centred
-    cifar10+features~lite0
-    ham10000+features~convnet.epochs-20
-
-A token within a token writes `.key-value` where a token writes `+key~value`. The result is one more
-prepared data set, so everything after it works unchanged, and it is computed once.
+A feature extractor is a component, and its token stands inside the data set's, with `.key-value`
+for `+key~value`: mnist+features~centred, ham10000+features~convnet.epochs-20. The result is one
+more prepared data set, computed once, so everything after it works unchanged.
 """
 
 from __future__ import annotations
@@ -33,11 +28,7 @@ Features = Annotated[
 
 
 def feature_spec(text: str) -> Spec:
-    """Read the extractor that `features~<text>` names.
-
-    Raises:
-        FedreproError: As for any token.
-    """
+    """Read the extractor that `features~<text>` names."""
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
     return parse(components("feature"), token).single(f"features '{text}'")

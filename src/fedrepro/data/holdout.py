@@ -10,10 +10,10 @@ from fedrepro.core.spec import Spec
 
 @dataclass(frozen=True)
 class Holdout:
-    """split: its name in partition files and metrics. need: what a method declares to be handed it.
+    """Examples that no client trains with.
 
-    parameter: of every partition, how many. at: who has to hold them (`validation_at`), if that
-    is a question.
+    split: its name in partition files and metrics. need: what a method declares to be handed it.
+    parameter: of every partition, how many. at: who has to hold them, if that is a question.
     """
 
     split: str
@@ -42,8 +42,7 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
     """Count the examples that clients have to validate with, at most; None if the data tell.
 
-    They have what the partition sets aside at clients, or else their part of the data set's own
-    validation split, which not every data set has as a parameter.
+    They are what the partition sets aside at clients, or else the data set's own validation split.
     """
     if partition.values.get("validation_at") == "clients" and partition["validation"]:
         return int(partition["validation"])

@@ -1,9 +1,8 @@
 """From a partition component to `partition.parquet` and back: who holds which examples.
 
-A component gives every training example an owner (`data.split`). Here every client is checked to
-hold something, validation examples follow the training ones, and all trials become one table with
-its skew in numbers. A trial's rows depend on the seed and the trial alone, not on which trials are
-made with it.
+A component gives every training example an owner. Every client is checked to hold something,
+validation examples follow the training ones, and all trials become one table with its skew in
+numbers. A trial's rows depend on the seed and the trial alone.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
-from fedrepro.data.client_rows import ClientRowsWriter, Population, population_of, sizes_of
+from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.holdout import HOLDOUTS
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratify import apportion
@@ -48,10 +47,8 @@ class PartitionIndices:
 
     validation: of the data set's own validation split; all others of its training split. public,
     server_validation: held by no client. client_validation: held, and not trained with, or empty.
-    noise: float64 (clients,), variance of what `with_feature_noise` adds to each client's inputs,
-    if anything.
-    population: the clients, where their examples are made when they are drawn and all rows are
-    theirs.
+    noise: float64 (clients,), variance of what `with_feature_noise` adds, if anything. population:
+    the clients, where their examples are made when they are drawn and all rows are theirs.
     """
 
     train: Sequence[np.ndarray]
@@ -72,11 +69,7 @@ class PartitionIndices:
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
-        """Return the training examples of a client.
-
-        Raises:
-            FedreproError: If the partition does not have it.
-        """
+        """Return the training examples of a client; refuse one that the partition does not have."""
         if client >= self.clients:
             raise FedreproError(
                 f"client {client} does not exist: the partition has {self.clients}, counted from 0"
@@ -93,9 +86,8 @@ class PartitionIndices:
     ) -> np.ndarray:
         """Return the inputs of a split as their clients hold them: float32 (N, D).
 
-        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client), so that they do not
-        depend on what else a job does; rng is at the seed and trial. A partition without noise
-        gives back `inputs` itself.
+        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); rng is at the seed
+        and trial. A partition without noise gives back `inputs` itself.
         """
         if self.noise is None:
             return inputs
@@ -128,19 +120,36 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
     """Partition these trials: columns trial, client, split, index, sorted in that order.
 
     Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
-    proportion to their training examples, class by class, or with their natural group where clients
-    are such groups. Examples that are set aside (`public`, `validation`) are drawn uniformly from
-    the training examples before the partition sees the rest, the same examples for every partition
-    of a trial; what the server holds has client -1. The table's provenance, which `write_partition`
-    keeps, has one entry per trial of `redraws`, `skew` and `noise` (a variance per client, if any).
+    proportion to their training examples, class by class, or with their natural group. Examples
+    that are set aside are drawn uniformly from the training examples before the partition sees the
+    rest, the same for every partition of a trial; what the server holds has client -1. The
+    provenance has an entry per trial of `redraws`, `skew` and `noise` (a variance per client, if
+    any).
 
     Raises:
-        FedreproError: For more clients than examples, a client without training examples, or a
-            class without any.
+        FedreproError: For a client without training examples, or a class without any.
     """
-    if prepared.classes:
-        _require_classes(prepared)
-    examples = _labelled(prepared, "train")
+    names = prepared.classes
+    examples, others = (
+        TrainingLabels(
+            labels_of(prepared, split),
+            max(1, len(names)),
+            np.asarray(prepared.groups(split)),
+            prepared.group_names,
+        )
+        for split in ("train", "validation")
+    )
+    occurs = np.bincount(examples.labels, minlength=len(names)) > 0
+    if missing := [name for name, there in zip(names, occurs, strict=False) if not there]:
+        raise FedreproError(
+            f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
+            "so no client could learn it: set fewer examples aside, or choose other data"
+        )
+
+    def owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kept = owner != UNASSIGNED
+        return owner[kept], rows[kept]
+
     parts, redraws, skews, noise = [], [], [], []
     for trial in trials:
         rng = RngKey(seed, trial=trial)
@@ -151,18 +160,17 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
             again = spec.component.make(Assignment, left, rng, **spec.own)
         _require_sound(split, again, spec, trial, len(left))
-        others = _labelled(prepared, "validation")
         followers = _followers(left, split, others, rng, "partition-validation")
         held = {
-            "train": _owned(split.owner, rest),
-            "validation": _owned(followers, np.arange(len(others))),
+            "train": owned(split.owner, rest),
+            "validation": owned(followers, np.arange(len(others))),
         }
         for name, rows in aside.items():
             held[name] = np.full(rows.size, SERVER), rows
             if name == "client_validation":
                 withheld = examples.taken(rows)
                 owner = _followers(left, split, withheld, rng, "partition-client-validation")
-                held[name] = _owned(owner, rows)
+                held[name] = owned(owner, rows)
         parts.append(_rows(trial, held))
         redraws.append(split.redraws)
         skews.append(asdict(skew_of(_counts(left, split))))
@@ -194,11 +202,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Tell who holds what in one trial of a partition, by its file or as they are made.
-
-    Raises:
-        FedreproError: As `read_partition`, and for a population that cannot be.
-    """
+    """Tell who holds what in one trial of a partition, by its file or as they are made."""
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)
@@ -209,35 +213,34 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Tell who holds what in one trial; memory holds how many examples each client has.
-
-    Raises:
-        FedreproError: For a damaged file or an absent trial.
-    """
+    """Tell who holds what in one trial by its file, which must have it."""
     noise = _noise(path, trial)
-    writers = {name: ClientRowsWriter() for name in SPLITS}
+    listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with opened(path, KIND) as file:
-        for batch in file.iter_batches(ROWS_AT_ONCE):  # memory does not grow with the table
+        for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
             of_trial = batch["trial"].to_numpy() == trial
-            client, index = (batch[name].to_numpy()[of_trial] for name in ("client", "index"))
             split = batch["split"].dictionary_encode()
-            code = split.indices.to_numpy()[of_trial]
+            code = split.indices.to_numpy()
             for place, name in enumerate(split.dictionary.to_pylist()):
-                in_split = code == place
-                writers[name].add(client[in_split], index[in_split])
-    clients = max(writer.last for writer in writers.values()) + 1
-    train = writers["train"].held(clients)
+                at = of_trial & (code == place)
+                listed[name].append(
+                    np.stack([batch[k].to_numpy()[at] for k in ("client", "index")])
+                )
+    owned = {name: np.concatenate(listed.pop(name), axis=1) for name in SPLITS}
+    clients = max(int(client.max(initial=SERVER)) for client, _ in owned.values()) + 1
+
+    def held(name: str) -> ClientRows:
+        client, index = owned[name]
+        return ClientRows(np.bincount(client, minlength=clients), index)
+
+    train = held("train")
     if clients == 0 or train.sizes.min() == 0:
         raise corrupt_file_error(path, f"a client of trial {trial} has no training examples")
-    client_validation = writers["client_validation"]
-    return PartitionIndices(
-        train,
-        writers["validation"].held(clients),
-        noise,
-        writers["public"].all,
-        writers["server_validation"].all,
-        client_validation.held(clients) if client_validation.last >= 0 else (),
+    public, server_validation = (
+        owned[name][1].astype(np.int64) for name in ("public", "server_validation")
     )
+    validation = held("client_validation") if owned["client_validation"].size else ()
+    return PartitionIndices(train, held("validation"), noise, public, server_validation, validation)
 
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
@@ -253,11 +256,7 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draw rows of the public sample and of validation, and the rest, all sorted int64.
 
-    Drawn for (seed, trial), the public sample first, so that neither the partition nor the other
-    size changes it.
-
-    Raises:
-        FedreproError: If nothing would be left.
+    The public sample of (seed, trial) comes first: neither partition nor the other size changes it.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -275,12 +274,6 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
     return {"public": drawn, at: kept}, rest
 
 
-def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
-    groups = np.asarray(prepared.groups(split))
-    classes = max(1, len(prepared.classes))
-    return TrainingLabels(labels_of(prepared, split), classes, groups, prepared.group_names)
-
-
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
     """Read the labels of a split: int64 (N,); 0 throughout for targets instead of classes."""
     labels = np.asarray(prepared.labels(split))
@@ -291,54 +284,45 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
     """Training examples of each client and class: int64 (J, K)."""
     held = split.owner != UNASSIGNED
     cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
-    flat: np.ndarray = np.bincount(cells, minlength=split.clients * examples.classes)
-    return flat.reshape(split.clients, examples.classes)
-
-
-def _require_classes(prepared: Prepared) -> None:
-    present = np.bincount(labels_of(prepared, "train"), minlength=len(prepared.classes)) > 0
-    missing = [name for name, occurs in zip(prepared.classes, present, strict=True) if not occurs]
-    if missing:
-        raise FedreproError(
-            f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
-            "so no client could learn it: set fewer examples aside, or choose other data"
-        )
+    flat = np.bincount(cells, minlength=split.clients * examples.classes)
+    return np.asarray(flat.reshape(split.clients, examples.classes))
 
 
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
     """Refuse owners that do not fit, that another draw does not repeat, or without examples."""
-    owner, who = np.asarray(split.owner), f"partition '{spec.token}'"
-    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
-        raise FedreproError(
-            f"{who} gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
-            f"let owner be whole numbers ({examples},)"
-        )
-    if owner.size and not (owner.min() >= UNASSIGNED and owner.max() < split.clients):
-        raise FedreproError(
-            f"{who} gives owners from {owner.min()} to {owner.max()} for {split.clients} clients: "
-            f"let them be from 0 to {split.clients - 1}, or {UNASSIGNED} for nobody"
-        )
+    owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
-    if planned not in (None, split.clients):
-        raise FedreproError(
-            f"{who} makes {split.clients} clients, and {planned} were planned: let it have the "
+    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
+        wrong = (
+            f" gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
+            f"let owner be whole numbers ({examples},)"
+        )
+    elif owner.size and not (owner.min() >= UNASSIGNED and owner.max() < clients):
+        wrong = (
+            f" gives owners from {owner.min()} to {owner.max()} for {clients} clients: "
+            f"let them be from 0 to {clients - 1}, or {UNASSIGNED} for nobody"
+        )
+    elif planned not in (None, clients):
+        wrong = (
+            f" makes {clients} clients, and {planned} were planned: let it have the "
             "parameter `clients`, or say by clients=… in @register how many there are"
         )
-    if not np.array_equal(split.owner, again.owner):
-        raise FedreproError(
-            f"{who} deals other owners when it is drawn once more: draw from "
-            "rng.stream, not from a generator without a fixed seed"
+    elif not np.array_equal(split.owner, again.owner):
+        wrong = (
+            " deals other owners when it is drawn once more: draw from rng.stream, not from a "
+            "generator without a fixed seed"
         )
-    empty = np.flatnonzero(split.sizes == 0)
-    if empty.size:
-        raise FedreproError(
-            f"{who}, trial {trial}: client {empty[0]} has no training examples "
-            f"({empty.size} of {split.clients} clients are empty): lower `clients`, "
+    elif (empty := np.flatnonzero(split.sizes == 0)).size:
+        wrong = (
+            f", trial {trial}: client {empty[0]} has no training examples "
+            f"({empty.size} of {clients} clients are empty): lower `clients`, "
             "or choose a partition that spreads the examples more evenly"
         )
+    if wrong:
+        raise FedreproError(f"partition '{spec.token}'{wrong}")
 
 
 def _followers(
@@ -347,11 +331,10 @@ def _followers(
     """Who holds examples that follow the training examples: int32 (M,)."""
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
-        client_of: np.ndarray = np.full(last + 2, UNASSIGNED, np.int32)
+        client_of = np.full(last + 2, UNASSIGNED, np.int32)
         client_of[split.groups] = np.arange(split.groups.size)
         # the last entry is never a group, so that group -1 finds nobody
-        followers: np.ndarray = client_of[others.groups]
-        return followers
+        return np.asarray(client_of[others.groups])
     # per class in proportion to training examples; of a class that nobody holds to nobody
     owner, generator = np.full(others.labels.size, UNASSIGNED, np.int32), rng.stream(stream)
     for label, held in enumerate(_counts(examples, split).T):
@@ -360,12 +343,6 @@ def _followers(
             shares = apportion(rows.size, held, generator)
             owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)
     return owner
-
-
-def _owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Client and row of what somebody holds."""
-    kept = owner != UNASSIGNED
-    return owner[kept], rows[kept]
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

@@ -18,14 +18,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedrepro.core.artifacts import (
-    BEFORE_CHECKSUMS,
     SCHEMA_VERSION,
     corrupt_file_error,
     has_checksum,
@@ -99,9 +97,7 @@ class Arrays:
             for name, parts in {"x": self.x, "y": self.y}.items():
                 if not isinstance(parts.get(split), np.ndarray):
                     raise _wrong(f"has no array {name}['{split}']: give one, which may be empty")
-            self._check_inputs(split)
-            self._check_labels(split)
-            self._check_groups(split)
+            self._check_split(split)
 
     def group(self, split: str) -> np.ndarray:
         """Return int32 (N,), -1 throughout where the data set has no groups."""
@@ -109,47 +105,38 @@ class Arrays:
             return self.groups[split]
         return np.full(self.y[split].size, -1, np.int32)
 
-    def _check_inputs(self, split: str) -> None:
-        x, y = self.x[split], self.y[split]
-        wanted = (y.size, *self.shape)
+    def _check_split(self, split: str) -> None:
+        x, y, g = self.x[split], self.y[split], self.group(split)
+        classes, groups = len(self.classes), len(self.group_names)
+        wanted, expected = (y.size, *self.shape), np.dtype(np.int64 if classes else np.float32)
         if x.dtype not in (np.uint8, np.float32) or x.shape != wanted:
             raise _wrong(
                 f"has {split} inputs {x.dtype} {x.shape}, for {y.size} labels: make them uint8 or "
                 f"float32 {wanted}"
             )
-        _require_finite(x, f"{split} inputs")
-
-    def _check_labels(self, split: str) -> None:
-        y = self.y[split]
-        expected = np.dtype(np.int64 if self.classes else np.float32)
         if y.dtype != expected or y.ndim != 1:
             raise _wrong(
                 f"has {split} labels {y.dtype} {y.shape}, not {expected} (N,): number its classes "
                 "from 0, and name them in `classes`"
             )
-        if self.classes and y.size and (y.min() < 0 or y.max() >= len(self.classes)):
-            raise _wrong(f"has {split} labels that lie outside 0 .. {len(self.classes) - 1}")
-        _require_finite(y, f"{split} targets")
-
-    def _check_groups(self, split: str) -> None:
-        g, count = self.group(split), self.y[split].size
-        if g.dtype != np.int32 or g.shape != (count,):
-            raise _wrong(f"has {split} groups {g.dtype} {g.shape}, not int32 ({count},)")
-        if g.size and (g.min() < -1 or g.max() >= len(self.group_names)):
-            raise _wrong(f"has {split} groups that lie outside -1 .. {len(self.group_names) - 1}")
+        if classes and y.size and (y.min() < 0 or y.max() >= classes):
+            raise _wrong(f"has {split} labels that lie outside 0 .. {classes - 1}")
+        for what, array in (("inputs", x), ("targets", y)):
+            ends = [array.min(), array.max()] if array.size and array.dtype.kind == "f" else []
+            if not np.isfinite(ends).all():
+                bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+                raise _wrong(
+                    f"has {split} {what} that are not finite, in {bad.size} of {len(array)} "
+                    f"examples, the first of them number {bad[0]}"
+                )
+        if g.dtype != np.int32 or g.shape != (y.size,):
+            raise _wrong(f"has {split} groups {g.dtype} {g.shape}, not int32 ({y.size},)")
+        if g.size and (g.min() < -1 or g.max() >= groups):
+            raise _wrong(f"has {split} groups that lie outside -1 .. {groups - 1}")
 
 
 def _wrong(what: str) -> FedreproError:
     return FedreproError(f"the data set {what}; fix what its component returns")
-
-
-def _require_finite(array: np.ndarray, what: str) -> None:
-    if array.size and array.dtype.kind == "f" and not np.isfinite([array.min(), array.max()]).all():
-        bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
-        raise _wrong(
-            f"has {what} that are not finite, in {bad.size} of {len(array)} examples, the first of "
-            f"them number {bad[0]}"
-        )
 
 
 def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
@@ -163,9 +150,7 @@ class Prepared:
 
     folder: Path
     info: Mapping[str, Any]
-    _x: Mapping[str, np.ndarray] = field(repr=False)
-    _y: Mapping[str, np.ndarray] = field(repr=False)
-    _g: Mapping[str, np.ndarray] = field(repr=False)
+    _parts: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)  # x, y, g, by split
 
     @property
     def name(self) -> str:
@@ -238,30 +223,17 @@ class Prepared:
             for split in arrays:
                 self._of(part, split)
 
-    @property
-    def _parts(self) -> dict[str, Mapping[str, np.ndarray]]:
-        return {"x": self._x, "y": self._y, "g": self._g}
-
     def _of(self, part: str, split: str) -> np.ndarray:
         arrays = self._parts[part]
         if split not in arrays:
             raise unknown("split", split, SPLITS, f"data set '{self.name}'")
         path = self.folder / _file(split, part)
-        if not self._is_whole(path):
+        known = self.info.get("checksums", {}).get(path.name)
+        if known and not has_checksum(path, known):
             raise corrupt_file_error(
                 path, "it is not the file that dataset.json names", self.folder
             )
         return arrays[split]
-
-    def _is_whole(self, path: Path) -> bool:
-        if self.info.get("schema") == BEFORE_CHECKSUMS:
-            return self._has_sha256
-        known = self.info.get("checksums", {})
-        return path.name not in known or has_checksum(path, known[path.name])
-
-    @cached_property
-    def _has_sha256(self) -> bool:
-        return _sha256(self._parts, bool(self.group_names)) == self.checksum
 
 
 def write_prepared(
@@ -274,9 +246,6 @@ def write_prepared(
     """Write the prepared form of the data set `spec`; `dataset.json` appears last.
 
     `sources` say what is known of the raw files (`download.raw_sources`).
-
-    Raises:
-        FedreproError: If there are no training or no test examples.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -300,7 +269,13 @@ def write_prepared(
         "title": meta["title"],
         "token": spec.token,
         "version": spec.component.version,
-        "counts": {split: _counts(arrays, split) for split in SPLITS},
+        # of each class; of a data set without classes, all of them as one number
+        "counts": {
+            split: np.bincount(y, minlength=len(arrays.classes)).tolist()
+            if arrays.classes
+            else [y.size]
+            for split, y in ((split, arrays.y[split]) for split in SPLITS)
+        },
         "sha256": _sha256(parts, bool(arrays.group_names)),
         "checksums": checksums,
         "place": place_of(folder),
@@ -319,22 +294,12 @@ def write_prepared(
     write_json(folder / "dataset.json", info)
 
 
-def _counts(arrays: Arrays, split: str) -> list[int]:
-    """Examples of each class; of a data set without classes, all of them as one number."""
-    y = arrays.y[split]
-    if not arrays.classes:
-        return [y.size]
-    counts: list[int] = np.bincount(y, minlength=len(arrays.classes)).tolist()
-    return counts
-
-
 def load_prepared(folder: Path | str) -> Prepared:
     """Load the prepared data set in `folder`; arrays are mapped, not read.
 
     Raises:
-        FedreproError: If a file is missing, has another size or type than `dataset.json` says, or
-            was written with another schema version or for another folder; for damage within an
-            array when it is used.
+        FedreproError: If a file is missing, is not of the form that `dataset.json` says, or was
+            written for another version or folder; for damage within an array when it is used.
     """
     folder = Path(folder)
     info = read_info(folder)
@@ -346,8 +311,11 @@ def load_prepared(folder: Path | str) -> Prepared:
         for part, dtype in types.items():
             shape = (rows, dims) if part == "x" else (rows,)
             path = folder / _file(split, part)
-            arrays[part][split] = _mapped(path, np.dtype(dtype), shape)
-    return Prepared(folder, info, arrays["x"], arrays["y"], arrays["g"])
+            array = arrays[part][split] = map_array(path, folder)
+            if array.dtype != np.dtype(dtype) or array.shape != shape:
+                what = f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}"
+                raise corrupt_file_error(path, what, folder)
+    return Prepared(folder, info, arrays)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
@@ -356,7 +324,7 @@ def read_info(folder: Path) -> dict[str, Any]:
     info = read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
         raise corrupt_file_error(path, "it does not describe a data set", folder)
-    if info.get("schema") not in (SCHEMA_VERSION, BEFORE_CHECKSUMS):
+    if info.get("schema") != SCHEMA_VERSION:
         raise FedreproError(
             f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
             f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made again"
@@ -367,14 +335,6 @@ def read_info(folder: Path) -> dict[str, Any]:
 
 def _file(split: str, part: str) -> str:
     return f"{split}_{part}.npy"
-
-
-def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-    array = map_array(path, path.parent)
-    if array.dtype != dtype or array.shape != shape:
-        what = f"{array.dtype} {array.shape} instead of {dtype} {shape}"
-        raise corrupt_file_error(path, what, path.parent)
-    return array
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
@@ -392,20 +352,13 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw training inputs of a data set, float32 (n, D), once a trial: at most 10,000.
-
-    Raises:
-        FedreproError: For inputs of another shape than networks take.
-    """
+    """Draw training inputs of a data set, float32 (n, D), once a trial: at most 10,000."""
     if other.shape != shape:
+        own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         raise FedreproError(
-            f"{who}: examples of '{other.token}' have the shape {_text(other.shape)}, and the "
-            f"networks take {_text(shape)}: name a data set of that shape as public_data"
+            f"{who}: examples of '{other.token}' have the shape {own}, and the networks take "
+            f"{wanted}: name a data set of that shape as public_data"
         )
     count = len(other.labels("train"))
     rows = rng.stream("public-inputs").permutation(count)[:MOST]
     return other.inputs("train", np.sort(rows))
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape))

@@ -81,11 +81,7 @@ class DatasetTable:
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """List every form of a file.
-
-        Raises:
-            FedreproError: That names the nearest file.
-        """
+        """List every form of a file; refuse a name that is not in the table."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:
@@ -106,9 +102,6 @@ def largest_unpacked(name: str, path: Path) -> int:
     """Look up the most bytes that a raw file of a data set may unpack to.
 
     The form with the file's size decides; of a size that no form has, the largest of all.
-
-    Raises:
-        FedreproError: If the table states none.
     """
     table = read_dataset_table()
     forms = table.forms(name, path.name)
@@ -175,8 +168,7 @@ def fetch(
     A source fails after `timeout` seconds without a single byte.
 
     Raises:
-        FedreproError: With every source and why it failed; for a file that the table does not know;
-            for a full disk.
+        FedreproError: With every source and why it failed; for an unknown file; for a full disk.
     """
     forms = table.forms(name, file)
     if target_of(target).exists():
@@ -185,14 +177,10 @@ def fetch(
         except ValueError as error:
             log.warning("%s %s: fetched again", target, error)
     places = list(dict.fromkeys(row.place for row in forms))
-    sources: list[tuple[str, Sequence[FileRow]]]
-    sources = [(url, [row]) for row in forms for url in row.urls]
-    tried = [] if sources else ["no url is known"]
-    if mirror is None:
-        tried.append("no mirror is set")
-    else:
-        sources = [((mirror / place).absolute().as_uri(), forms) for place in places] + sources
-    for url, accepted in sources:
+    urls: list[tuple[str, Sequence[FileRow]]] = [(u, [row]) for row in forms for u in row.urls]
+    tried = ([] if urls else ["no url is known"]) + ([] if mirror else ["no mirror is set"])
+    copies = [(mirror / place).absolute().as_uri() for place in places] if mirror else []
+    for url, accepted in [*((copy, forms) for copy in copies), *urls]:
         try:
             with atomic(target) as temporary:
                 _receive(url, temporary, accepted, progress, timeout)
@@ -210,11 +198,7 @@ def fetch(
 def raw_sources(
     name: str, files: Sequence[str], raw: Path, table: DatasetTable
 ) -> list[dict[str, Any]]:
-    """List what `dataset.json` says of the raw files in `raw`.
-
-    Raises:
-        FedreproError: For a file that is missing or has other bytes than the table says.
-    """
+    """List what `dataset.json` says of the raw files in `raw`."""
     records = []
     for file in files:
         try:

@@ -22,9 +22,8 @@ Train = Annotated[
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """`total` whole items in proportion to `weights` (largest remainder; ties are drawn).
 
-    Shapes: weights int64 (n,), not negative, with a positive sum; returns int64 (n,) that sums
-    to `total`. Nobody's share differs from the exact one by one or more, and a weight of zero
-    gets nothing.
+    Shapes: weights int64 (n,), not negative, with a positive sum; returns int64 (n,) that sums to
+    `total`, less than one from the exact shares, and zero where a weight is.
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
@@ -49,11 +48,8 @@ def stratified_sample(
 def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """`count` training examples of data set `name` for validation, and those left for training.
 
-    Drawn by class with a fixed seed: the split is the same whatever the seed of a run. Shapes:
-    labels int64 (N,); returns sorted int64 (count,) and (N - count,).
-
-    Raises:
-        FedreproError: If a class would have no training example left.
+    Drawn by class with a fixed seed in all runs; every class keeps one for training.
+    Shapes: labels int64 (N,); returns sorted int64 (count,) and (N - count,).
     """
     classes = np.unique(labels).size
     if count < labels.size:
@@ -75,9 +71,6 @@ def training_rows(
 
     Both are drawn by class with a fixed seed, and those for validation do not depend on `train`.
     Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
-
-    Raises:
-        FedreproError: For more than there are, or a class without training examples.
     """
     inner, outer = validation_rows(name, labels, validation)
     if train is None or train == outer.size:

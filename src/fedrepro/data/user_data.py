@@ -52,9 +52,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
     need not be `labelled`, the column may be missing.
 
     Raises:
-        FedreproError: For a file that cannot be read, has no such column, a column without a name,
-            no examples or fewer than `least` classes, a line of another length, or a field that is
-            not a finite number.
+        FedreproError: For whatever is wrong with it, and where; for fewer than `least` classes.
     """
     header, lines = _fields(path)
     for number, name in enumerate(header, 1):
@@ -137,9 +135,7 @@ def read_npz(
     channels, height, width), or "first"; they are needed where the shape leaves it open.
 
     Raises:
-        FedreproError: For a file that cannot be read, arrays that are not there, that hold Python
-            objects or do not fit each other, numbers that are not finite, no examples or fewer than
-            `least` classes.
+        FedreproError: For whatever is wrong with it, and where; for fewer than `least` classes.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -225,19 +221,17 @@ def _class_name(path: Path, text: str) -> str:
     number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
     if abs(number) > EXACT:
         return text
-    if not number.is_integer():
-        raise _wrong(
-            path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
-        )
-    return str(int(number))
+    if number.is_integer():
+        return str(int(number))
+    raise _wrong(
+        path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
+    )
 
 
 def _numbering(classes: Sequence[str]) -> str:
     """Say how classes are numbered if they are whole numbers that do not count from 0."""
-    if not all(WHOLE.fullmatch(name) for name in classes):
-        return ""
-    numbers = [int(name) for name in classes]
-    if numbers == list(range(len(numbers))):
+    whole = all(WHOLE.fullmatch(name) for name in classes)
+    if not whole or [*map(int, classes)] == [*range(len(classes))]:
         return ""
     listed = ", ".join(f"{name} → {place}" for place, name in enumerate(classes[:12]))
     return (
@@ -255,13 +249,10 @@ def split_by_class(
     kind: str = "features",
     stream: str = "own-split",
 ) -> Arrays:
-    """Draw test and validation examples by class, the same in all runs.
+    """Draw test and validation examples by class, the same in all runs; training keeps every class.
 
     The result is that of a data set component, with `scale` and `kind` as of `Arrays`. `stream`
     names the random numbers.
-
-    Raises:
-        FedreproError: If a class would have no training example.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:
@@ -298,11 +289,7 @@ def split_by_class(
 
 
 def input_checksum(path: Path) -> str:
-    """Compute the SHA-256 of a file, for `reads` of a data set.
-
-    Raises:
-        FedreproError: If it cannot be read.
-    """
+    """Compute the SHA-256 of a file, for `reads` of a data set."""
     try:
         return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:

@@ -58,13 +58,14 @@ SLURM_SECONDS = 5  # to wait for its controller
 
 
 def facts() -> Iterator[Observation]:
-    """Observe versions, processor, cores, memory, disk and SLURM."""
+    """Observe versions, processor, cores, memory, disk and SLURM; compute nothing."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    yield Observation(
-        "versions", ", ".join(f"{name} {version}" for name, version in versions().items())
-    )
+    named = (f"{name} {version}" for name, version in versions().items())
+    yield Observation("versions", ", ".join(named))
     yield processor()
-    yield cores()
+    total, usable = os.cpu_count() or 1, usable_cores()
+    fewer = f", {usable} of them for this process" if usable < total else ""
+    yield Observation("cores", f"{total}{fewer}")
     yield memory()
     yield from disk()
     yield slurm()
@@ -77,31 +78,20 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _line(text: str, *names: str) -> str:
-    """Return the rest of the line that begins with the first of these names that is found."""
-    for name in names:
-        match = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
-        if match:
-            return match[1].strip()
-    return ""
+def _line(text: str, name: str) -> str:
+    """Return the rest of the line that begins with a name, which may be a pattern."""
+    match = re.search(rf"^(?:{name})\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 def processor(cpuinfo: Path | None = None) -> Observation:
     """Observe the processor's name and the flags that decide how libraries compute."""
-    cpuinfo = cpuinfo or CPUINFO
-    name = _line(_text(cpuinfo), "model name", "Hardware") or platform.processor()
-    flags = _line(_text(cpuinfo), "flags", "Features").split()
+    text = _text(cpuinfo := cpuinfo or CPUINFO)
+    name = _line(text, "model name|Hardware") or platform.processor() or "without a name"
+    flags = _line(text, "flags|Features").split()
     relevant = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
     detail = relevant if flags else f"{cpuinfo} does not tell its flags"
-    return Observation("processor", f"{name or 'without a name'} ({detail})")
-
-
-def cores() -> Observation:
-    """Observe how many cores the machine has, and how many this process may use."""
-    total = os.cpu_count() or 1
-    usable = usable_cores()
-    fewer = f", {usable} of them for this process" if usable < total else ""
-    return Observation("cores", f"{total}{fewer}")
+    return Observation("processor", f"{name} ({detail})")
 
 
 def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
@@ -112,13 +102,11 @@ def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observat
         return Observation("memory", "the system does not tell")
     sizes = [int(size[0]) * 1024 for size in (total, free)]
     sentence = f"{sizes[0] / GIB:.1f} GiB, {sizes[1] / GIB:.1f} free"
-    limits = [_text((cgroups or CGROUPS) / name).strip() for name in LIMITS]
+    files = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
+    limits = [_text((cgroups or CGROUPS) / name).strip() for name in files]
     limit = min((int(value) for value in limits if value.isdecimal()), default=0)
     limited = f", limited to {limit / GIB:.1f}" if 0 < limit < sizes[0] else ""
     return Observation("memory", sentence + limited)
-
-
-LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
 
 
 def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
@@ -148,14 +136,15 @@ def slurm() -> Observation:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return Observation("SLURM", f"sbatch is there, but scontrol does not answer ({error})")
-    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", output, re.MULTILINE)
-    version = re.search(r"^SLURM_VERSION\s*=\s*(\S+)", output, re.MULTILINE)
+    kind, version = (
+        re.search(rf"^{key}\s*=\s*(\S+)", output, re.MULTILINE)
+        for key in ("AccountingStorageType", "SLURM_VERSION")
+    )
     if kind is None:
         return Observation("SLURM", "sbatch is there, but its controller does not answer")
-    without = kind[1].endswith("none") or kind[1] == "(null)"
-    return Observation("SLURM", f"{version[1] if version else 'of unknown version'}, " + (
-        "without accounting" if without else "with accounting"
-    ))  # fmt: skip
+    accounts = "without" if kind[1].endswith("none") or kind[1] == "(null)" else "with"
+    number = version[1] if version else "of unknown version"
+    return Observation("SLURM", f"{number}, {accounts} accounting")
 
 
 Array = npt.NDArray[np.float32]
@@ -192,12 +181,11 @@ def checked_product(name: str, product: Product) -> Observation:
     exact = np.einsum("rn,nc->rc", a, b, dtype=np.float64)
     if bool((abs(product(a, b) - exact) <= most).all()):  # False for NaN
         return Observation(name, "right")
-    return Observation(
-        name,
+    sentence = (
         "WRONG: neither this processor nor this build of the library can be trusted: run "
-        "`make env` again, or take another machine",
-        wrong=True,
+        "`make env` again, or take another machine"
     )
+    return Observation(name, sentence, wrong=True)
 
 
 def _torch() -> Iterator[Observation]:
@@ -255,11 +243,7 @@ SLOTS = "FEDREPRO_GPU_JOBS"
 
 
 def slots() -> int:
-    """Return how many jobs may compute on one GPU.
-
-    Raises:
-        FedreproError: the variable is not a positive whole number.
-    """
+    """Return how many jobs may compute on one GPU; refuse what is not a positive whole number."""
     value = os.environ.get(SLOTS, "1")
     if not value.isdecimal() or int(value) < 1:
         raise FedreproError(

@@ -43,11 +43,7 @@ def main(arguments: list[str]) -> int:
 
 
 def take(lockfile: Path) -> int:
-    """Lock the file and return the descriptor that holds the lock.
-
-    Raises:
-        BlockingIOError: If another process holds the lock.
-    """
+    """Lock the file and return the descriptor with the lock; BlockingIOError if it is taken."""
     lockfile.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lockfile, os.O_RDWR | os.O_CREAT, 0o644)
     try:

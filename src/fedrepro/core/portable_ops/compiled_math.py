@@ -309,14 +309,19 @@ def multiplier(dtype: str) -> Any:
 
     It is the most code by far, so it is compiled by itself and not again with all that call it.
     """
-    pointer, size = numba_types.CPointer(getattr(types, dtype)), types.intp
-    matrix = pointer, size
+    size = types.intp
+    matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(*matrix, *matrix, *matrix, size, *matrix, size, size, size)
+    return by_address(_multiply, signature, dtype)
+
+
+def by_address(function: Function, signature: Any, dtype: str) -> Any:
+    """Compile a function of numbers of a dtype, to call by its address; one process does it."""
     try:
-        with kept_by_content(), one_process(f"{_multiply.__qualname__} {dtype}"):
-            return numba.cfunc(signature, cache=True)(_multiply)
+        with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
+            return numba.cfunc(signature, cache=True)(function)
     except RuntimeError:  # as in `compiled`
-        return numba.cfunc(signature)(_multiply)
+        return numba.cfunc(signature)(function)
 
 
 def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:

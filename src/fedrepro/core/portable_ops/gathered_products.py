@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numba
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils as untyped
@@ -19,11 +18,11 @@ from numba.extending import intrinsic
 
 from fedrepro.core.portable_ops import compiled_math
 from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.compilation_cache import kept_by_content, one_process
 from fedrepro.core.portable_ops.compiled_math import (
     COLUMNS,
     HALF,
     ROWS,
+    by_address,
     by_height,
     named_after,
     write_tile,
@@ -113,17 +112,13 @@ named_after(_multiply_at, [compiled_math])
 @cache
 def multiplier_at(dtype: str) -> Any:
     """Compile the product by places of float32 or float64 numbers, to call by its address."""
-    pointer, size = numba_types.CPointer(getattr(types, dtype)), types.intp
-    matrix = pointer, size
+    size = types.intp
+    matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(
         *matrix, *matrix, *matrix, size, *matrix, size, numba_types.CPointer(types.int64),
         *[size] * 4,
     )  # fmt: skip
-    try:
-        with kept_by_content(), one_process(f"{_multiply_at.__qualname__} {dtype}"):
-            return numba.cfunc(signature, cache=True)(_multiply_at)
-    except RuntimeError:  # as in `compiled.compiled`
-        return numba.cfunc(signature)(_multiply_at)
+    return by_address(_multiply_at, signature, dtype)
 
 
 def _product_at(
