@@ -91,7 +91,7 @@ def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference
             f"ones {', '.join(others)}"
         )
     names = [*swept, "method", "metric", "split"]
-    sides = []
+    sides: list[dict[tuple[Any, ...], Any]] = []
     for frame in (ours, theirs):
         # a method without a shown parameter has no value of it; an empty text equals itself
         leading = frame[names].astype(object)
@@ -100,11 +100,14 @@ def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference
     found = []
     for key in dict.fromkeys([*sides[1], *sides[0]]):
         mine, kept = (side.get(key, {"mean": None, "setting": ""}) for side in sides)
+        method, metric, split = key[-3:]
         both = mine["mean"] is not None and kept["mean"] is not None
         found.append(
             CsvDifference(
-                dict(zip(swept, key, strict=False)),
-                *key[len(swept) :],
+                dict(zip(swept, key[:-3], strict=True)),
+                method,
+                metric,
+                split,
                 ours=mine["mean"],
                 recorded=kept["mean"],
                 setting=mine["setting"],

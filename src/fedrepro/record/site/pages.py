@@ -116,7 +116,7 @@ def home(
     )
     found = boards.answer(shown) if shown else {}
     chosen = {**boards.choices(shown), "links": links or {}} if shown and found else {}
-    cards = [
+    cards: list[dict[str, Any]] = [
         {
             "paper": paper,
             "picture": picture(paper),
