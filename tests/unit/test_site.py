@@ -437,7 +437,7 @@ def browser():
 def test_a_figure_of_several_leads_to_their_csv_which_hold_all_its_numbers(site):
     _require_own(site)
     page = (site / "papers/pfnm.html").read_text(encoding="utf-8")
-    names = re.findall(r'href="\.\./shown/(pfnm/figure-2[a-d]\.csv)">figure-2[a-d]</a>', page)
+    names = re.findall(r'href="\.\./shown/(pfnm/figure-2[a-d]\.csv)">Figure 2[a-d]</a>', page)
     assert names == [f"pfnm/figure-2{letter}.csv" for letter in "abcd"]
     assert not (site / "shown/pfnm/figure-2.csv").exists()
 
