@@ -262,7 +262,7 @@ def test_a_graph_that_does_not_fit_is_one_sentence(token, clients, sentence):
 
 
 def test_a_graph_that_no_draw_connects_is_refused(monkeypatch):
-    monkeypatch.setattr("fedrepro.components.graphs.small_world.MOST_DRAWS", 1)
+    monkeypatch.setattr("fedrepro.components.graphs.shapes.MOST_DRAWS", 1)
     with pytest.raises(FedreproError, match="not connected in 1 draws; raise its neighbours"):
         made("small_world+neighbours~2+rewired~1", 400)
 

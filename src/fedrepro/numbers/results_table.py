@@ -28,8 +28,8 @@ from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.series import mean, sd
 from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
-from fedrepro.planning.runs import specs_of
 
 WHO = ("method", "kind", "setting")
 PLACE = (*SCENARIO, "clients", *WHO)
