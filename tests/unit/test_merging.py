@@ -18,10 +18,10 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods._merging import (
     applied_of,
+    conjugate_gradients,
     expectation_mean,
     fisher_descent,
     fisher_mean,
-    kronecker_mean,
     mean_of,
     plain_descent,
     regression_mean,
@@ -37,6 +37,14 @@ from fedrepro.training.federation.clients import initial_weights
 
 IN, OUT, CLIENTS = 5, 4, 3
 SEEDS = st.integers(0, 10_000)
+
+
+def kronecker_mean(weights, inputs, errors, share, steps=1000, tolerance=1e-10):
+    """The equation of the module, solved from the average; also the share of its residual left."""
+    start, applied = mean_of(weights, share), applied_of(inputs, errors, share)
+    each = zip(share, inputs.astype(float), weights, errors.astype(float), strict=True)
+    residual = np.sum([p * (a @ (w - start) @ g) for p, a, w, g in each], axis=0)
+    return conjugate_gradients(applied, start, residual, steps, tolerance)
 
 
 def spd(rng, n):

@@ -177,34 +177,11 @@ def _solved(matrix: Array, wanted: Array) -> Array:
     return solution
 
 
-def kronecker_mean(
-    weights: Array,
-    inputs: Array,
-    errors: Array,
-    share: Array,
-    steps: int = 1000,
-    tolerance: float = 1e-10,
-) -> tuple[Array, float]:
-    """Solve this module's equation for W by conjugate gradients from W̄: float64 (D, K).
-
-    Returns W and the final residual as a share of the first one, which ends below `tolerance` or
-    after `steps`. The sum's null space stays at W̄. `weights` is (J, D, K), `inputs` A_i (J, D, D),
-    `errors` G_i (J, K, K).
-    """
-    start, a, g = mean_of(weights, share), _double(inputs), _double(errors)
-    residual = sum(
-        p * (left @ (w - start) @ right)
-        for p, w, left, right in zip(share, weights, a, g, strict=True)
-    )
-    applied = applied_of(a, g, share)
-    return conjugate_gradients(applied, start, np.asarray(residual), steps, tolerance)
-
-
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
     """Compute (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹ from pull = sum_i p_i A_i W_i G_i: (D, K).
 
     It solves this module's equation if either factor is equal for all clients. Shapes are those of
-    `kronecker_mean`; float64.
+    `applied_of`; float64.
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -248,7 +225,7 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return the function that maps W to sum_i p_i A_i W G_i; shapes as of `kronecker_mean`."""
+    """Return what maps W to sum_i p_i A_i W G_i, of A_i (J, D, D), G_i (J, K, K) and p_i (J,)."""
     a, g = _double(inputs), _double(errors)
 
     def applied(value: Array) -> Array:

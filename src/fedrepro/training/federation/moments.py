@@ -164,11 +164,6 @@ class _Seen:
     outs: Sequence[torch.Tensor]
     stacked: bool = True
 
-    @property
-    def inputs(self) -> np.ndarray:
-        """(n, L, D)."""
-        return self.rows()
-
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
         """Gradients by what it gives: (n, L, outputs)."""
         each = []
@@ -210,7 +205,7 @@ def input_moments(
             with torch.no_grad():
                 seen, _ = _forward(network, tensors, x, above, body.layers if body else 0)
             for layer in seen:
-                inputs = layer.inputs
+                inputs = layer.rows()
                 _add(sums, layer.matrix.key, _square(inputs) / inputs.shape[1])
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
 
@@ -239,7 +234,7 @@ def kronecker_factors(
             for k, factor in enumerate(body.learn(below, squares=False)):
                 _add(sums, errors_of(order[k].key), factor)
         for layer, errors in zip(seen, layer_errors, strict=True):
-            name, inputs = layer.matrix.key, layer.inputs
+            name, inputs = layer.matrix.key, layer.rows()
             _add(sums, name, _square(inputs) / inputs.shape[1])
             for error in errors:
                 _add(sums, errors_of(name), _square(error))
@@ -265,7 +260,7 @@ def diagonal_fisher(
         for k, squares in enumerate(body.learn(below, squares=True) if body else ()):
             _add(sums, order[k].key, squares)
         for layer, errors in zip(seen, layer_errors, strict=True):
-            inputs = layer.inputs
+            inputs = layer.rows()
             for error in errors:
                 # at one place the square of a product is the product of squares
                 if layer.matrix.kernel is None and inputs.shape[1] == 1:
