@@ -65,8 +65,7 @@ def jobs(
 
     from fedrepro.cli import job_server
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.jobs import Job
-    from fedrepro.planning.runs import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, federate, train
 
     for name in job_server.MODULES:

@@ -136,8 +136,7 @@ def trained(clients: Any) -> Any:
 def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
     """The first client's softmax regression with what it is judged by, and the search."""
     from fedrepro.papers.gems.methods._spaces import BALL, lowest_layers
-    from fedrepro.papers.gems.spaces.linear import Softmax
-    from fedrepro.papers.gems.spaces.radius_search import Bisection
+    from fedrepro.papers.gems.spaces.softmax_models import Bisection, Softmax
 
     clients = data.clients("logistic", epochs=EPOCHS, lr=0.001)
     centre = lowest_layers(trained(clients).tensors)[0]
@@ -146,7 +145,7 @@ def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
 
 def shared(model: Any, search: Any) -> dict[str, float]:
     """The radius from directions that are multiplied once."""
-    from fedrepro.papers.gems.spaces.linear import ball, right_within
+    from fedrepro.papers.gems.spaces.softmax_models import ball, right_within
 
     kept = right_within(model, np.random.default_rng(0), search.points)
     return {"radius": ball(kept, model, EPSILON, search).value}
@@ -154,7 +153,7 @@ def shared(model: Any, search: Any) -> dict[str, float]:
 
 def fresh(model: Any, search: Any) -> dict[str, float]:
     """The radius from directions that are drawn anew for each that is tried."""
-    from fedrepro.papers.gems.spaces.linear import ball_of_fresh_draws
+    from fedrepro.papers.gems.spaces.softmax_models import ball_of_fresh_draws
 
     found = ball_of_fresh_draws(model, np.random.default_rng(0), EPSILON, search)
     return {"radius": found.value}
@@ -194,7 +193,7 @@ class Trial:
 
     def radii(self) -> dict[str, float]:
         """The balls of all hidden units, searched anew."""
-        from fedrepro.papers.gems.spaces.unit_balls import values
+        from fedrepro.papers.gems.spaces.hidden_units import values
 
         found = self._prepare()(self._spec(1))["prepared"].radii(HIDDEN["epsilon_hidden"])
         return {"units": float(len(found)), "radius": float(values(found).mean())}

@@ -82,8 +82,7 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     import torch
 
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.jobs import Job
-    from fedrepro.planning.runs import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, train
 
     torch.set_num_threads(1)

@@ -20,7 +20,7 @@ from problems import Workload
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.rm.methods._representation import RepresentationMatching
+from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.engine import average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights

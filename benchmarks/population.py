@@ -113,8 +113,7 @@ def one(method: str, clients: int, count: int) -> None:
     import torch
 
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.planning.jobs import Job
-    from fedrepro.planning.runs import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
     from fedrepro.stages.trial_rounds import Checkpointer
 
@@ -124,7 +123,7 @@ def one(method: str, clients: int, count: int) -> None:
     class Clock(Checkpointer):
         """Notes when a round is over; checkpoints are not counted."""
 
-        def offer(self, progress, *, last: bool) -> None:
+        def maybe_save(self, progress, *, last: bool) -> None:
             ticks[-1] = time.process_time() - ticks[-1]
             super().maybe_save(progress, last=last)
             ticks.append(time.process_time())

@@ -13,7 +13,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.finetuning import TUNE
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.tokens import parse
-from fedrepro.planning.runs import TrialBlock
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
 
 # what files are called in the folder of a job

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -12,7 +11,7 @@ from fedrepro.stages import trial_rounds
 
 
 @contextmanager
-def killed_after(saves: int) -> Iterator[list[Path]]:
+def killed_after(saves):
     """Within it, writing so many checkpoints ends a run; gives the paths of those written."""
     written: list[Path] = []
 

@@ -13,8 +13,6 @@ import once
 import pytest
 
 from fedrepro.core.registry import parse_token
-from fedrepro.core.spec import Spec
-from fedrepro.data.prepared import Arrays
 from fedrepro.data.raw_files import raw_files, read_dataset_table
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +25,7 @@ SLOW = ("cifar10", "ham10000")  # to unpack, to resize
 needs_mirror = pytest.mark.skipif(not IS_HERE, reason="the mirror of the real data is not here")
 
 
-def link_raw(token: str, folder: Path) -> Path:
+def link_raw(token, folder):
     """Links to the mirror's files of a data set, in `folder`."""
     spec, table = parse_token("dataset", token), read_dataset_table(TABLE)
     for file in raw_files(spec):
@@ -37,7 +35,7 @@ def link_raw(token: str, folder: Path) -> Path:
 
 
 @functools.lru_cache(maxsize=3)
-def real_arrays(token: str) -> Arrays:
+def real_arrays(token):
     """What the component makes of the mirror's files; the last few are kept for other tests."""
     spec = parse_token("dataset", token)
     return (
@@ -45,7 +43,7 @@ def real_arrays(token: str) -> Arrays:
     )
 
 
-def link_plain(token: str, folder: Path) -> Path:
+def link_plain(token, folder):
     """The same, but what is packed by xz is unpacked."""
     for link in link_raw(token, folder).iterdir():
         plain = without_xz(link.resolve())
@@ -54,18 +52,18 @@ def link_plain(token: str, folder: Path) -> Path:
     return folder
 
 
-def _made(spec: Spec) -> Arrays:
+def _made(spec):
     with tempfile.TemporaryDirectory() as folder:
         raw = link_plain(spec.token, Path(folder))
         return spec.component.fn(raw, **spec.values)  # type: ignore[no-any-return]
 
 
-def without_xz(path: Path) -> Path:
+def without_xz(path):
     """The file that was packed by xz, which takes ten seconds to unpack; any other as it is."""
     if path.suffix != ".xz":
         return path
 
-    def fill(folder: Path) -> None:
+    def fill(folder):
         with lzma.open(path) as packed, (folder / path.stem).open("wb") as plain:
             shutil.copyfileobj(packed, plain)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedrepro.core.registry import components
-from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Spec
 from fedrepro.data.assignment import Assignment, TrainingLabels
 from fedrepro.data.prepared import Prepared
 
@@ -23,17 +19,15 @@ class Grouped(Prepared):
     members: dict[str, np.ndarray]
 
     @property
-    def group_names(self) -> tuple[str, ...]:
+    def group_names(self):
         most = max(rows.max(initial=-1) for rows in self.members.values())
         return tuple(f"role {number}" for number in range(most + 1))
 
-    def groups(self, split: str) -> np.ndarray:
+    def groups(self, split):
         return self.members[split]
 
 
-def data_of(
-    train: Any, validation: Any = (), classes: int = 0, kind: type[Prepared] = Prepared
-) -> Prepared:
+def data_of(train, validation=(), classes=0, kind=Prepared):
     y = {"train": np.asarray(train, np.int64), "validation": np.asarray(validation, np.int64)}
     names = [str(k) for k in range(classes or int(y["train"].max()) + 1)]
     info = {"name": "small", "token": "small", "classes": names, "group_names": []}
@@ -41,12 +35,7 @@ def data_of(
     return kind(Path(), info, {}, y, none)
 
 
-def grouped(
-    train: Any,
-    validation: Any = (),
-    train_groups: Sequence[int] | None = None,
-    validation_groups: Sequence[int] | None = None,
-) -> Prepared:
+def grouped(train, validation=(), train_groups=None, validation_groups=None):
     """Data whose examples belong to groups; by default to three, one after another."""
     data = data_of(train, validation, kind=Grouped)
     own = {"train": train_groups, "validation": validation_groups}
@@ -59,18 +48,18 @@ def grouped(
     return data
 
 
-def examples_of(labels: np.ndarray) -> TrainingLabels:
+def examples_of(labels):
     """Examples without groups."""
     return TrainingLabels(labels, int(labels.max()) + 1, np.full(labels.size, -1, np.int32))
 
 
-def spec_of(name: str, clients: int | None, **values: Any) -> Spec:
+def spec_of(name, clients, **values):
     component = components("partition")[name]
     settings = {"clients": clients, "min_examples": 1, **values}
     return component.spec({k: v for k, v in settings.items() if k in component.params})
 
 
-def fitting(name: str, labels: np.ndarray, clients: int) -> Spec:
+def fitting(name, labels, clients):
     """The partition with about so many clients, as far as these labels and groups allow."""
     classes = int(labels.max()) + 1
     fits = {
@@ -83,14 +72,12 @@ def fitting(name: str, labels: np.ndarray, clients: int) -> Spec:
     return spec_of(name, **{"clients": clients, **fits.get(name, {})})
 
 
-def split_of(
-    name: str, labels: np.ndarray, clients: int | None, rng: RngKey, **values: Any
-) -> Assignment:
+def split_of(name, labels, clients, rng, **values):
     spec = spec_of(name, clients, **values)
     split: Assignment = spec.component.fn(examples_of(labels), rng, **spec.own)
     return split
 
 
-def rows_of(table: Any, trial: int) -> list[tuple[int, str, int]]:
+def rows_of(table, trial):
     lines = table.to_pylist()
     return [(r["client"], r["split"], r["index"]) for r in lines if r["trial"] == trial]

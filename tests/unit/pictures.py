@@ -9,7 +9,7 @@ from fedrepro.data.prepared import SPLITS, Arrays
 SIZES = {"train": 90, "validation": 0, "test": 30}
 
 
-def pictures(shape: tuple[int, ...] = (3, 32, 32), seed: int = 0) -> Arrays:
+def pictures(shape=(3, 32, 32), seed=0):
     """Noise with a bright third whose place is the class."""
     rng = np.random.default_rng(seed)
     y = {split: np.arange(n, dtype=np.int64) % 3 for split, n in SIZES.items()}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import nn
 
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Component, Spec
-from fedrepro.stages.user_models.method_contract import ServerInputs, SmallProblem, problem_of
+from fedrepro.core.spec import Component
 from fedrepro.stages.user_models.method_contract import peers_of as peers_of
+from fedrepro.stages.user_models.method_contract import problem_of
 
 FEATURES, CLASSES, COUNT = 6, 3, 240
 
 
-def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def blobs(seed=0):
     rng = np.random.default_rng(seed)
     labels = np.arange(COUNT) % CLASSES
     centres = np.random.default_rng(7).random((CLASSES, FEATURES)) * 2
@@ -25,9 +23,7 @@ def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return inputs, labels.astype(np.int64)
 
 
-def problem(
-    hidden: tuple[int, ...] = (8,), count: int = 4, kind: str = "mlp", **training_values: object
-) -> SmallProblem:
+def problem(hidden=(8,), count=4, kind="mlp", **training_values):
     inputs, labels = blobs()
     last = max(count - 1, 1)
     owner = np.where(labels == 0, np.arange(COUNT) % last, np.arange(COUNT) // 3 % count)
@@ -43,13 +39,12 @@ def problem(
         (x[:count], y[:count]) for count, (x, y) in {30: blobs(seed=1), 60: blobs(seed=3)}.items()
     )
     held = [own[::2] for own in rows]
-    beside = ServerInputs(blobs(seed=2), held, at_server, public, blobs(seed=4))
-    return problem_of(inputs, labels, rows, beside, model, training, (FEATURES,), CLASSES)
+    pairs = {"train": (inputs, labels), "clients": blobs(seed=2), "test": blobs(seed=4)}
+    pairs |= {"server": at_server, "public": public}
+    return problem_of(pairs, rows, held, model, training, (FEATURES,), CLASSES)
 
 
-def problem_on(
-    inputs: np.ndarray, labels: np.ndarray, count: int, model: Spec, training: Spec, classes: int
-) -> SmallProblem:
+def problem_on(inputs, labels, count, model, training, classes):
     """A problem of as many clients on these examples (N, *shape), every so many for each.
 
     All that is validated with, public or tested are the first thirty of them.
@@ -57,16 +52,18 @@ def problem_on(
     shape, flat = inputs.shape[1:], inputs.reshape(len(inputs), -1)
     rows = [np.arange(j, len(inputs), count) for j in range(count)]
     part = flat[:30], labels[:30]
-    beside = ServerInputs(part, [own[own < 30] for own in rows], part, part, part)
-    return problem_of(flat, labels, rows, beside, model, training, shape, classes)
+    pairs = dict.fromkeys(("clients", "server", "public", "test"), part)
+    pairs["train"] = flat, labels
+    held = [own[own < 30] for own in rows]
+    return problem_of(pairs, rows, held, model, training, shape, classes)
 
 
-def model_of(make: Callable[..., nn.Module]) -> Spec:
+def model_of(make):
     """A model whose networks this function gives, which is registered nowhere."""
     return Component("model", "theirs", 1, make, {"title": "t", "module": True}).spec()
 
 
-def unwell(given: SmallProblem, rows: object = slice(None)) -> SmallProblem:
+def unwell(given, rows=slice(None)):
     """The same with clients whose inputs in these rows are no numbers."""
     inputs = torch.from_numpy(given.inputs.copy())
     inputs[rows] = torch.nan

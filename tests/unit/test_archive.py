@@ -11,7 +11,6 @@ import tarfile
 import tempfile
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ TEXT = b"good\n" * 1000
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path, monkeypatch) -> Path:
+def places(tmp_path, monkeypatch):
     """Temporary folders are made here; the table states MOST bytes for every file."""
     monkeypatch.setattr(archive, "largest_unpacked", lambda name, path: MOST)
     home = tmp_path / "temporary"
@@ -33,7 +32,7 @@ def places(tmp_path, monkeypatch) -> Path:
     return home
 
 
-def tar_of(path, *members, mode="w:gz") -> Path:
+def tar_of(path, *members, mode="w:gz"):
     with tarfile.open(path, mode) as file:
         for member in (tarfile.TarInfo(m) if isinstance(m, str) else m for m in members):
             member.size = len(TEXT) if member.isreg() else 0
@@ -41,7 +40,7 @@ def tar_of(path, *members, mode="w:gz") -> Path:
     return path
 
 
-def zip_of(path, *names) -> Path:
+def zip_of(path, *names):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name in names:
             file.writestr(name, TEXT)

@@ -203,10 +203,7 @@ def test_what_is_handed_and_what_choosing_reads_are_two_things():
 )
 def test_what_is_chosen_by_has_to_be_set_aside(choose, partition, wanted):
     with pytest.raises(FedreproError, match=rf"'D' reads the examples of .*{wanted}"):
-        small(
-            methods=[{**FEDERATED, "choose": choose}],
-            partition={"name": "iid", **partition},
-        )
+        small(methods=[{**FEDERATED, "choose": choose}], partition={"name": "iid", **partition})
 
 
 def test_nothing_is_disclosed_where_nothing_is_chosen():

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedrepro import cli
-from fedrepro.cli import add_scripts_to_path, printing
 from fedrepro.cli import main as entry
+from fedrepro.cli import printing, snakemake_support
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -127,22 +126,14 @@ def test_check_passes_its_exit_code_on(tmp_path, capsys):
     assert main(["check", "pfnm", str(tmp_path / "absent.npz")]) == 2
 
 
-def test_an_interrupt_is_quiet(monkeypatch, capsys):
-    def interrupted(_words):
+@pytest.mark.parametrize("place", ["cli.app.run_command", "core.registry.components"])
+def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
+    """In a command typer makes another error of it."""
+
+    def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedrepro.cli.app.run_command", interrupted)
-    assert main(["list", "methods"]) == 130
-    assert capsys.readouterr().err == "fedrepro: stopped\n"
-
-
-def test_an_interrupt_of_a_command_is_quiet(monkeypatch, capsys):
-    """typer makes another error of it."""
-
-    def interrupted(_kind):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fedrepro.core.registry.components", interrupted)
+    monkeypatch.setattr(f"fedrepro.{place}", interrupted)
     assert main(["list", "methods"]) == 130
     assert capsys.readouterr().err.strip() == "fedrepro: stopped"
 
@@ -195,11 +186,6 @@ def test_a_reader_that_leaves_is_no_fault():
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_words_come_from_the_command_line_if_none_are_given(monkeypatch, capsys):
-    monkeypatch.setattr(entry.sys, "argv", ["fedrepro", "recrod"])
-    assert main() == 2
-
-
 def test_python_dash_m_works():
     words = [sys.executable, "-m", "fedrepro", "methods"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
@@ -211,8 +197,8 @@ def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     own = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", "/somewhere")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
-    add_scripts_to_path()
-    add_scripts_to_path()
+    snakemake_support.add_scripts_to_path()
+    snakemake_support.add_scripts_to_path()
     assert entry.sys.modules["os"].environ["PATH"] == f"{own}:/somewhere"
 
 
@@ -226,9 +212,8 @@ def ended(code: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True)
 
 
-@pytest.mark.parametrize("words", [["list", "methods"]])
-def test_a_terminal_gets_those_letters_that_it_has(words):
-    done = ended(MAIN + "sys.exit(main())", *words)
+def test_a_terminal_gets_those_letters_that_it_has():
+    done = ended(MAIN + "sys.exit(main())", "list", "methods")
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.isascii()
     assert b"?" in done.stdout
@@ -251,15 +236,17 @@ def test_a_closed_output_ends_quietly(closed):
 
 def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(cli.atexit, "register", lambda _, *lines, **__: said.append(lines))
+    monkeypatch.setattr(
+        snakemake_support.atexit, "register", lambda _, *lines, **__: said.append(lines)
+    )
     log = tmp_path / "log"
     log.write_text(
         "Command 'fedrepro job x' died with <Signals.SIGKILL: 9>.\nfedrepro: x is wrong\n"
         "Command 'fedrepro job y' returned non-zero exit status 137.\n"
         "Command 'fedrepro job z' returned non-zero exit status 2.\n"
     )
-    cli.repeat_errors(str(log))
-    assert said == [(cli.KILLED, "fedrepro: x is wrong")]
+    snakemake_support.repeat_errors(str(log))
+    assert said == [(snakemake_support.KILLED, "fedrepro: x is wrong")]
 
 
 def test_errors_name_the_nearest_and_all_others():

@@ -392,10 +392,7 @@ def test_a_model_that_says_otherwise_of_biases_is_refused(bias, token):
 
 def test_clients_of_whom_some_have_biases_are_refused():
     one, two = (nn.Sequential(nn.Linear(6, 5, bias=b), nn.Linear(5, 3, bias=b)) for b in (0, 1))
-    with pytest.raises(
-        FedreproError,
-        match=r"where state dict 0 has 0 \(5, 6\) without bias",
-    ):
+    with pytest.raises(FedreproError, match=r"where state dict 0 has 0 \(5, 6\) without bias"):
         LocalModels.from_state_dicts([one.state_dict(), two.state_dict()])
 
 

@@ -10,13 +10,13 @@ import gzip
 import hashlib
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from fedrepro.cli.job import COMPUTING
+from fedrepro.cli.job import compute
 from fedrepro.core.artifacts import forget
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.serialization import load_state, read_models
@@ -41,22 +41,22 @@ FLIPS, CUTS = 6, 3  # of each file
 Kind = tuple[Path, Callable[[], object], list[Path]]
 
 
-def make_run() -> Plan:
+def make_run():
     """Compute all that the workflow makes at scale tiny for two exhibits, and record it."""
     Path("config").symlink_to(ROOT / "config")
     plan = Plan(Config(), {"pfnm": load_exhibits()["pfnm"]}, "tiny")
     for key in KEYS:
         for job in plan.jobs_of(plan.exhibit(key)):
             if not Path(job.out).exists():
-                COMPUTING[job.stage][1](job, "cpu")
+                compute(job, "cpu")
         draw_exhibit(key, plan, Path(plan.exhibit_file(key, "")))
-    draw_maps("partitions", plan, KEYS, Path(plan.maps_folder("partitions")))
+    draw_maps("partitions", plan, KEYS, Path(f"reports/{plan.scale}/partitions"))
     judge_claims(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     return plan
 
 
-def raw_file() -> Kind:
+def raw_file():
     """Make a raw file of a publisher, and a table that knows it."""
     Path("raw").mkdir()
     path, table = Path("raw/digits.gz"), Path("raw/table.csv")
@@ -70,18 +70,18 @@ def raw_file() -> Kind:
     return path, lambda: raw_sources("digits", [path.name], path.parent, known), []
 
 
-def kinds(plan: Plan) -> Iterator[Kind]:
+def kinds(plan):
     """Every kind of file of the run, the code that reads it, and files to swap it with."""
     yield raw_file()
     yield from kinds_of_results(plan)
     yield from kinds_of_reports(plan)
 
 
-def kinds_of_results(plan: Plan) -> Iterator[Kind]:
+def kinds_of_results(plan):
     one, two = (plan.exhibit(key) for key in KEYS)
     folder = Path(plan.jobs.dataset(one.points[0].scenario.dataset))
 
-    def everything() -> object:
+    def everything():
         prepared = load_prepared(folder)
         parts = (prepared.raw, prepared.labels, prepared.groups)
         return [part(split).tobytes() for split in SPLITS for part in parts]
@@ -105,20 +105,20 @@ def kinds_of_results(plan: Plan) -> Iterator[Kind]:
     yield kept[0], lambda: load_state(kept[0]), [kept[1], state]
 
 
-def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
+def kinds_of_reports(plan):
     base, other = (plan.exhibit_file(key, "") for key in KEYS)
     kept, also = (f"{RECORD}/tiny/{key}" for key in KEYS)
 
-    def recorded() -> None:
+    def recorded():
         shutil.rmtree("again", ignore_errors=True)
         record("tiny", [KEYS[0]], Path("reports"), Path("again"))
 
-    def recorded_again() -> None:
+    def recorded_again():
         shutil.rmtree("again", ignore_errors=True)
         record("tiny", [KEYS[0]], RECORD, Path("again"))
         compare("tiny", KEYS[0])
 
-    def judged() -> None:
+    def judged():
         judge_claims(PUBLISHED, KEYS, Path("reports/tiny"), Path("judged/claims.csv"))
 
     for suffix in open_exhibit(Path("reports/tiny"), KEYS[0], "tiny").suffixes:
@@ -129,15 +129,15 @@ def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
     table = Path("reports/tiny/pfnm/claims.csv")
     for path in (table, table.with_suffix(".json")):
         yield path, lambda: claims_of(read_claims(table)), [Path(f"{base}{path.suffix}")]
-    drawn = Path(plan.maps_folder("partitions"))
+    drawn = Path(f"reports/{plan.scale}/partitions")
     yield drawn / "maps.json", lambda: maps_of(drawn), [Path(f"{base}.json")]
 
 
-def spoiled(good: bytes, others: list[Path], draw: random.Random) -> Iterator[bytes]:
+def spoiled(good, others, draw):
     """Give the bytes with one bit flipped, cut, with zeros as a disk leaves them, and others."""
     for at in draw.sample(range(8 * len(good)), FLIPS):
         yield good[: at // 8] + bytes([good[at // 8] ^ 1 << at % 8]) + good[at // 8 + 1 :]
-    yield b""
+    yield from (b"", draw.randbytes(len(good)))
     for _ in range(CUTS):
         yield good[: draw.randrange(len(good))]
         at = draw.randrange(len(good))

@@ -15,7 +15,7 @@ from memory import PEAK
 from test_datasets import write_idx
 
 from fedrepro.cli.main import main
-from fedrepro.components.datasets._idx import TEST, TRAIN
+from fedrepro.components.datasets.mnist import TEST, TRAIN
 from fedrepro.core.registry import components
 from fedrepro.data.raw_files import COLUMNS
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mirror import MIRROR, TABLE, needs_mirror
 
-from fedrepro.components.datasets._idx import TEST, TRAIN
+from fedrepro.components.datasets.mnist import TEST, TRAIN
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token

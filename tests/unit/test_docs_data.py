@@ -16,8 +16,8 @@ import yaml
 from fedrepro.core.registry import components
 from fedrepro.data.raw_files import raw_files
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
+from fedrepro.planning.jobs import public_data_of
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import public_data_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/data.md").read_text()

@@ -9,7 +9,6 @@ import http.server
 import io
 import tarfile
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +27,7 @@ ROW = FileRow("letters", "1", FILE, "publisher", (), SHA256, len(DATA), "none", 
 Answer = tuple[int, dict[str, object], bytes]
 
 
-def sends(data: bytes, length: int | None = None) -> Answer:
+def sends(data, length=None):
     return 200, {"Content-Length": len(data) if length is None else length}, data
 
 
@@ -50,12 +49,12 @@ BAD: list[tuple[Answer, str]] = [
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, Answer] = {}
         self.closing = threading.Event()
 
-    def url(self, path: str, answer: Answer) -> str:
+    def url(self, path, answer):
         self.answers[path] = answer
         return f"http://127.0.0.1:{self.server_port}{path}"
 
@@ -63,7 +62,7 @@ class Server(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         server: Server = self.server  # type: ignore[assignment]
         status, headers, data = server.answers[self.path]
         self.close_connection = True
@@ -77,12 +76,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):
             self.wfile.write(data)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def server(monkeypatch) -> Iterator[Server]:
+def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = Server()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -95,18 +94,18 @@ def server(monkeypatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def target(tmp_path) -> Path:
+def target(tmp_path):
     return tmp_path / "resources" / "letters" / FILE
 
 
 @pytest.fixture
-def mirror(tmp_path) -> Path:
+def mirror(tmp_path):
     (tmp_path / "mirror" / "letters").mkdir(parents=True)
     (tmp_path / "mirror" / "letters" / FILE).write_bytes(DATA)
     return tmp_path / "mirror"
 
 
-def get(target, *rows, mirror=None, progress=lambda *_: None) -> tuple[str, FileRow]:
+def get(target, *rows, mirror=None, progress=lambda *_: None):
     table = DatasetTable(rows, Path("config/datasets.csv"))
     return fetch("letters", FILE, target, mirror, table, progress=progress, timeout=0.5)
 

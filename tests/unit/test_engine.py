@@ -26,7 +26,6 @@ from fedrepro.training.procedure import settings_of
 SIZES = [70, 7, 33, 64, 1, 32, 31]
 FEATURES, CLASSES = 12, 4
 RATES = [None, 0.2, 0.1, 0.05, None, 0.1, 0.3]
-WIDE = [(60, None), (55, 0.1), (31, 0.03), (10, 0.1)]  # examples and rates of clients
 
 
 def procedure(name, **values):
@@ -105,27 +104,6 @@ def test_descent_in_the_product_equals_descent_along_a_gradient():
         assert np.abs(value - along.tensors[name]).max() < 1e-12
 
 
-@pytest.mark.parametrize("batch_size", [1, 10, 50])
-def test_bytes_of_wide_networks_do_not_depend_on_the_block(batch_size):
-    """At the sizes of FedAvg's 2NN products are computed otherwise than at small ones."""
-    dense = network_of_sizes((784, 200, 200, 10))
-    given = procedure("sgd", batch_size=batch_size, epochs=1, init="fan_in")
-    rng = np.random.default_rng(0)
-    examples = Examples(
-        torch.from_numpy(rng.integers(0, 256, (300, 784), np.uint8)),
-        torch.from_numpy(rng.integers(0, 10, 300)),
-        255.0,
-    )
-    tasks = [Task(np.arange(n), RngKey(0, 0, j), lr) for j, (n, lr) in enumerate(WIDE)]
-    start = initial_weights(dense, given, [RngKey(0)])
-    whole = train(dense, examples, tasks, given, start, block=4)
-    for size in (1, 3):
-        other = train(dense, examples, tasks, given, start, block=size)
-        assert np.array_equal(whole.loss, other.loss)
-        for name, value in whole.tensors.items():
-            assert np.array_equal(value, other.tensors[name]), name
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True))
 def test_bytes_do_not_depend_on_the_company(chosen):
@@ -185,19 +163,6 @@ def test_a_loss_that_is_not_finite_names_client_trial_and_step():
     start = initial_weights(dense, ADAM, [task.rng for task in tasks])
     with pytest.raises(FedreproError, match="client 2 in trial 0 is not finite at step 1; lower"):
         train(dense, examples, tasks, ADAM, start).checked()
-
-
-def test_the_step_at_which_a_loss_breaks_is_exact():
-    dense = network_of_sizes((FEATURES, CLASSES))
-    examples, tasks = problem()
-    bad = epoch_order(tasks[0], 1)[40]  # second epoch, second minibatch: step 3 + 2
-    kept = [t for i, t in enumerate(tasks) if i == 0]
-    given = procedure("sgd")
-    examples.inputs[bad] = float("inf")
-    first = int(np.flatnonzero(epoch_order(tasks[0], 0) == bad)[0]) // 32 + 1
-    start = initial_weights(dense, given, [kept[0].rng])
-    with pytest.raises(FedreproError, match=f"not finite at step {first};"):
-        train(dense, examples, kept, given, start).checked()
 
 
 def test_a_client_without_examples_is_a_sentence():

@@ -17,9 +17,9 @@ from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.numbers.summary import summarise
 from fedrepro.numbers.verdicts.cells import Numbers, grids
 from fedrepro.planning.config import Config
-from fedrepro.planning.exhibit_entries import Case, ExhibitSettings, MethodEntry
+from fedrepro.planning.exhibit_settings import Case, ExhibitSettings, MethodEntry
+from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import Scenario
 
 TWO = [
     {"name": "average", "label": "A", "paired_with": "B"},

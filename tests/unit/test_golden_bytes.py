@@ -100,7 +100,7 @@ def images() -> list[np.ndarray]:
 def spectrogram() -> list[np.ndarray]:
     from scipy.io import wavfile
 
-    from fedrepro.components.datasets._mel import RATE, Mel, mel_spectrograms
+    from fedrepro.components.datasets.speech_commands import RATE, Mel, mel_spectrograms
 
     sound = (np.random.default_rng(0).standard_normal(RATE) * 3000).astype(np.int16)
     with tempfile.TemporaryDirectory() as place:

@@ -1,6 +1,9 @@
-"""Graphs: what every one has to be, what is known of some, and what is refused."""
+"""Graphs: what every one has to be, what is known of some, what is refused, and their page."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.core import registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
@@ -258,7 +262,7 @@ def test_a_graph_that_does_not_fit_is_one_sentence(token, clients, sentence):
 
 
 def test_a_graph_that_no_draw_connects_is_refused(monkeypatch):
-    monkeypatch.setattr("fedrepro.components.graphs.small_world.MOST_DRAWS", 1)
+    monkeypatch.setattr("fedrepro.components.graphs.shapes.MOST_DRAWS", 1)
     with pytest.raises(FedreproError, match="not connected in 1 draws; raise its neighbours"):
         made("small_world+neighbours~2+rewired~1", 400)
 
@@ -294,3 +298,39 @@ def test_what_is_in_a_file_is_part_of_what_a_run_depends_on(mine):
         found.add(spec.resolved)
     assert len(found) == 2
     assert spec.token == "file+csv~mine"
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "graphs.md").read_text()
+ROWS = re.findall(r"^\| `([^`]+)` \| .*? \| (\d+) \| ([\d.]+) \| ([\d.]+) \|", PAGE, re.M)
+
+
+def test_every_graph_is_on_the_page():
+    named = {token.partition("+")[0] for token in re.findall(r"`([\w+~@.-]+)`", PAGE)}
+    assert set(components("graph")) <= named
+
+
+@pytest.mark.parametrize(("token", "edges", "modulus", "total"), ROWS)
+def test_numbers_of_the_page_are_those_of_the_graphs(token, edges, modulus, total):
+    weights = weights_of(parse_token("graph", token), 16, RngKey(0))
+    assert int((weights > 0).sum()) - 16 == int(edges)
+    assert second_modulus(weights) == pytest.approx(float(modulus), abs=5e-5)
+    assert mixing_sum(weights) == pytest.approx(float(total), rel=5e-4, abs=1e-9)
+
+
+def test_the_drawings_of_the_page_are_there():
+    shown = re.findall(r"!\[.+\]\((figures/graph-[\w.-]+)\)", PAGE)
+    assert len(shown) == 3
+    assert all(0 < (DOCS / name).stat().st_size < 200_000 for name in shown)
+
+
+def test_the_graph_that_the_page_adds_works():
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    components("graph")
+    try:
+        exec(code, {"__name__": __name__})
+        weights = weights_of(parse_token("graph", "wheel"), 6, RngKey(0))
+    finally:
+        del registry._found["graph"]["wheel"]
+    assert np.allclose(weights.sum(1), 1)
+    assert ((weights > 0).sum(1) - 1).tolist() == [5, 3, 3, 3, 3, 3]

@@ -12,8 +12,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Granularity
-from fedrepro.planning.jobs import Jobs, folders_of, log_of, read_job
-from fedrepro.planning.runs import TrialBlock
+from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_of, read_job
 
 FIRST = TrialBlock(0, 1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from synthetic import plan, workplace, write_runs  # noqa: F401
@@ -15,13 +14,13 @@ KILLED = 9
 TABLE = "dense/readme-cifar10"
 
 
-def killed_at(file: int, work: Callable[[], None]) -> bool:
+def killed_at(file, work):
     """Whether a process that does the work died as it was to put its n-th file in place."""
     child = os.fork()
     if not child:
         whole, count = os.replace, 0
 
-        def replace(part: str, target: str) -> None:
+        def replace(part, target):
             nonlocal count
             count += 1
             if count == file:
@@ -39,7 +38,7 @@ def killed_at(file: int, work: Callable[[], None]) -> bool:
     return code == KILLED
 
 
-def files_in(folder: Path) -> dict[str, bytes]:
+def files_in(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 

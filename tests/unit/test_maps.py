@@ -249,7 +249,7 @@ def drawn_maps(made: Plan) -> Path:
             write_prepared(folder, dataset.component.fn(Path(), **dataset.values), dataset, {})
         table = build_partition(partition, load_prepared(folder), range(2), 0)
         write_partition(made.jobs.partition(dataset, partition, block), table, {})
-    out = Path(made.maps_folder("partitions"))
+    out = Path(f"reports/{made.scale}/partitions")
     draw_maps("partitions", made, KEYS, out)
     return out
 

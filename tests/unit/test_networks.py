@@ -267,11 +267,7 @@ def test_the_entropy_term_is_its_formula(over):
 
 PRIORS = {
     "received, run": (GaussianPrior(0.7), False, lambda task: 0.7 / (task.total(8, 2) * 8)),
-    "received, client": (
-        GaussianPrior(over="client"),
-        False,
-        lambda task: 1 / len(task.rows),
-    ),
+    "received, client": (GaussianPrior(over="client"), False, lambda task: 1 / len(task.rows)),
     "fixed": (GaussianPrior(2.0, sd=0.4), False, lambda task: 2 / (task.total(8, 2) * 8)),
     "handed over": (GaussianPrior(), True, lambda task: 1 / (task.total(8, 2) * 8)),
 }
@@ -357,13 +353,7 @@ PUBLISHED = [
     # DENSE's code on CIFAR-10: 28·128 + 2 (1152 + 1) 128 + (4·4·128 + 1) 10
     (
         "cnn",
-        {
-            "channels": [128, 128, 128],
-            "hidden": None,
-            "kernel": 3,
-            "padding": "valid",
-            "pools": 2,
-        },
+        {"channels": [128, 128, 128], "hidden": None, "kernel": 3, "padding": "valid", "pools": 2},
         (3, 32, 32),
         10,
         319_242,

@@ -12,8 +12,8 @@ import pytest
 from partitioned import data_of
 from small_exhibits import small
 
-from fedrepro import cli
-from fedrepro.cli.main import main
+from fedrepro.cli import snakemake_support
+from fedrepro.cli.main import main, name_configured
 from fedrepro.core import plugins, registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import file_of
@@ -36,7 +36,7 @@ MEDIAN = re.findall(r"```python\n(.*?)```", PAGE, re.S)[0]
 def named(tmp_path, monkeypatch):
     """Writes a file and names it; what it registered is forgotten after the test."""
 
-    def name(text: str, file: str = "mine.py") -> str:
+    def name(text, file="mine.py"):
         path = tmp_path / file
         path.write_text(text)
         monkeypatch.setenv(plugins.NAMED, str(path))
@@ -101,7 +101,7 @@ def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, sai
     labels = np.arange(90) % 3
     examples = TrainingLabels(labels, 3, np.full(90, -1, np.int32))
 
-    def checked() -> None:
+    def checked():
         split = spec.component.make(Assignment, examples, RngKey(0))
         _require_sound(split, split, spec, 0, 90)
 
@@ -226,7 +226,7 @@ def test_a_missing_file_and_one_that_is_no_python(named, tmp_path, monkeypatch):
         registry.components("method")
 
 
-def installed(folder: Path, module: str) -> None:
+def installed(folder, module):
     (folder / "mine-1.dist-info").mkdir()
     (folder / "mine-1.dist-info/METADATA").write_text("Name: mine\nVersion: 1\n")
     declared = f"[fedrepro.components]\nmine = {module}\n"
@@ -250,12 +250,12 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     path = named(MEDIAN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(plugins.NAMED)
-    cli.name_configured()  # no configuration here
+    name_configured()  # no configuration here
     assert plugins.NAMED not in os.environ
     Path("config").mkdir()
     for text in ("scale: quick", "components: [", "components: 3", "- components"):
         Path("config/config.yaml").write_text(text)
-        cli.name_configured()
+        name_configured()
         assert plugins.NAMED not in os.environ
     capsys.readouterr()
     Path("config/config.yaml").write_text("components: [mine.py]\ncomponents: [other.py]\n")
@@ -265,12 +265,12 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     assert main(["list", "methods"]) == 0
     assert "median" in capsys.readouterr().out
     assert plugins.configured_files() == ("mine.py",)
-    cli.name_configured()  # told already
+    name_configured()  # told already
     for variable in ("FEDREPRO_MIRROR", "FEDREPRO_CHECKPOINT_SECONDS"):
         monkeypatch.setenv(variable, "")
-    cli.export_settings("", 20.0)  # the environment stays where nothing is configured
+    snakemake_support.export_settings("", 20.0)  # the environment stays where nothing is configured
     assert plugins.configured_files() == ("mine.py",)
-    cli.export_settings("", 20.0, [path, "more.py"])
+    snakemake_support.export_settings("", 20.0, [path, "more.py"])
     assert plugins.configured_files() == (
         "mine.py",
         "more.py",

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from fedrepro.cli import main as entry
-from fedrepro.cli import take_failed
 from fedrepro.cli.main import FAULT, MENDABLE, main
+from fedrepro.cli.snakemake_support import take_failed
 from fedrepro.core import plugins, registry
 from fedrepro.numbers.series import by_metric
 from fedrepro.stages.job_log import Failures

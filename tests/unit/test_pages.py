@@ -15,7 +15,7 @@ from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.times import exhibit_seconds, of_methods, timings_of
 from fedrepro.record.site.build import _source
-from fedrepro.record.site.pages import home, numbers_page, paper_page, reproduce_page
+from fedrepro.record.site.pages import home, page, paper_page
 from fedrepro.record.site.report_data import read_reports
 
 __all__ = ["undrawn", "workplace"]
@@ -55,16 +55,16 @@ class Nesting(HTMLParser):
 def shown(keys=(KEY,)) -> str:
     """The paper's page and how its exhibits were made, of what is drawn."""
     (paper,) = read_reports(FOLDER, "tiny", keys).papers
-    return paper_page(paper, "", (), frozenset()) + numbers_page(paper)
+    return paper_page(paper, "", (), frozenset()) + page("numbers.md", up="../", paper=paper)
 
 
 def test_pages_are_nested_well():
     for key in (KEY, OTHER):
         draw(plan(), key)
-    page = Nesting(shown((KEY, OTHER)))
-    ids = [attrs["id"] for _, attrs in page.found if "id" in attrs]
+    parsed = Nesting(shown((KEY, OTHER)))
+    ids = [attrs["id"] for _, attrs in parsed.found if "id" in attrs]
     assert ids == ["figure-2a", "figure-2b"] * 2
-    image = next(one for one in page.all("img") if one["src"] == f"../shown/{KEY}.svg")
+    image = next(one for one in parsed.all("img") if one["src"] == f"../shown/{KEY}.svg")
     assert "Test accuracy against the number of clients" in image["alt"]
     assert "PFNM" in image["alt"]
     Nesting(home(read_reports(FOLDER, "tiny", [KEY, OTHER]), {}, ()))
@@ -131,13 +131,14 @@ def test_core_hours_count_every_local_model_once():
     reports = read_reports(FOLDER, "tiny", [KEY])
     hours = sum(found.values()) / 3600
     assert reports.papers[0].exhibits["figure-2a"].hours == pytest.approx(hours)
-    assert f"<td>{hours:.2f}</td>" in reproduce_page(reports)
+    assert f"<td>{hours:.2f}</td>" in page("reproduce.md", reports=reports, origin="")
 
 
 def test_without_times_the_page_says_so():
     base = draw(plan())
     of_methods(timings_of(read_json(f"{base}.json")))[0].unlink()
-    assert "not recorded" in reproduce_page(read_reports(FOLDER, "tiny", [KEY]))
+    reports = read_reports(FOLDER, "tiny", [KEY])
+    assert "not recorded" in page("reproduce.md", reports=reports, origin="")
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv", ".choice.csv"])

@@ -15,7 +15,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import UNASSIGNED, TrainingLabels, require_examples
 from fedrepro.data.partition_table import PartitionIndices, build_partition
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Scenario
 
 
 def classes_of(owner, labels):
@@ -376,8 +376,7 @@ def test_by_label_divides_any_number_of_classes(classes, clients):
 
 
 @pytest.mark.parametrize(
-    "lists",
-    [["0-1-2-3-4", "5-6-7-8-9"], ["0-2-3-4-6", "1-5-7-8-9"], ["0-1-2-3-4-5-6-7", "8-9"]],
+    "lists", [["0-1-2-3-4", "5-6-7-8-9"], ["0-2-3-4-6", "1-5-7-8-9"], ["0-1-2-3-4-5-6-7", "8-9"]]
 )
 def test_label_lists_are_what_p2p_asks_for(lists):
     labels = np.arange(1000) % 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +14,13 @@ from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Component, Spec
+from fedrepro.core.spec import Component
 from fedrepro.data.assignment import Assignment, TrainingLabels, distances, skew_of
 from fedrepro.data.partition_table import build_partition, read_partition, write_partition
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Scenario
 
 
-def assume_enough(name: str, train: np.ndarray, spec: Spec) -> None:
+def assume_enough(name, train, spec):
     """Each of a label's clients gets an example of it: elsewhere `labels_each` is refused."""
     if name == "labels_each":
         assume(np.bincount(train).min() >= Scenario(spec, spec, spec, spec).clients)
@@ -32,7 +31,7 @@ FIXED = {"pooled", "natural", "label_lists", "by_label", "one_class"}
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
+def problems(draw):
     """Training labels with every class, validation labels, and a number of clients."""
     classes = draw(st.integers(1, 6))
     extra = draw(st.lists(st.integers(0, classes - 1), min_size=30, max_size=120))
@@ -44,9 +43,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 3))
-def test_every_example_has_exactly_one_owner_and_every_client_has_examples(
-    name: str, problem: tuple[np.ndarray, np.ndarray, int], seed: int
-) -> None:
+def test_every_example_has_exactly_one_owner_and_every_client_has_examples(name, problem, seed):
     train, validation, clients = problem
     spec = fitting(name, train, clients)
     assume_enough(name, train, spec)
@@ -64,9 +61,7 @@ def test_every_example_has_exactly_one_owner_and_every_client_has_examples(
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "natural"])
 @settings(max_examples=15, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 3))
-def test_validation_examples_follow_the_training_ones_class_by_class(
-    name: str, problem: tuple[np.ndarray, np.ndarray, int], seed: int
-) -> None:
+def test_validation_examples_follow_the_training_ones_class_by_class(name, problem, seed):
     train, validation, clients = problem
     spec = fitting(name, train, clients)
     assume_enough(name, train, spec)
@@ -81,7 +76,7 @@ def test_validation_examples_follow_the_training_ones_class_by_class(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_trial_depends_on_seed_and_trial_alone(name: str) -> None:
+def test_a_trial_depends_on_seed_and_trial_alone(name):
     data = grouped(np.arange(300) % 10, np.arange(50) % 10)
     spec = fitting(name, np.arange(300) % 10, 5)
     several, one = (build_partition(spec, data, r, 4) for r in (range(4), range(2, 3)))
@@ -94,7 +89,7 @@ def test_a_trial_depends_on_seed_and_trial_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in FIXED])
-def test_which_examples_of_a_class_a_client_holds_is_drawn(name: str) -> None:
+def test_which_examples_of_a_class_a_client_holds_is_drawn(name):
     """Not the first ones of the file for the first client."""
     labels = np.repeat([0, 1], 500)
     spec = spec_of(name, 2, **({"each": 1} if name == "shards" else {}))
@@ -109,7 +104,7 @@ def test_which_examples_of_a_class_a_client_holds_is_drawn(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_written_partition_is_read_back(name: str, tmp_path: Path) -> None:
+def test_a_written_partition_is_read_back(name, tmp_path):
     train, validation = np.arange(200) % 4, np.arange(30) % 4
     spec = fitting(name, train, 3)
     table = build_partition(spec, grouped(train, validation), range(5, 7), 0)
@@ -146,13 +141,13 @@ def test_a_written_partition_is_read_back(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [n for n in NAMES if "clients" in components("partition")[n].params and n != "natural"]
 )
-def test_more_clients_than_examples_is_said(name: str) -> None:
+def test_more_clients_than_examples_is_said(name):
     with pytest.raises(FedreproError, match="31 clients are more than the 30 training examples"):
         build_partition(spec_of(name, 31), data_of(np.arange(30) % 3), range(1), 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_class_that_no_client_could_learn_is_named(name: str) -> None:
+def test_a_class_that_no_client_could_learn_is_named(name):
     data = data_of(np.repeat([0, 2], 20), classes=4)
     with pytest.raises(FedreproError, match="no training example of class 1, 3"):
         build_partition(spec_of(name, 2), data, range(1), 0)
@@ -161,7 +156,7 @@ def test_a_class_that_no_client_could_learn_is_named(name: str) -> None:
 # ------------------------------------------------------------------------------------- skew
 
 
-def test_skew_of_equal_clients_is_zero_and_of_single_classes_is_the_most_there_is() -> None:
+def test_skew_of_equal_clients_is_zero_and_of_single_classes_is_the_most_there_is():
     equal, single = skew_of(np.full((5, 4), 7)), skew_of(np.eye(4, dtype=int) * 9)
     assert (equal.distance_mean, equal.distance_max) == (0, 0)
     assert (equal.size_min, equal.size_median, equal.size_max) == (28, 28, 28)
@@ -170,7 +165,7 @@ def test_skew_of_equal_clients_is_zero_and_of_single_classes_is_the_most_there_i
 
 
 @given(st.lists(st.lists(st.integers(1, 50), min_size=3, max_size=3), min_size=1, max_size=9))
-def test_skew_does_not_depend_on_the_order_of_clients_or_classes(rows: list[list[int]]) -> None:
+def test_skew_does_not_depend_on_the_order_of_clients_or_classes(rows):
     counts = np.array(rows)
     assert skew_of(counts) == skew_of(counts[::-1]) == skew_of(counts[:, ::-1])
     far = distances(counts)
@@ -179,7 +174,7 @@ def test_skew_does_not_depend_on_the_order_of_clients_or_classes(rows: list[list
     assert (far < 1).all()
 
 
-def test_distance_is_the_largest_difference_over_sets_of_classes() -> None:
+def test_distance_is_the_largest_difference_over_sets_of_classes():
     counts = np.array([[8, 1, 1], [2, 5, 3]])
     own, whole = counts / 10, counts.sum(0) / 20
     subsets = [[i for i in range(3) if bits >> i & 1] for bits in range(8)]
@@ -191,8 +186,8 @@ def test_distance_is_the_largest_difference_over_sets_of_classes() -> None:
 # ----------------------------------------------------------------------------- what is refused
 
 
-def test_a_partition_that_leaves_a_client_empty_is_refused() -> None:
-    def lopsided(examples: TrainingLabels, rng: RngKey) -> Assignment:
+def test_a_partition_that_leaves_a_client_empty_is_refused():
+    def lopsided(examples, rng):
         return Assignment((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
 
     four = {"clients": lambda values: 4}
@@ -204,7 +199,7 @@ def test_a_partition_that_leaves_a_client_empty_is_refused() -> None:
         build_partition(spec, data_of(np.arange(20) % 2), range(3, 4), 0)
 
 
-def test_a_file_with_a_client_without_examples_is_damaged(tmp_path: Path) -> None:
+def test_a_file_with_a_client_without_examples_is_damaged(tmp_path):
     path = tmp_path / "partition.parquet"
     rows = {"trial": [0, 0], "client": [0, 2], "split": ["train", "train"], "index": [0, 1]}
     write_table(path, rows, "partition", {"trials": [0]})

@@ -9,9 +9,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.planning.config import Config
-from fedrepro.planning.jobs import Jobs
+from fedrepro.planning.jobs import Jobs, TrialBlock
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import TrialBlock
 
 GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
 OTHERS = [

@@ -37,8 +37,7 @@ from fedrepro.data.partition_table import (
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.jobs import Job
-from fedrepro.planning.runs import Scenario, TrialBlock
+from fedrepro.planning.jobs import Job, Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.trial_data import TrialData

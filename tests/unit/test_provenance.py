@@ -151,7 +151,7 @@ def files_of(data, tmp_path):  # noqa: F811
     assert compute("aggregate", data, tmp_path, *words) == 0
     assert rounds(data, tmp_path / "rounds", method="downpour_sgd+rounds~2") == 0
     tables = {
-        "partition": data / "p.parquet",
+        "partition": data / "members",
         "local": data / "local.parquet",
         "timings of training": data / "timings.parquet",
         "metrics": tmp_path / "m",
@@ -241,7 +241,7 @@ def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
     from fedrepro.core.registry import parse_token
     from fedrepro.stages.data import _device
 
-    monkeypatch.setattr("fedrepro.components.features._images.best_device", lambda: "cuda")
+    monkeypatch.setattr("fedrepro.components.features.by_networks.best_device", lambda: "cuda")
     assert _device(parse_token("dataset", "cifar10+features~convnet")) == "cuda"
     assert _device(parse_token("dataset", "cifar10")) == "cpu"
     assert _device(parse_token("dataset", "cifar10+features~centred")) == "cpu"

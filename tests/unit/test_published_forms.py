@@ -93,11 +93,7 @@ def test_the_settings_of_a_spectrogram_are_parameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        (clip(300, rate=8000), "not 16-bit mono"),
-        (b"RIFF", "not a wav file"),
-    ],
+    ("bad", "words"), [(clip(300, rate=8000), "not 16-bit mono"), (b"RIFF", "not a wav file")]
 )
 def test_a_clip_of_another_form_is_named(tmp_path: Path, bad: bytes, words: str) -> None:
     write_tar(tmp_path / FILE, {**speech(), "./yes/aa_nohash_0.wav": bad})

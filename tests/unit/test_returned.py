@@ -13,16 +13,15 @@ from fedrepro.api import GlobalModel, Report
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import represent
 from fedrepro.networks.predict import network_of
-from fedrepro.stages.aggregate import SettingResult, SharedPreparation, require_models, run_setting
+from fedrepro.stages.aggregate import SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
 from fedrepro.stages.trial_rounds import TrialRounds
 from fedrepro.training.graphs import weights_of
 
 
-def returning(kind: str, name: str, made: object) -> Spec:
+def returning(kind, name, made):
     """A component of this name whose function returns that, with the parameters it has."""
     found = components(kind)[name].spec()
     fn = wraps(found.component.fn)(lambda *_, **__: made)
@@ -92,7 +91,7 @@ def test_tensors_of_other_names_or_numbers_of_networks():
         require_models(GlobalModel(local.model, fewer), average, local)
 
 
-def worked_with(error: Exception) -> SettingResult:
+def worked_with(error):
     """What an average that raises this comes to."""
 
     def fails(*_, **__):

@@ -23,12 +23,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.cost_words import SEEN, megabytes, needs_in_words, times
 from fedrepro.stages.user_models.combine import entries
-from fedrepro.stages.user_models.user_files import (
-    DataForm,
-    paired_files,
-    read_files,
-    read_inputs,
-)
+from fedrepro.stages.user_models.user_files import DataForm, paired_files, read_files, read_inputs
 from fedrepro.stages.user_models.user_inputs import WAYS, ModelContext, ModelFiles, read_context
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +32,7 @@ CLIENTS = [f"client{j}.pt" for j in range(5)]
 DATA = ["--clients-data", "client*.npz"]
 
 
-def words(command: str) -> list[str]:
+def words(command):
     """A line of the page as a shell cuts it: patterns in quotation marks stay."""
     found = []
     for word in command.split():
@@ -48,7 +43,7 @@ def words(command: str) -> list[str]:
     return found
 
 
-def said_by(command: list[str]) -> tuple[int, str, str]:
+def said_by(command):
     """Exit status, and what a command says on both ways."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -68,7 +63,7 @@ SHORT = {
 }
 
 
-def shortened(kind: str) -> dict:
+def shortened(kind):
     found = dict(components(kind))
     for name, grid in SHORT.items():
         found[name] = replace(found[name], meta={**found[name].meta, "grid": grid})
@@ -95,7 +90,7 @@ def here(page, monkeypatch):
     return page[0]
 
 
-def table_in(folder: Path) -> pd.DataFrame:
+def table_in(folder):
     return pd.read_csv(folder / "combined/table.csv", keep_default_na=False).set_index("method")
 
 
@@ -220,7 +215,7 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
 # ------------------------------------------------------------------------------------- starts
 
 
-def trained(start: int, data: int, hidden: tuple[int, ...] = (16,)) -> dict[str, torch.Tensor]:
+def trained(start, data, hidden=(16,)):
     torch.manual_seed(start)
     widths = (8, *hidden, 3)
     layers = [nn.Linear(a, b) for a, b in pairwise(widths)]

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jobs
 import numpy as np
 import pytest
 import torch
+from jobs import divided, stage
 from killed import killed_after
 
 from fedrepro.cli.main import main
@@ -28,23 +28,17 @@ SCENARIO = [
 ]  # fmt: skip
 
 
-def stage(*words: object) -> int:
-    return jobs.stage(*words)
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Prepared digits and a partition of two trials."""
     folder = tmp_path_factory.mktemp("digits")
-    assert stage("prepare", "--dataset", "digits", "--out", folder / "data") == 0
-    words = ["--partition", "dirichlet+clients~3", "--data", folder / "data", "--trials", "0-1"]
-    assert stage("partition", *words, "--out", folder / "p.parquet") == 0
+    divided(folder, "dirichlet+clients~3")
     return folder
 
 
 def compute(name, data, out, *words, scenario=SCENARIO, trials="0-1"):
     return stage(
-        name, *scenario, "--data", data / "data", "--members", data / "p.parquet",
+        name, *scenario, "--data", data / "data", "--members", data / "members",
         "--trials", trials, "--timings", out / "timings.parquet", *words,
     )  # fmt: skip
 
@@ -52,6 +46,14 @@ def compute(name, data, out, *words, scenario=SCENARIO, trials="0-1"):
 def train(data, out, name="local.parquet", trials="0-1", clients="0-2", scenario=SCENARIO):
     words = ["--clients", clients, "--out", out / name]
     return compute("train", data, out, *words, scenario=scenario, trials=trials)
+
+
+def aggregated(data, out, method, *words, local=None, **given):
+    """The metrics of a one-shot method or a control."""
+    place = out / method.replace("~", "-")
+    words = ["--local", local or data / "local.parquet", "--method", method, "--out", place, *words]
+    assert compute("aggregate", data, out, *words, **given) == 0
+    return read_table(place, "metrics").to_pandas()
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +84,8 @@ def test_after_how_many_epochs_clients_stopped_is_kept_and_measured(data, tmp_pa
     done = np.concatenate([found[trial].epochs for trial in (0, 1)])
     assert ((done >= 2) & (done <= 30)).all()
     assert (done < 30).any()
-    words = ["--local", tmp_path / "local.parquet", "--method", "local"]
-    out = tmp_path / "m.parquet"
-    assert compute("aggregate", data, tmp_path, *words, "--out", out, scenario=early) == 0
-    rows = read_table(out, "metrics").to_pandas().query("metric == 'epochs'")
+    frame = aggregated(data, tmp_path, "local", local=tmp_path / "local.parquet", scenario=early)
+    rows = frame.query("metric == 'epochs'")
     assert rows.dropna(subset="client")["value"].tolist() == done.tolist()
     assert rows[rows["client"].isna()]["value"].tolist() == [
         found[trial].epochs.mean() for trial in (0, 1)
@@ -104,10 +104,7 @@ def test_a_job_says_what_it_took(data, local):
 
 
 def test_metrics_hold_the_parsed_parameters_as_typed_columns(data, local, tmp_path):
-    out = tmp_path / "m.parquet"
-    words = ["--local", local, "--method", "pfnm+sigma2~0.1@1", "--out", out]
-    assert compute("aggregate", data, tmp_path, *words) == 0
-    frame = read_table(out, "metrics").to_pandas()
+    frame = aggregated(data, tmp_path, "pfnm+sigma2~0.1@1")
     assert set(frame["method_sigma2"]) == {0.1, 1.0}
     assert set(frame["partition_clients"]) == {3}
     assert set(frame["model_hidden"]) == {"10"}
@@ -119,10 +116,7 @@ def test_metrics_hold_the_parsed_parameters_as_typed_columns(data, local, tmp_pa
 
 
 def test_a_setting_that_a_method_cannot_give_is_left_out(data, local, tmp_path):
-    out = tmp_path / "m.parquet"
-    words = ["--local", local, "--method", "whole_clients+units~15@20", "--out", out]
-    assert compute("aggregate", data, tmp_path, *words) == 0
-    frame = read_table(out, "metrics").to_pandas()
+    frame = aggregated(data, tmp_path, "whole_clients+units~15@20")
     without = frame[frame["method"] == "whole_clients+units~15"]
     assert without[["trial", "metric", "value"]].values.tolist() == [
         [0, "left_out", 1], [1, "left_out", 1],
@@ -131,29 +125,30 @@ def test_a_setting_that_a_method_cannot_give_is_left_out(data, local, tmp_path):
     assert size["value"].tolist() == [20, 20]
 
 
-def test_the_best_clients_are_found_by_a_job(data, local, tmp_path):
-    """Of one client's width, its own model; so it has the accuracy of one of them."""
-    found = {}
-    for method in ("local", "best_clients"):
-        words = ["--local", local, "--method", method, "--out", tmp_path / method]
-        assert compute("aggregate", data, tmp_path, *words, trials="1") == 0
-        rows = read_table(tmp_path / method, "metrics").to_pandas()
-        rows = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
-        found[method] = rows.set_index("client")["value"]
-    assert found["best_clients"].item() in set(found["local"].dropna())
+def test_alone_are_all_clients_with_their_mean_and_worst_and_the_best_is_one_of_them(
+    data, local, tmp_path
+):
+    frame = aggregated(data, tmp_path, "local", trials="1")
+    frame = frame[frame["metric"].str.startswith("accuracy")]
+    each = frame[frame["client"].notna()]["value"]
+    assert len(each) == 3
+    whole = frame[frame["client"].isna()].set_index("metric")["value"]
+    assert whole["accuracy"] == pytest.approx(each.mean())
+    assert whole["accuracy_worst"] == each.min()
+    best = aggregated(data, tmp_path, "best_clients", trials="1")
+    (accuracy,) = best.query("metric == 'accuracy' and split == 'test'")["value"]
+    assert accuracy in set(each)  # of one client's width, its own model
 
 
 def test_what_clients_answer_is_measured(data, local, tmp_path):
     """Each setting of a sweep is charged for what was asked once for all of them."""
-    out = tmp_path / "m.parquet"
-    words = ["--local", local, "--method", "regmean+alpha~0.1@0.5", "--out", out]
-    assert compute("aggregate", data, tmp_path, *words, trials="0") == 0
-    frame = read_table(out, "metrics").to_pandas().set_index("metric")["value"]
-    assert frame["passes"].tolist() == [1, 1]
-    assert frame["rounds"].tolist() == [1, 1]
+    frame = aggregated(data, tmp_path, "regmean+alpha~0.1@0.5", trials="0")
+    values = frame.set_index("metric")["value"]
+    assert values["passes"].tolist() == [1, 1]
+    assert values["rounds"].tolist() == [1, 1]
     inputs = [64 + 1, 10 + 1]
     numbers = sum(n * (n + 1) // 2 for n in inputs) + 64 * 10 + 10 + 10 * 10 + 10
-    assert frame["bytes_up"].tolist() == [3 * 4 * numbers] * 2
+    assert values["bytes_up"].tolist() == [3 * 4 * numbers] * 2
     times = read_table(tmp_path / "timings.parquet", "timings").to_pandas()
     assert times["client_seconds"][0] == times["client_seconds"][1] > 0
     assert (times["server_seconds"] > 0).all()
@@ -163,35 +158,21 @@ def test_the_common_start_is_handed_over(data, tmp_path):
     """So a step of 1 along the mean of task vectors ends at the mean of the models."""
     shared = [*SCENARIO[:-1], "adam+epochs~2+shared_init~true"]
     assert train(data, tmp_path, trials="1", scenario=shared) == 0
-    found = []
-    for method in ("task_arithmetic", "average+weighted~false", "task_arithmetic+scale~2"):
-        words = ["--local", tmp_path / "local.parquet", "--method", method]
-        words += ["--out", tmp_path / method]
-        assert compute("aggregate", data, tmp_path, *words, scenario=shared, trials="1") == 0
-        rows = read_table(tmp_path / method, "metrics").to_pandas()
-        found.append(rows.set_index("metric")["value"]["accuracy"])
+    given = {"local": tmp_path / "local.parquet", "scenario": shared, "trials": "1"}
+    found = [
+        aggregated(data, tmp_path, method, **given).set_index("metric")["value"]["accuracy"]
+        for method in ("task_arithmetic", "average+weighted~false", "task_arithmetic+scale~2")
+    ]
     assert found[0] == found[1] != found[2]
 
 
 def test_inputs_of_another_data_set_are_handed_over_or_missed(data, local, tmp_path, capsys):
-    words = ["--local", local, "--method", "feddf+public_data~digits", "--out", tmp_path / "m"]
-    assert compute("aggregate", data, tmp_path, *words, "--public", data / "data", trials="0") == 0
-    rows = read_table(tmp_path / "m", "metrics").to_pandas().set_index("metric")["value"]
+    method, public = "feddf+public_data~digits", ["--public", data / "data"]
+    rows = aggregated(data, tmp_path, method, *public, trials="0").set_index("metric")["value"]
     assert rows["accuracy"] > 0.3
+    words = ["--local", local, "--method", method, "--out", tmp_path / "m"]
     assert compute("aggregate", data, tmp_path, *words, trials="0") == 2
     assert "has inputs of another data set at the server" in capsys.readouterr().err
-
-
-def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
-    out = tmp_path / "m.parquet"
-    words = ["--local", local, "--method", "local", "--out", out]
-    assert compute("aggregate", data, tmp_path, *words, trials="1") == 0
-    frame = read_table(out, "metrics").to_pandas().query("metric.str.startswith('accuracy')")
-    each = frame[frame["client"].notna()]["value"]
-    assert len(each) == 3
-    whole = frame[frame["client"].isna()].set_index("metric")["value"]
-    assert whole["accuracy"] == pytest.approx(each.mean())
-    assert whole["accuracy_worst"] == each.min()
 
 
 @pytest.mark.parametrize("prior", ["", "+prior_sd~0.5"])
@@ -202,10 +183,7 @@ def test_beliefs_alone_have_the_models_prior_and_predict_by_draws(data, tmp_path
     local = tmp_path / "local.parquet"
     spread = read_models([local], [0])[0].tensors["weight0_spread"]
     assert (np.median(np.logaddexp(0, spread)) > 0.02) == bool(prior)
-    out = tmp_path / "m.parquet"
-    words = ["--local", local, "--method", "local", "--out", out]
-    assert compute("aggregate", data, tmp_path, *words, trials="0", scenario=scenario) == 0
-    frame = read_table(out, "metrics").to_pandas()
+    frame = aggregated(data, tmp_path, "local", local=local, trials="0", scenario=scenario)
     whole = frame[frame["client"].isna()].set_index("metric")["value"]
     assert whole["forward_passes"] == 10
     assert whole["accuracy"] > 0.3
@@ -219,15 +197,25 @@ def rounds(data, out, *words, method="downpour_sgd+rounds~4"):
     )  # fmt: skip
 
 
+def measured(data, out, *words, **given):
+    """The metrics of a method in rounds."""
+    assert rounds(data, out, *words, **given) == 0
+    return read_table(out / "m.parquet", "metrics").to_pandas()
+
+
+def same_files(whole, stopped):
+    for name in ("m.parquet", "global.pt"):
+        assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+
+
 def test_rounds_are_measured_one_by_one(data, tmp_path):
-    assert rounds(data, tmp_path) == 0
-    frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
+    frame = measured(data, tmp_path)
     each = frame[frame["round"].notna()]
     assert sorted(set(each["round"])) == [1, 2, 3, 4]
-    final = frame[frame["round"].isna() & (frame["metric"] == "accuracy")].set_index("trial")[
-        "value"
-    ]
-    last = each[(each["round"] == 4) & (each["metric"] == "accuracy")].set_index("trial")["value"]
+    accuracy = frame[frame["metric"] == "accuracy"].set_index("trial")
+    final, last = (
+        accuracy[rows]["value"] for rows in (accuracy["round"].isna(), accuracy["round"] == 4)
+    )
     assert final.equals(last)
     costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
     assert costs["messages"] == 4 * 2 * 3
@@ -238,11 +226,9 @@ def test_rounds_are_measured_one_by_one(data, tmp_path):
 
 
 def test_rounds_may_be_measured_seldom_without_another_result(data, tmp_path):
-    assert rounds(data, tmp_path / "each") == 0
-    assert rounds(data, tmp_path / "seldom", "--measure-every", 3) == 0
     frames = [
-        read_table(tmp_path / name / "m.parquet", "metrics").to_pandas()
-        for name in ("each", "seldom")
+        measured(data, tmp_path / "each"),
+        measured(data, tmp_path / "seldom", "--measure-every", 3),
     ]
     # the first and the last are always measured
     assert sorted(set(frames[1]["round"].dropna())) == [1, 3, 4]
@@ -251,16 +237,14 @@ def test_rounds_may_be_measured_seldom_without_another_result(data, tmp_path):
 
 
 def test_a_stream_is_measured_on_training_data_at_its_end(data, tmp_path):
-    assert rounds(data, tmp_path, method="pfnm_streaming+steps~2") == 0
-    frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
+    frame = measured(data, tmp_path, method="pfnm_streaming+steps~2")
     final = frame[frame["round"].isna()]
     assert {"accuracy", "accuracy_clients"} <= set(final[final["split"] == "train"]["metric"])
     assert set(frame[frame["round"].notna()]["split"].dropna()) == {"test"}
 
 
 def test_communication_counts_the_rounds_within_a_step_of_a_stream(data, tmp_path):
-    assert rounds(data, tmp_path, method="downpour_streaming+rounds~3+steps~2") == 0
-    frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
+    frame = measured(data, tmp_path, method="downpour_streaming+rounds~3+steps~2")
     costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
     assert costs["rounds"] == 2 * 3
     assert costs["messages"] == 2 * 3 * 2 * 3
@@ -277,8 +261,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(data, tmp
     said = capsys.readouterr().err
     assert "going on from round 4 of trial-0.pt" in said
     assert "going on from round 2 of trial-1.pt" in said
-    for name in ("m.parquet", "global.pt"):
-        assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+    same_files(whole, stopped)
 
 
 @pytest.mark.parametrize("name", ["save_state", "write_table"])
@@ -296,11 +279,9 @@ def test_a_run_that_is_stopped_between_its_files_is_made_whole(data, tmp_path, m
         assert rounds(data, stopped) == 130
     assert not (stopped / "m.parquet").exists()
     assert rounds(data, stopped) == 0
-    for file in ("m.parquet", "global.pt"):
-        assert (whole / file).read_bytes() == (stopped / file).read_bytes()
-    assert sorted(path.name for path in stopped.iterdir()) == sorted(
-        path.name for path in whole.iterdir()
-    )
+    same_files(whole, stopped)
+    names = [sorted(path.name for path in folder.iterdir()) for folder in (whole, stopped)]
+    assert names[0] == names[1]
 
 
 def test_a_checkpoint_of_another_meaning_or_a_damaged_one_is_not_continued(data, tmp_path, capsys):
@@ -329,8 +310,7 @@ def test_a_checkpoint_of_other_sources_or_another_device_is_not_continued(
     said = capsys.readouterr().err
     assert "trial-0.pt is of other sources, settings or another device; starting again" in said
     assert "going on from" not in said
-    for name in ("m.parquet", "global.pt"):
-        assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+    same_files(whole, stopped)
 
 
 def test_a_diverging_client_is_one_sentence(data, tmp_path, capsys):
@@ -385,7 +365,7 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         "    assert jobs.stage(*job) == 0, job\n"
     )
     common = [
-        *SCENARIO, "--data", data / "data", "--members", data / "p.parquet", "--trials", "0",
+        *SCENARIO, "--data", data / "data", "--members", data / "members", "--trials", "0",
         "--timings", tmp_path / "t.parquet",
     ]  # fmt: skip
     made = [

@@ -16,8 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fedrepro.cli import name_configured
-from fedrepro.cli.main import main
+from fedrepro.cli.main import main, name_configured
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import read_json, read_source, read_table, write_json, write_table
 from fedrepro.core.errors import FedreproError

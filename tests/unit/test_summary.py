@@ -140,34 +140,28 @@ def test_a_method_of_another_scenario_appears_at_every_point(usual):
 
 
 def test_the_setting_with_the_best_training_accuracy_is_chosen_for_each_point():
-    values = replacing(
-        "accuracy", "train", lambda token, trial: 0.9 if token == "pfnm+sigma2~0.1" else 0.8
-    )
+    values = replacing("accuracy", "train", lambda token, trial: 0.8 + (token == "pfnm+sigma2~0.1"))
     found = summary(values=values)
     assert chosen(found) == ["pfnm+sigma2~0.1"] * 2
     numbers = found.numbers
     assert set(numbers[numbers["method"] == "PFNM"]["setting"]) == {"pfnm+sigma2~0.1"}
 
 
-def test_one_setting_is_chosen_over_all_trials():
-    """Each trial prefers another setting; the mean decides."""
-    scores = {"pfnm+sigma2~0.05": (1.0, 0.1), "pfnm+sigma2~0.5": (0.6, 0.7)}
-    values = replacing(
-        "accuracy", "train", lambda token, trial: scores.get(token, (0.0, 0.0))[trial]
-    )
-    assert chosen(summary(values=values)) == ["pfnm+sigma2~0.5"] * 2
+SCORES = {"pfnm+sigma2~0.05": (1.0, 0.1), "pfnm+sigma2~0.5": (0.6, 0.7)}
 
 
-def test_ties_go_to_the_setting_written_first():
-    values = replacing("accuracy", "train", lambda token, trial: 0.5)
-    assert chosen(summary(values=values)) == ["pfnm+sigma2~0.01"] * 2
-
-
-def test_a_difference_of_rounding_is_a_tie():
-    values = replacing(
-        "accuracy", "train", lambda token, trial: 0.3 if token == "pfnm" else 0.1 + 0.2 - 2**-53
-    )
-    assert chosen(summary(values=values)) == ["pfnm+sigma2~0.01"] * 2
+@pytest.mark.parametrize(
+    ("of_training", "wanted"),
+    [
+        # each trial prefers another setting; the mean decides
+        (lambda token, trial: SCORES.get(token, (0.0, 0.0))[trial], "pfnm+sigma2~0.5"),
+        # of equal ones that which is written first, also where they differ by rounding
+        (lambda token, trial: 0.5, "pfnm+sigma2~0.01"),
+        (lambda token, trial: 0.3 if token == "pfnm" else 0.1 + 0.2 - 2**-53, "pfnm+sigma2~0.01"),
+    ],
+)
+def test_one_setting_is_chosen_over_all_trials(of_training, wanted):
+    assert chosen(summary(values=replacing("accuracy", "train", of_training))) == [wanted] * 2
 
 
 @pytest.mark.parametrize("choose", ["pooled_train", "client_train"])
@@ -198,6 +192,8 @@ def test_every_setting_at_every_point_is_in_the_choice_table(usual):
     train = [plausible("pfnm+sigma2~0.01", 2, t, "accuracy", "train") for t in range(2)]
     assert row["criterion_mean"] == statistics.mean(train)
     assert row["hidden_units"] == 80.5
+    assert found["hidden_units"].notna().all()
+    assert "parameters" in found
 
 
 def test_csv_has_unix_lines_and_reads_back_to_the_same_numbers(usual):
@@ -258,43 +254,32 @@ def test_trials_of_before_and_after_a_parameter_was_added_are_read_together():
 
 
 def test_a_trial_that_is_missing_is_named():
-    made = plan()
-    exhibit = made.exhibit(KEY)
-    tables = tables_of(made)
+    tables = tables_of(plan())
     run = next(run for run in tables if run.method.name == "pfnm")
     tables[run] = tables[run].slice(0, 40)
     with pytest.raises(FedreproError, match=r"clients 2: pfnm.* in each of 2 trials"):
-        summarise(exhibit, tables)
+        summarise(plan().exhibit(KEY), tables)
 
 
 def test_a_method_that_is_missing_is_named():
-    made = plan()
-    exhibit = made.exhibit(KEY)
-    tables = tables_of(made)
-    tables = {run: table.slice(0, 0) for run, table in tables.items()}
+    tables = {run: table.slice(0, 0) for run, table in tables_of(plan()).items()}
     with pytest.raises(FedreproError, match="the metrics hold nothing of pfnm"):
-        summarise(exhibit, tables)
+        summarise(plan().exhibit(KEY), tables)
 
 
 def test_a_choice_without_its_criterion_is_a_sentence():
     made = choosing("client_train")
-    exhibit = made.exhibit(KEY)
-    tables = tables_of(made)
-    for run, table in tables.items():
-        keep = [m != "accuracy_clients" for m in table["metric"].to_pylist()]
-        tables[run] = table.filter(keep)
+    tables = {
+        run: table.filter([m != "accuracy_clients" for m in table["metric"].to_pylist()])
+        for run, table in tables_of(made).items()
+    }
     with pytest.raises(FedreproError, match="chosen by accuracy_clients on the train split"):
-        summarise(exhibit, tables)
+        summarise(made.exhibit(KEY), tables)
 
 
 def test_a_missing_file_of_a_run_is_a_sentence():
-    made = plan()
-    exhibit = made.exhibit(KEY)
-    write_runs(made)
-    path = made.metrics_files(exhibit)[0]
-    Path(path).unlink()
     with pytest.raises(FedreproError, match="missing or damaged"):
-        read_metrics([path])
+        read_metrics(plan().metrics_files(plan().exhibit(KEY))[:1])
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -308,12 +293,6 @@ def test_no_setting_with_a_criterion_is_a_sentence():
     values = replacing("accuracy", "train", lambda token, trial: math.nan)
     with pytest.raises(FedreproError, match="is not a number for any of them"):
         summary(values=values)
-
-
-def test_a_choice_says_how_large_each_setting_is(usual):
-    found = usual.choice
-    assert found["hidden_units"].notna().all()
-    assert "parameters" in found
 
 
 @pytest.mark.parametrize("kept", [False, True])

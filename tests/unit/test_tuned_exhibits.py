@@ -18,8 +18,8 @@ from fedrepro.numbers.summary import read_metrics, summarise, tidy
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_methods import ExhibitMethod
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import TrialBlock
 
 DATA = {"name": "digits", "validation": 200}
 RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}
@@ -144,7 +144,7 @@ def computed(made, folder):
     for place, run in enumerate(made.runs):
         words = ["--local", folder / "local", "--method", run.method.token]
         words += ["--tune", run.tune.token] if run.tune else []
-        words += ["--evaluate", *sorted(made.evaluate[run])]
+        words += ["--evaluate", *sorted(made.splits[run][0])]
         tokens = {spec.kind: spec.token for spec in run.scenario.specs}
         assert compute("aggregate", folder, f"{place}.m", *words, scenario=tokens) == 0
         found[run] = read_metrics([folder / f"{place}.m"]).rows

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "setpriv")  # slurm-wlm, munge
-DATABASE = ("slurmdbd", "mariadbd", "mariadb-install-db")  # slurmdbd, mariadb-server
 
 SLURM = """
 ClusterName=fedrepro
@@ -49,35 +48,15 @@ JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=64000 State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES State=UP
-AccountingStorageType={storage}
+AccountingStorageType=accounting_storage/none
 """
-ACCOUNTS = """AccountingStorageHost=127.0.0.1
-AccountingStoragePort={accounts}
-AccountingStoragePass={folder}/munge
-"""
-SLURMDBD = """
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge
-DbdHost=localhost
-DbdAddr=127.0.0.1
-DbdPort={accounts}
-SlurmUser=root
-LogFile={folder}/slurmdbd.log
-PidFile={folder}/slurmdbd.pid
-StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StoragePort={database}
-StorageUser=slurm
-StoragePass={secret}
-"""
-SMALL = ("--no-defaults", "--user=root", "--innodb-log-file-size=4M")
 
 
-def lacking(names: tuple[str, ...] = NEEDED) -> str:
+def lacking() -> str:
     """Why there can be no such cluster here; empty if there can."""
     if os.geteuid() != 0:
         return "only root can start a SLURM"
-    missing = [name for name in names if shutil.which(name) is None]
+    missing = [name for name in NEEDED if shutil.which(name) is None]
     return f"{', '.join(missing)} not installed" if missing else ""
 
 
@@ -88,9 +67,10 @@ class Cluster:
         self.folder, self.host = folder, socket.gethostname().partition(".")[0]
         self.config = folder / "slurm.conf"
         self.env = {**os.environ, "SLURM_CONF": str(self.config)}
-        names = ("controller", "node", "accounts", "database")
-        self.given = dict(zip(names, map(str, free_ports(len(names))), strict=True))
-        self.given |= {"host": self.host, "folder": str(folder), "secret": secrets.token_hex(8)}
+        controller, node = free_ports(2)
+        self.config.write_text(
+            SLURM.format(host=self.host, folder=folder, controller=controller, node=node).lstrip()
+        )
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Cluster:
@@ -104,7 +84,8 @@ class Cluster:
         try:
             self.start("munged", "--foreground", "--force", *words)
             until((self.folder / "munge").exists)
-            self.begin("accounting_storage/none")
+            self.start("slurmctld", "-D", "-f", str(self.config))
+            self.start_node()
         except BaseException:
             self.__exit__()
             raise
@@ -113,45 +94,11 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             self.ask("scancel", "--user", "root", "--full", check=False)
-        for name in ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged"):
+        for name in ("slurmd", "slurmctld", "munged"):
             self.stop(name)
         for pid in self.processes():
             kill(pid)
         until(lambda: not list(self.processes()))
-
-    def begin(self, storage: str, more: str = "") -> None:
-        """Controller and node, with accounts or without; those that run are replaced."""
-        for name in ("slurmd", "slurmctld"):
-            self.stop(name)
-        text = (SLURM + more).format(**self.given, storage=storage)
-        self.config.write_text(text.lstrip())
-        self.start("slurmctld", "-D", "-f", str(self.config))
-        self.start_node()
-
-    def begin_with_accounts(self, more: str = "") -> None:
-        """The same with a database, in which SLURM keeps accounts of jobs."""
-        place, port = self.folder / "accounts", self.given["database"]
-        made = ("--auth-root-authentication-method=normal", "--skip-test-db", f"--datadir={place}")
-        self.ask("mariadb-install-db", *SMALL, *made)
-        first, own = self.folder / "first.sql", self.folder / "slurmdbd.conf"
-        first.write_text(
-            f"CREATE USER slurm@'127.0.0.1' IDENTIFIED BY '{self.given['secret']}';\n"
-            "GRANT ALL ON slurm_acct_db.* TO slurm@'127.0.0.1';\n"
-        )
-        own.touch(0o600)
-        own.write_text(SLURMDBD.format(**self.given).lstrip())
-        self.start(
-            "mariadbd", *SMALL, f"--datadir={place}", f"--socket={self.folder / 'mariadb'}",
-            f"--pid-file={self.folder / 'mariadb.pid'}", f"--init-file={first}",
-            "--bind-address=127.0.0.1", "--skip-name-resolve", f"--port={port}",
-        )  # fmt: skip
-        until(lambda: answers(int(port)))
-        self.start_accounts()
-        self.begin("accounting_storage/slurmdbd", ACCOUNTS + more)
-
-    def start_accounts(self) -> None:
-        self.start("slurmdbd", "-D")
-        until(lambda: answers(int(self.given["accounts"])))
 
     def start_node(self) -> None:
         self.start("slurmd", "-D", "-f", str(self.config))
@@ -223,12 +170,6 @@ def until(true: Callable[[], bool], seconds: float = 60) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.1)
-
-
-def answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The slurm profile on a real SLURM, started here: what goes wrong on clusters, and how it ends.
 
 Jobs are real ones; trouble comes before their own work, once each. Needs root, and of Debian's
-packages slurm-wlm and munge, slurmdbd and mariadb-server where accounts of jobs are kept.
+packages slurm-wlm and munge.
 """
 
 from __future__ import annotations
@@ -11,22 +11,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import loaded
 import pytest
-from cluster import DATABASE, Cluster, lacking, until
+from cluster import Cluster, lacking, until
 from test_workflow import BIN, checkout, environment
 
-from fedrepro.core.registry import components
 from fedrepro.core.serialization import read_models
-from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import Config, Granularity, load_exhibits
-from fedrepro.planning.jobs import dataset_folder
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.runs import TrialBlock
 
 pytestmark = [
     pytest.mark.workflow,
@@ -180,20 +176,3 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     for job in (lost, again):
         assert " Restarts=1 " in cluster.ask("scontrol", "--oneliner", "show", "job", job)
     read_models([site.folder / target for target in targets], [0])
-
-
-@pytest.mark.skipif(bool(lacking(DATABASE)), reason=f"no accounts of jobs: {lacking(DATABASE)}")
-def test_a_run_that_needs_accounts_goes_on_when_they_were_away(cluster, tmp_path):
-    """Where SLURM soon forgets jobs; the plugin would forget them too, and wait for ever."""
-    cluster.begin_with_accounts("MinJobAge=60\n")
-    site = Site(tmp_path / "clone", cluster)
-    site.meets("prepare.away")
-    target = dataset_folder("tiny", components("dataset")["digits"].spec())
-    run = site.start(target)
-    job = site.job("prepare.away")
-    cluster.stop("slurmdbd")
-    time.sleep(8)  # it asks in vain every second
-    cluster.start_accounts()
-    cluster.ask("scontrol", "requeue", job)
-    assert "fedrepro: SLURM forgets a job 60 s after its end here" in site.ends_well(run)
-    load_prepared(site.folder / target)

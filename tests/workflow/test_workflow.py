@@ -411,11 +411,11 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
              "claims", "site"},
         ),
         (
-            "components/trainings/adam.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
+            "components/trainings/optimisers.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
             {"train", "aggregate", "federate", "peer", "exhibit", "table", "claims", "site"},
         ),
         (
-            "components/datasets/digits.py", "version=1", "version=9",
+            "components/datasets/generated_images.py", "version=1", "version=9",
             {"prepare", "partition", "train", "aggregate", "federate", "peer", "exhibit",
              "table", "partition_maps", "claims", "site"},
         ),
@@ -434,7 +434,7 @@ def test_a_changed_default_or_version_reruns_what_it_touches(
             old, new = '@method("pfnm",', '@method("pfnm", version=9,'
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    if file == "components/trainings/adam.py":
+    if file == "components/trainings/optimisers.py":
         # the exhibit names the step size; it must not, for the default to count
         edit(own_exhibits(folder), "lr: 0.01, ", "")
     assert planned(folder, PYTHONPATH=str(folder / "src")) == rules

@@ -11,15 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import (
-    export_settings,
-    snakemake_internals,
-    job_server,
-    add_scripts_to_path,
-    repeat_errors,
-    slurm,
-    take_failed,
-)
+from fedrepro.cli import job_server, snakemake_support
 from fedrepro.planning.config import (
     SCALES,
     load_exhibits,
@@ -36,7 +28,7 @@ from fedrepro.planning.plan import Plan, part_keys, parts_of
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 
-add_scripts_to_path()
+snakemake_support.add_scripts_to_path()
 
 
 @contextmanager
@@ -51,30 +43,32 @@ def sentences():
 with sentences():
     CONFIG = read_config(config)
     EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
-export_settings(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components)
+snakemake_support.export_settings(
+    CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components
+)
 
 
 onstart:
     if workflow.is_main_process and workflow.executor_plugin.name == "slurm":
         with sentences():
-            for sentence in slurm.prepare_slurm(
+            for sentence in snakemake_support.prepare_slurm(
                 workflow.executor_settings, os.getcwd()
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # only for jobs of this machine: elsewhere a job may have another environment
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
-        jobs = snakemake_internals.waiting_jobs(workflow)
+        jobs = snakemake_support.waiting_jobs(workflow)
         lifeline = job_server.start_server(jobs)
     if workflow.is_main_process and workflow.local_exec:
-        snakemake_internals.lift_limit(workflow)
+        snakemake_support.lift_limit(workflow)
 
 
 onsuccess:
     if workflow.is_main_process:
         failed = []
         for scale in scales_asked_for():
-            sentences, drawn = take_failed(scale)
-            snakemake_internals.forget(workflow, drawn)
+            sentences, drawn = snakemake_support.take_failed(scale)
+            snakemake_support.forget(workflow, drawn)
             failed += sentences
         if failed:
             raise WorkflowError(
@@ -85,11 +79,11 @@ onsuccess:
 
 onerror:
     if workflow.is_main_process:
-        repeat_errors(log)
+        snakemake_support.repeat_errors(log)
 
 
 with sentences():
-    snakemake_internals.join(workflow, onstart, onerror)
+    snakemake_support.join(workflow, onstart, onerror)
 
 # Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are
 # copied to `reports`: an earlier figure stays if drawing it again fails.
@@ -370,7 +364,11 @@ def resolved_graphs(wildcards):
 def graph_maps_of_selected(wildcards):
     """Return the folder of drawings of graphs, if the selected exhibits have any."""
     plan = plan_of(wildcards.scale)
-    return [plan.maps_folder("graphs")] if plan.graphs(selected_keys(wildcards)) else []
+    return (
+        [f"reports/{wildcards.scale}/graphs"]
+        if plan.graphs(selected_keys(wildcards))
+        else []
+    )
 
 
 def selected_keys_of_paper(wildcards):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -11,16 +13,24 @@ from typing import Annotated
 import typer
 
 from fedrepro import __version__
-from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.printing import say, show, table_of
-from fedrepro.cli.recommend import recommend
-from fedrepro.cli.record import Scale, planned, record, redraw
+from fedrepro.cli.results import (
+    Scale,
+    compare,
+    number,
+    planned,
+    recommend,
+    record,
+    redraw,
+    results,
+    submit,
+    verify,
+)
 from fedrepro.cli.run import list_app, methods, run
-from fedrepro.cli.submissions import submit, verify
-from fedrepro.cli.user_models import combine, evaluate
-from fedrepro.core.errors import installing, printable, unknown
+from fedrepro.cli.user_models import check_method, combine, evaluate
+from fedrepro.core.errors import FedreproError, installing, printable, unknown
 from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
@@ -35,12 +45,13 @@ app = typer.Typer(
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
-app.command()(run)
 app.add_typer(list_app, name="list")
-app.command()(methods)
-app.command()(recommend)
-app.command()(combine)
-app.command()(evaluate)
+for command in (run, methods, recommend, combine, evaluate, record, redraw, compare, results):
+    app.command()(command)
+app.command()(submit)
+app.command()(verify)
+app.command("check-method")(check_method)
+BENCHMARKS = Path("benchmarks")
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
 
 
@@ -87,8 +98,8 @@ def start(
     """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
     from fedrepro.stages.working_folder import start as begin
 
-    made, lacks = begin(folder), find_spec("snakemake") is None
-    say(f"{made}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
+    lacks = find_spec("snakemake") is None
+    say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
     if lacks:
         say(f"that takes Snakemake, which is not installed here: {installing('workflow')}")
 
@@ -147,12 +158,25 @@ def bench(
     name: Annotated[str, typer.Argument(help="which one; none: a list of them")] = "",
 ) -> None:
     """Measure speed against targets: exit 1 if one is missed. `bench NAME --help` says more."""
-    from fedrepro.cli.bench import overview, run_benchmark
-
+    if not BENCHMARKS.is_dir():
+        raise FedreproError(
+            f"the folder {BENCHMARKS} is missing: only a checkout has the benchmarks; start in its "
+            "root"
+        )
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(BENCHMARKS.glob("*.py"))}
+    scripts = {
+        path.stem: text for path, text in texts.items() if f"fedrepro bench {path.stem}" in text
+    }
     if name in ("", "-h", "--help"):
-        typer.echo(overview())
+        typer.echo("Usage: fedrepro bench NAME [OPTIONS]; bench NAME --help says what it measures.")
+        for script, text in scripts.items():
+            first = (ast.get_docstring(ast.parse(text)) or "").partition("\n\n")[0]
+            typer.echo(f"  {script:11} {' '.join(first.split())}")
         return
-    raise typer.Exit(run_benchmark(name, context.args))
+    if name not in scripts:
+        raise unknown("benchmark", name, scripts)
+    words = [sys.executable, str(BENCHMARKS / f"{name}.py"), *context.args]
+    raise typer.Exit(subprocess.run(words).returncode)
 
 
 @app.command()
@@ -193,7 +217,11 @@ def plan(
         table.add_row(stage, str(jobs), "–" if hours is None else f"{hours / 3600:.2f}")
     show(table)
     total = sum(estimate.jobs.values())
-    took = f"{_long(estimate.hours)} of one core or {_long(estimate.hours / cores)} on {cores}"
+    long, short = (
+        f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
+        for hours in (estimate.hours, estimate.hours / cores)
+    )
+    took = f"{long} of one core or {short} on {cores}"
     if estimate.unknown:
         took = f"at least {took}" if estimate.hours else "a time that is not known"
     say(
@@ -218,7 +246,9 @@ def documents(
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
-    stale = {path: text for path, text in generated().items() if _text(path) != text}
+    texts = generated()
+    there = {path: path.read_text(encoding="utf-8") for path in texts if path.exists()}
+    stale = {path: text for path, text in texts.items() if there.get(path, "") != text}
     for path, text in stale.items():
         if not check:
             write_text(path, text)
@@ -238,105 +268,6 @@ def site(
     from fedrepro.stages.reports import draw_site
 
     draw_site(scale, reports / scale, out)
-
-
-app.command("check-method")(check_method)
-for command in (record, redraw):
-    app.command()(command)
-app.command()(submit)
-app.command()(verify)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-@app.command()
-def compare(
-    key: Annotated[
-        str, typer.Argument(help="exhibit such as pfnm/figure-2a, or a method if two are named")
-    ],
-    other: Annotated[
-        str | None, typer.Argument(help="the method that the first one is set beside")
-    ] = None,
-    scale: Scale = "quick",
-    reports: Annotated[Path, typer.Option(help="your reports")] = Path("reports"),
-    recorded: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-    all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
-    exhibit: Annotated[str, typer.Option(help="of two methods: in this one, or paper, only")] = "",
-    metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
-    split: Annotated[str, typer.Option(help="of two methods: on which examples")] = "test",
-) -> None:
-    """Compare your numbers with the recorded ones; or two methods, as in: compare mine fedavg."""
-    if other is not None:
-        _compare_methods(key, other, scale, reports, metric, split, exhibit)
-        return
-    from fedrepro.record.compare import compare as beside
-
-    if "/" in key and not Path(f"{reports / scale / key}.json").exists():
-        planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
-    comparison = beside(scale, key, reports, recorded)
-    table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
-    for row in comparison.rows:
-        if all_rows or row.difference != 0:
-            numbers = (row.ours, row.recorded, row.difference, row.errors)
-            table.add_row(row.where, row.metric, row.split, *map(_number, numbers))
-    if table.row_count:
-        show(table)
-    for note in comparison.notes:
-        say(f"note: {note}")
-    say(comparison.verdict)
-
-
-def _compare_methods(
-    one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
-) -> None:
-    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
-
-    rows = paired_differences(scale, one, other, reports, metric, split, exhibit)
-    names = sides(rows, one, other)
-    table = table_of("where", *names, "difference", "95 % interval", "trials")
-    for row in rows:
-        ends = f"{_signed(row.low)} to {_signed(row.high)}" if row.trials > 1 else "–"
-        numbers = (_number(row.one), _number(row.other), _signed(row.difference))
-        key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
-        place = f"{key}: {row.where}" if row.where else key
-        place += "" if row.labels == names else f" ({row.labels[0]} and {row.labels[1]})"
-        table.add_row(place, *numbers, ends, str(row.trials))
-    show(table)
-    say(paired_verdict(rows, metric, names))
-
-
-@app.command()
-def results(
-    scale: Scale = "quick",
-    exhibit: Annotated[str, typer.Option(help="such as pfnm/figure-2a, or pfnm")] = "",
-    method: Annotated[str, typer.Option(help="its label, or its name")] = "",
-    metric: Annotated[str, typer.Option(help="such as accuracy")] = "",
-    split: Annotated[str, typer.Option(help="on which examples, such as test")] = "",
-    sort: Annotated[str, typer.Option(help="column, such as mean; numbers from the largest")] = "",
-    wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
-    reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
-) -> None:
-    """List every method in every scenario of the drawn exhibits: final values, chosen settings."""
-    from fedrepro.numbers.results_table import Only, as_csv, collect, common, scenario_blocks
-
-    only = Only(exhibit, method, metric, split, sort)
-    collected = collect(scale, wide=wide, reports=reports, only=only)
-    for note in collected.notes:
-        typer.echo(f"note: {note}", err=True)
-    if csv:
-        typer.echo(as_csv(collected), nl=False)
-        return
-    for line in common(collected):
-        say(line)
-    for block in scenario_blocks(collected):
-        say(block.heading)
-        table = table_of(*block.columns)
-        for row in block.rows:
-            table.add_row(*row)
-        show(table)
 
 
 @draw_app.callback()
@@ -361,7 +292,7 @@ def draw_partition(
     path, skew = draw(token, dataset, trial, seed, raw, out)
     table = table_of("", "least", "median or mean", "most")
     for name, keys in SKEW.items():
-        table.add_row(name, *(_number(skew[key]) if key else "" for key in keys))
+        table.add_row(name, *(number(skew[key]) if key else "" for key in keys))
     show(table)
     say(f"drawn: {path}")
 
@@ -391,15 +322,3 @@ SKEW = {
     "distance from all": ("", "distance_mean", "distance_max"),
     "classes of a client": ("classes_min", "classes_median", "classes_max"),
 }
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.4f}" if abs(value) < 10 else f"{value:+.4g}"
-
-
-def _long(hours: float) -> str:
-    return f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"

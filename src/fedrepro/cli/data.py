@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from fedrepro.cli.printing import console, say
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Spec
-    from fedrepro.data.raw_files import DatasetTable
 
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
-console = Console(highlight=False)
-
 RESOURCES = Path("resources")
 SHOWN_CLASSES = 12
-
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of config.yaml")]
 
 
@@ -36,17 +26,57 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of c
 def list_data(scale: Scale = "") -> None:
     """List every data set with files and licence, and the contents of those prepared at a scale."""
     from fedrepro.core.registry import components
+    from fedrepro.data.prepared import SPLITS, load_prepared
     from fedrepro.data.raw_files import read_dataset_table
 
     table = read_dataset_table()
     for name, item in sorted(components("dataset").items()):
         console.print(f"{name}: {item.meta['title']}", style="bold")
-        _print_lines([f"licence: {item.meta['licence']}", *_files(name, table)])
+        say(f"  licence: {item.meta['licence']}")
+        rows = [row for row in table.rows if row.name == name]
+        for row in rows:
+            size = "size not known" if row.bytes is None else f"{row.bytes:,} bytes"
+            where = "" if row.urls else ", in mirrors only"
+            checksum = row.checksum or "no checksum known"
+            say(f"  file {row.file} ({row.form}{where}): {size}, {checksum}")
+        if not rows:
+            say("  no file: it comes with a library, or is generated")
     paths = sorted(_datasets_folder(scale).glob("*/dataset.json"))
     if not paths:
-        console.print("None is prepared yet: fedrepro data fetch NAME, or --all.")
+        say("None is prepared yet: fedrepro data fetch NAME, or --all.")
     for path in paths:
-        _print_prepared(path.parent)
+        try:
+            prepared = load_prepared(path.parent)
+        except FedreproError as error:
+            say(f"\n{error}")
+            continue
+        info = prepared.info
+        console.print(f"\n{prepared.token}", style="bold", soft_wrap=True)
+        shape = "×".join(map(str, prepared.shape))
+        say(f"  {prepared.kind} of {shape}, {info['dtype']}; licence: {info['licence']}")
+        for split in SPLITS:
+            if sum(info["counts"][split]):
+                say(f"  {split}: {_counts(info['classes'], info['counts'][split])}")
+        if prepared.group_names:
+            say(f"  natural groups: {len(prepared.group_names):,}")
+        say(f"  sha256 of the arrays: {prepared.checksum}")
+        for note in info["notes"]:
+            say(f"  note: {note}")
+        if prepared.stand_in:
+            say(f"  stand-in: {prepared.stand_in}")
+
+
+def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
+    """Write the examples of a split, then of each class, or of the most frequent classes."""
+    if not classes:
+        return f"{sum(counts):,}"
+    pairs = list(zip(classes, counts, strict=True))
+    if len(pairs) > SHOWN_CLASSES:
+        pairs = sorted(pairs, key=lambda pair: -pair[1])[:SHOWN_CLASSES]
+    named = ((c if c.isprintable() and c.strip() else repr(c), count) for c, count in pairs)
+    each = ", ".join(f"{name}: {count:,}" for name, count in named)
+    more = len(counts) - len(pairs)
+    return f"{sum(counts):,} ({each}{f', and {more} more classes' if more else ''})"
 
 
 @data_app.command("fetch")
@@ -61,15 +91,22 @@ def fetch_data(
 ) -> None:
     """Bring the raw files of data sets here and prepare them where the workflow looks for them."""
     from fedrepro.core.registry import components, parse_token
+    from fedrepro.core.tokens import setting_names
+    from fedrepro.stages import data
 
     if everything == bool(tokens):
         raise FedreproError("name one or more data sets, or give --all for every one")
     wanted = [parse_token("dataset", token) for token in tokens or ()]
     wanted += [item.spec() for _, item in sorted(components("dataset").items()) if everything]
     failed = _download(wanted, jobs)
-    for spec in wanted:
-        if spec.name not in failed:
-            _prepare(spec, _datasets_folder(scale))
+    for spec in (spec for spec in wanted if spec.name not in failed):
+        out = _datasets_folder(scale) / setting_names([spec], [spec])
+        if data.is_prepared(spec, out):
+            say(f"{spec.token}: ready in {out}")
+            continue
+        with console.status(f"preparing {spec.token}"):
+            data.prepare(spec, RESOURCES / spec.name, out)
+        say(f"{spec.token}: prepared in {out}")
     if failed:
         raise FedreproError("; ".join(failed.values()))
 
@@ -83,9 +120,6 @@ def _datasets_folder(scale: str) -> Path:
             f"scale must be {', '.join(SCALES[:-1])} or {SCALES[-1]}, not '{scale}'"
         )
     return Path("results") / (scale or config.scale) / "prepare"
-
-
-# ---------------------------------------------------------------------------------- fetching
 
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
@@ -122,75 +156,3 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
         for _ in pool.map(lambda pair: one(*pair), files):
             pass
     return failed
-
-
-def _prepare(spec: Spec, folder: Path) -> None:
-    from fedrepro.core.tokens import setting_names
-    from fedrepro.stages import data
-
-    out = folder / setting_names([spec], [spec])
-    if data.is_prepared(spec, out):
-        console.print(f"{spec.token}: ready in {out}", soft_wrap=True)
-        return
-    with console.status(f"preparing {spec.token}"):
-        data.prepare(spec, RESOURCES / spec.name, out)
-    console.print(f"{spec.token}: prepared in {out}", soft_wrap=True)
-
-
-# ----------------------------------------------------------------------------------- listing
-
-
-def _files(name: str, table: DatasetTable) -> Iterator[str]:
-    """Write a line for each form of each file: its size, checksum, and whether urls are known."""
-    rows = [row for row in table.rows if row.name == name]
-    for row in rows:
-        size = "size not known" if row.bytes is None else f"{row.bytes:,} bytes"
-        where = "" if row.urls else ", in mirrors only"
-        checksum = row.checksum or "no checksum known"
-        yield f"file {row.file} ({row.form}{where}): {size}, {checksum}"
-    if not rows:
-        yield "no file: it comes with a library, or is generated"
-
-
-def _print_lines(lines: Sequence[str]) -> None:
-    for line in lines:
-        console.print(f"  {line}", soft_wrap=True, markup=False)
-
-
-def _print_prepared(folder: Path) -> None:
-    from fedrepro.data.prepared import SPLITS, load_prepared
-
-    try:
-        prepared = load_prepared(folder)
-    except FedreproError as error:
-        console.print(f"\n{error}", soft_wrap=True)
-        return
-    info = prepared.info
-    shape = "×".join(map(str, prepared.shape))
-    console.print(f"\n{prepared.token}", style="bold", soft_wrap=True)
-    lines = [f"{prepared.kind} of {shape}, {info['dtype']}; licence: {info['licence']}"]
-    lines += [f"{split}: {_counts(info, split)}" for split in SPLITS if sum(info["counts"][split])]
-    if prepared.group_names:
-        lines.append(f"natural groups: {len(prepared.group_names):,}")
-    lines.append(f"sha256 of the arrays: {prepared.checksum}")
-    lines += [f"note: {note}" for note in info["notes"]]
-    if prepared.stand_in:
-        lines.append(f"stand-in: {prepared.stand_in}")
-    _print_lines(lines)
-
-
-def _counts(info: dict[str, Any] | Any, split: str) -> str:
-    """Write the examples of a split, then of each class, or of the most frequent classes."""
-    counts = info["counts"][split]
-    if not info["classes"]:
-        return f"{sum(counts):,}"
-    pairs = list(zip(info["classes"], counts, strict=True))
-    if len(pairs) > SHOWN_CLASSES:
-        pairs = sorted(pairs, key=lambda pair: -pair[1])[:SHOWN_CLASSES]
-    each = ", ".join(f"{_printable(name)}: {count:,}" for name, count in pairs)
-    more = len(counts) - len(pairs)
-    return f"{sum(counts):,} ({each}{f', and {more} more classes' if more else ''})"
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() and name.strip() else repr(name)

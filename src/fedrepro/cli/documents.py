@@ -20,34 +20,24 @@ from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
-from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
 from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.core.spec import Component
 from fedrepro.core.tokens import names_of_field
 from fedrepro.numbers.exhibit_files import open_recorded, read_claims
-from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, read_published
+from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.numbers.verdicts.summary_sentences import (
     claim_counts,
     printed_counts,
-    reasons,
     resolve,
     settled_counts,
-    trials_to_decide,
-    word_of,
 )
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.exhibit_entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
-from fedrepro.record.record_results import CLAIMS, RECORD, drawn_keys
+from fedrepro.planning.exhibit_settings import Case, ChoiceEntry, ExhibitSettings, MethodEntry
+from fedrepro.record.record_results import CLAIMS, RECORD
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import claims_of
-from fedrepro.record.site.verdicts import (
-    bound_text,
-    deciding,
-    glossary_table,
-    interval,
-    of_readings,
-)
+from fedrepro.record.site.verdicts import glossary_table
 from fedrepro.record.templating import DEFINITION, LINK, filled
 
 if TYPE_CHECKING:
@@ -62,8 +52,6 @@ TITLES = {
     "feature": "Features",
     "method": "Methods",
 }
-
-STAGES = (("train",), ("aggregate",), ("federate", "peer"))  # of the columns of a table
 
 INTRODUCTION = """\
 # Configuration
@@ -84,89 +72,61 @@ Single keys can be set on the command line:
 
 
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
-FROM_PRINTED = "<!-- printed values from here: fedrepro documents -->"
 FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
 
 
 def documents() -> dict[Path, str]:
     """Return the text of each generated document, and of each with a generated part, by path."""
     texts = {
-        Path("workflow/schemas/config.schema.json"): _schema(Config),
-        Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
-        Path("config/README.md"): readme(),
+        Path(f"workflow/schemas/{name}.schema.json"): (
+            json.dumps(model.model_json_schema(), indent=2) + "\n"
+        )
+        for name, model in (("config", Config), ("exhibits", ExhibitFile))
     }
-    parts: list[tuple[Path, str, Callable[[], str]]]
-    parts = [(Path("docs/performance.md"), FROM, recorded_costs)]
-    parts += [(Path("docs/methods.md"), FROM, method_table)]
-    parts += [(Path("docs/claims.md"), FROM, how_much)]
-    parts += [(Path("docs/glossary.md"), FROM, glossary_table)]
+    texts[Path("config/README.md")] = readme()
+    parts: dict[Path, tuple[str, Callable[[], str]]] = {
+        Path("docs/methods.md"): (FROM, method_table),
+        Path("docs/claims.md"): (FROM, how_much),
+        Path("docs/glossary.md"): (FROM, glossary_table),
+    }
     pages = findings()
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
         if page := pages.get(claims.parent.name):
-            parts.append((page, FROM_COUNTS, partial(counts, claims)))
-            parts.append((page, FROM, partial(recorded_verdicts, claims)))
-    for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv"):
-        for page in (path for name, path in pages.items() if name.partition("-")[0] == paper):
-            parts.append((page, FROM_PRINTED, partial(printed_verdicts, paper)))
-    for path, mark, part in parts:
-        if path.exists() and mark in path.read_text(encoding="utf-8"):
-            texts[path] = _with_part(
-                texts.get(path) or path.read_text(encoding="utf-8"), mark, part()
-            )
-    for path in (Path("README.md"), *pages.values()):
-        text = texts.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
+            parts[page] = FROM_COUNTS, partial(counts, claims)
+    for path in (Path("README.md"), *parts, *pages.values()):
+        text = old = path.read_text(encoding="utf-8") if path.exists() else ""
+        mark, part = parts.get(path, (FROM, str))
+        if path in parts and mark in text:
+            before, _, rest = text.partition(mark)
+            text = f"{before}{mark}\n\n{part()}\n{TO}{rest.partition(TO)[2]}"
         if LINK.search(text) or DEFINITION.search(text):
-            texts[path] = filled(text, RECORD)
+            text = filled(text, RECORD)
+        if text != old:
+            texts[path] = text
     return texts
-
-
-def _schema(model: type[BaseModel]) -> str:
-    return json.dumps(model.model_json_schema(), indent=2) + "\n"
-
-
-def _with_part(text: str, mark: str, part: str) -> str:
-    """Replace the text between a mark and the next end."""
-    before, rest = text.split(mark)
-    return f"{before}{mark}\n\n{part}\n{TO}{rest.partition(TO)[2]}"
-
-
-def recorded_costs(scale: str = "paper") -> str:
-    """Write a table of the processor time, by stage, and memory of each recorded exhibit."""
-    return _table(
-        ["exhibit", "trials", "training", "one-shot", "rounds", "all, one core", "memory"],
-        [_costs(scale, key) for key in drawn_keys(RECORD, scale)],
-    )
-
-
-def _costs(scale: str, key: str) -> tuple[str, ...]:
-    files = open_recorded(RECORD / scale, key, scale)
-    run = files.run
-    spent = run.get("cpu_seconds", {})
-    by_column = [[spent[s] for s in column if s in spent] for column in STAGES]
-    stages = [f"{sum(seconds) / 60:.1f}" if seconds else "–" for seconds in by_column]
-    whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
-    memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
-    name = key.partition("/")[2] + (", on a GPU" if on_a_gpu(run) else "")
-    return name, str(files.about["trials"]), *stages, whole, memory
 
 
 def method_table() -> str:
     """Write tables of methods by kind: their work, needs, traffic and number of settings."""
+    known = components("method")
     heads = ["method", "what it does", "is handed", "clients send beside models", "settings"]
     sections = []
     for kind, title in KINDS_OF_METHODS.items():
-        items = [
-            item for _, item in sorted(components("method").items()) if item.meta["kind"] == kind
-        ]
-        sections += [f"### {title}\n", _table(heads, map(_method_line, items))]
-    names = [
-        (item.name, f"`{item.token}`", item.words) for item in names_of_field(components("method"))
-    ]
-    sections += [
-        "### By other names of the field\n",
-        _table(["name", "here", "what it does"], names),
-    ]
-    return "\n".join(sections)
+        rows = []
+        for name, item in sorted(known.items()):
+            meta = item.meta
+            if meta["kind"] != kind:
+                continue
+            sees = "; ".join(NEEDS[need] for need in sorted(meta["needs"])) or "the models alone"
+            does = item.doc + (" Models of one start." if meta["one_start"] else "")
+            works = [", ".join(sorted(meta[key])) for key in ("models", "trainings") if meta[key]]
+            does += "".join(f" Only {text}." for text in works)
+            tried = math.prod(map(len, meta["grid"].values()))
+            rows.append((f"`{name}`", does, sees, meta["sends"] or "–", str(tried)))
+        sections += [f"### {title}\n", _table(heads, rows)]
+    names = [(item.name, f"`{item.token}`", item.words) for item in names_of_field(known)]
+    heads = ["name", "here", "what it does"]
+    return "\n".join([*sections, "### By other names of the field\n", _table(heads, names)])
 
 
 KINDS_OF_METHODS = {
@@ -175,24 +135,6 @@ KINDS_OF_METHODS = {
     "peer": "On a graph, without a server",
     "control": "Bounds and controls",
 }
-
-
-def _method_line(item: Component) -> tuple[str, ...]:
-    meta = item.meta
-    sees = "; ".join(NEEDS[need] for need in sorted(meta["needs"])) or "the models alone"
-    start = " Models of one start." if meta["one_start"] else ""
-    works = [", ".join(sorted(meta[key])) for key in ("models", "trainings") if meta[key]]
-    only = "".join(f" Only {text}." for text in works)
-    tried = math.prod(len(values) for values in meta["grid"].values())
-    return f"`{item.name}`", item.doc + start + only, sees, meta["sends"] or "–", str(tried)
-
-
-def recorded_verdicts(claims: Path) -> str:
-    """Write a table of a paper's claims: each verdict, and the number that decides it."""
-    return _table(
-        ["claim", "in our words", "verdict", "what decides it", "number", "bound", "bound fixed"],
-        [_verdict(checks) for checks in _claims(claims)],
-    )
 
 
 def _claims(path: Path) -> list[list[dict[str, str]]]:
@@ -204,118 +146,73 @@ def _claims(path: Path) -> list[list[dict[str, str]]]:
 
 def counts(claims: Path) -> str:
     """Write the sentences that begin a page of findings: counts of printed values and claims."""
-    paper = claims.parent.name
-    rows = [row for _, row in _printed_rows(paper)]
-    bullets = [printed_counts(rows), claim_counts(_claims(claims))]
+    bullets = [printed_counts(_printed_rows(claims.parent.name)), claim_counts(_claims(claims))]
     return "\n".join(f"- {' '.join(sentences)}" for sentences in bullets if sentences) + "\n"
 
 
 def how_much() -> str:
     """Write a table of how much of each paper has an answer, and of all together."""
     papers = {path.parent.name: _claims(path) for path in RECORD.glob(f"paper/*/{CLAIMS}")}
-    printed = papers_with([PRINTED], OWN_PUBLISHED, ".csv")
-    papers |= {paper: [] for paper in printed if paper not in papers}
-    by_paper = {
-        paper_name(paper): settled_counts([row for _, row in _printed_rows(paper)], claims)
+    for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv"):
+        papers.setdefault(paper, [])
+    lines = {
+        paper_name(paper): settled_counts(_printed_rows(paper), claims)
         for paper, claims in sorted(papers.items())
     }
-    heads = list(next(iter(by_paper.values()), {}))
-    together = {head: sum(counted[head] for counted in by_paper.values()) for head in heads}
-    lines = {**by_paper, "all": together}
-    return _table(
-        ["paper", *heads], [(name, *map(str, one.values())) for name, one in lines.items()]
-    )
+    heads = list(next(iter(lines.values()), {}))
+    lines["all"] = {head: sum(counted[head] for counted in lines.values()) for head in heads}
+    rows = [(name, *map(str, one.values())) for name, one in lines.items()]
+    return _table(["paper", *heads], rows)
 
 
-def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
-    """Return a claim's row, with its deciding check: the first with the claim's verdict.
-
-    Where readings differ each has its own deciding check.
-    """
-    row = deciding(checks)
-    label = f" ({row['label']})" if row["label"] else ""
-    needed = trials_to_decide(checks)
-    more = f" (about {needed} trials would decide)" if needed else ""
-    note = f" ({row['note']})" if row["note"] else ""
-    head = row["claim"], row["says"], row["verdict"] + label + note + more
-    if not row["check"]:
-        return *head, row["reason"], "", "", ""
-    decided = of_readings(checks)
-    parts = [
-        f"{reading}, {_looked_at(one)}" if reading else _looked_at(one)
-        for reading, one in decided.items()
-    ]
-    numbers = [interval(one) or ("–" if reading else "") for reading, one in decided.items()]
-    bounds = dict.fromkeys(bound_text(one) for one in decided.values())
-    return *head, "; ".join(parts), "; ".join(numbers), "; ".join(bounds), row["fixed"]
-
-
-def _looked_at(row: Mapping[str, str]) -> str:
-    place = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
-    return f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({place})"
-
-
-def printed_verdicts(paper: str) -> str:
-    """Write a table of every number that a paper printed, with ours, the verdict and its reason.
-
-    The verdict is `not run` where no recorded exhibit has it.
-    """
-    head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "read in", "note"]
-    return _table(head, [_printed_line(value, row) for value, row in _printed_rows(paper)])
-
-
-def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
-    """Return every printed value with its row of the record; open ones are settled by all rows."""
+def _printed_rows(paper: str) -> list[dict[str, str]]:
+    """Return the recorded row of every printed value; open ones are settled by all rows."""
     folder = RECORD / "paper" / paper
-    readers: dict[str, Iterator[dict[str, str]]] = {}
-    claims = _claims(folder / "claims.csv") if (folder / "claims.csv").exists() else []
-    rows: list[tuple[PrintedValue, dict[str, str]]] = []
+    claims = _claims(folder / CLAIMS) if (folder / CLAIMS).exists() else []
     tables: dict[str, list[dict[str, str]]] = {}
+    readers: dict[str, Iterator[dict[str, str]]] = {}
+    rows: list[tuple[str, dict[str, str]]] = []
     for value in read_published(published_file(paper)):
-        if value.exhibit not in readers:
-            file = folder / f"{value.exhibit}.printed.csv"
+        name = value.exhibit
+        if name not in readers:
+            file = folder / f"{name}.printed.csv"
             text = file.read_text(encoding="utf-8") if file.exists() else ""
-            readers[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
-        row = next(readers[value.exhibit], None)
+            readers[name] = csv.DictReader(io.StringIO(text, newline=""))
+        row = next(readers[name], None)
         if row and (row["method"], float(row["printed"])) != (value.method, value.value):
             raise FedreproError(
-                f"{value.where}: the record of {value.exhibit} has another value in its place; "
+                f"{value.where}: the record of {name} has another value in its place; "
                 "record the exhibit again"
             )
-        absent = {"verdict": "not run", "mean": "", "note": value.note}
-        absent |= {"apart": value.apart, "source": value.source, "exhibit": value.exhibit}
-        rows.append((value, row or absent))
-        tables.setdefault(value.exhibit, []).append(row or absent)
-    numbers = partial(_recorded, paper)
-    for at, (value, row) in enumerate(rows):
-        if row["verdict"] != "not run" or "set_up" in row:
-            rows[at] = value, resolve(row, numbers, claims, tables[value.exhibit])
-    return rows
+        absent = {"verdict": "not run", "mean": "", "note": value.note, "exhibit": name}
+        row = row or absent | {"apart": value.apart, "source": value.source}
+        rows.append((name, row))
+        tables.setdefault(name, []).append(row)
 
+    def numbers(name: str) -> pd.DataFrame | None:
+        key = f"{paper}/{name}"
+        recorded = (folder / f"{name}.json").exists()
+        return open_recorded(RECORD / "paper", key, "paper").numbers if recorded else None
 
-def _recorded(paper: str, name: str) -> pd.DataFrame | None:
-    """Return the numbers of a recorded exhibit, or None if it is not recorded."""
-    key = f"{paper}/{name}"
-    recorded = Path(f"{RECORD / 'paper' / key}.json").exists()
-    return open_recorded(RECORD / "paper", key, "paper").numbers if recorded else None
-
-
-def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:
-    cell = ", ".join(f"{key} {part}" for key, part in value.cell.items())
-    number = f"{value.metric} ({value.split})" if value.split else value.metric
-    ours = _number(float(row["mean"])) if row["mean"] else ""
-    outcome = word_of(row), value.source, reasons(row)
-    return value.exhibit, cell, value.method, number, _number(value.value), ours, *outcome
-
-
-def _number(value: float) -> str:
-    return "not reached" if math.isinf(value) else f"{value:.4g}"
+    return [
+        resolve(row, numbers, claims, tables[name])
+        if row["verdict"] != "not run" or "set_up" in row
+        else row
+        for name, row in rows
+    ]
 
 
 def readme() -> str:
     """Write config/README.md: each key of the configuration and each parameter of a component."""
+    rules = _table(
+        ["name", "the highest", "what it reads"],
+        [
+            (f"`{rule.name}`", rule.words, DISCLOSED[rule.need].partition(",")[0])
+            for rule in SELECTION_RULES.values()
+        ],
+    )
     parts = [INTRODUCTION]
-    parts += ["## config/config.yaml\n", _keys(Config, skip={"granularity"})]
+    parts += ["## config/config.yaml\n", _keys(Config, "granularity")]
     parts += ["### granularity\n", _keys(Granularity)]
     parts += ["## Exhibits of a paper\n", _keys(ExhibitFile)]
     parts += [
@@ -327,40 +224,31 @@ def readme() -> str:
     ]
     parts += ["### A case of an exhibit\n", _keys(Case)]
     parts += ["### A method of an exhibit\n", _keys(MethodEntry)]
-    parts += ["### How a setting is chosen\n", "`choose:` names one of these,\n", _choices()]
+    parts += ["### How a setting is chosen\n", "`choose:` names one of these,\n", rules]
     parts += ["or says it in full:\n", _keys(ChoiceEntry)]
     parts += ["## Drawings\n", "`drawing:` of an exhibit names one, alone or with its options.\n"]
     parts += [_drawing(item) for _, item in sorted(components(DRAWING).items())]
     for kind in KINDS:
         parts.append(f"## {TITLES[kind]}\n")
         if kind in COMMON:
-            parts.append(_common(COMMON[kind]))
+            doc = " ".join((inspect.getdoc(COMMON[kind]) or "").split())
+            shared = _parameters(read_signature(COMMON[kind]))
+            parts.append(f"Each takes these as well. {doc}\n\n{shared}")
         parts += [_component(item) for _, item in sorted(components(kind).items())]
     parts += ["## What methods may need\n", _table(["need", "meaning"], sorted(NEEDS.items()))]
     return "\n".join(parts)
 
 
-def _choices() -> str:
-    rows = [
-        (f"`{c.name}`", c.words, DISCLOSED[c.need].partition(",")[0])
-        for c in SELECTION_RULES.values()
-    ]
-    return _table(["name", "the highest", "what it reads"], rows)
-
-
-def _keys(model: type[BaseModel], skip: set[str] = frozenset()) -> str:  # type: ignore[assignment]
+def _keys(model: type[BaseModel], *skip: str) -> str:
     rows = []
     for name, field in model.model_fields.items():
-        if name in skip:
-            continue
-        default = "required" if field.is_required() else _default(field)
-        rows.append((f"`{name}`", _type(field.annotation), default, field.description or ""))
+        default = "required"
+        if not field.is_required():
+            value = field.get_default(call_default_factory=True)
+            default = "" if isinstance(value, BaseModel) else f"`{json.dumps(value)}`"
+        if name not in skip:
+            rows.append((f"`{name}`", _type(field.annotation), default, field.description or ""))
     return _table(["key", "type", "default", "meaning"], rows)
-
-
-def _default(field: Any) -> str:
-    value = field.get_default(call_default_factory=True)
-    return f"`{json.dumps(value)}`" if not isinstance(value, BaseModel) else ""
 
 
 def _type(hint: Any) -> str:
@@ -390,9 +278,7 @@ def _component(item: Component) -> str:
         also = f" Clients send beside models: {meta['sends']}." if meta["sends"] else ""
         also += " Models of one start only." if meta["one_start"] else ""
         lines.append(f"Kind: {meta['kind'].replace('_', '-')}. Needs: {sees}.{also}\n")
-    if item.own_params:
-        lines.append(_parameters(item.own_params))
-    return "\n".join(lines)
+    return "\n".join([*lines, _parameters(item.own_params)] if item.own_params else lines)
 
 
 def _drawing(item: Component) -> str:
@@ -401,22 +287,14 @@ def _drawing(item: Component) -> str:
     return "\n".join([f"### {item.name}\n", f"{item.doc}\n", *table])
 
 
-def _common(shared: Callable[..., Any]) -> str:
-    """Describe the parameters that all components of a kind share."""
-    doc = " ".join((inspect.getdoc(shared) or "").split())
-    return f"Each takes these as well. {doc}\n\n{_parameters(read_signature(shared))}"
-
-
 def _parameters(params: Mapping[str, Param]) -> str:
-    rows = [_parameter(param) for param in params.values()]
+    rows = []
+    for param in params.values():
+        kind = ", ".join(f"`{c}`" for c in param.choices) if param.choices else _type(param.type)
+        kind = f"list of {kind}s" if param.many else kind
+        default = "required" if param.required else f"`{render(param.default)}`"
+        rows.append((f"`{param.name}`", kind, default, param.arg.unit, param.arg.doc))
     return _table(["parameter", "type", "default", "unit", "meaning"], rows)
-
-
-def _parameter(param: Param) -> tuple[str, str, str, str, str]:
-    kind = ", ".join(f"`{c}`" for c in param.choices) if param.choices else _type(param.type)
-    kind = f"list of {kind}s" if param.many else kind
-    default = "required" if param.required else f"`{render(param.default)}`"
-    return f"`{param.name}`", kind, default, param.arg.unit, param.arg.doc
 
 
 def _table(head: list[str], rows: Any) -> str:

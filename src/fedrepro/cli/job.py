@@ -65,7 +65,11 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
         raise FedreproError(f"{path} cannot be read as jobs ({type(error).__name__})") from None
     end, words = time.monotonic() + options.seconds, [f"--threads={options.threads}"]
     command = [sys.executable, "-P", "-m", "fedrepro", "job", *words, f"--device={options.device}"]
-    left = {job.out: job for job in jobs if not _is_done(job)}
+    left = {}
+    for job in jobs:
+        note = Path(job.out, WRITTEN)  # says whether this very job is done
+        if not note.exists() or note.read_text(encoding="utf-8") != _note(job):
+            left[job.out] = job
     waiting = dict(left)
 
     def one(job: Any) -> int:
@@ -94,12 +98,6 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
                     del left[out]
     print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done")
     return int(bool(left))
-
-
-def _is_done(job: Any) -> bool:
-    """Return whether its folder says that this very job is done."""
-    path = Path(job.out, WRITTEN)
-    return path.exists() and path.read_text(encoding="utf-8") == _note(job)
 
 
 def _note(job: Any) -> str:
@@ -138,24 +136,27 @@ def _run(text: str, device: str) -> None:
     function(**given, **options)
 
 
+ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
+COMPUTING: dict[str, tuple[str, ...]] = {  # stage -> the keys that it needs
+    "prepare": ("dataset",),
+    "partition": ("partition", "data", "trials"),
+    "train": (*ON_DATA, "clients"),
+    "aggregate": (*ON_DATA, "method", "local"),
+    "federate": (*ON_DATA, "method"),
+    "peer": (*ON_DATA, GRAPH, "method"),
+    "simulate": ("method", "trials"),
+}
+
+
 def _compute(data: Mapping[str, Any], device: str) -> None:
     from fedrepro.core.artifacts import require_unread, write_text
     from fedrepro.planning.jobs import read_job
 
     job = read_job(data)
-    needed, run = COMPUTING[job.stage]
-    for key in needed:
+    for key in COMPUTING[job.stage]:
         if key not in job.specs and not getattr(job, key, None):
             raise FedreproError(f"the job of stage {job.stage}: the key '{key}' is missing")
-    _require_method(job)
-    require_unread(job.out, filter(None, (job.raw, job.data, job.public)))
-    run(job, device)
-    write_text(Path(job.out, WRITTEN), _note(job))
-
-
-def _require_method(job: Any) -> None:
-    if "method" in job.specs:
-        method = job.specs["method"]
+    if method := job.specs.get("method"):
         kind = METHOD_KINDS[method.component.meta["kind"]]
         if kind.stage != job.stage:
             way = "in rounds" if kind.in_rounds else "at once"
@@ -164,45 +165,28 @@ def _require_method(job: Any) -> None:
                 f"method '{method.name}' is computed {way}{where}: its stage is {kind.stage}, "
                 f"not {job.stage}"
             )
+    require_unread(job.out, filter(None, (job.raw, job.data, job.public)))
+    compute(job, device)
+    write_text(Path(job.out, WRITTEN), _note(job))
 
 
-# -------------------------------------------------------------------------------- what computes
-
-
-def _prepare(job: Any, device: str) -> None:
-    from fedrepro.stages import data
-
-    data.prepare(job.specs["dataset"], Path(job.raw), Path(job.out))
-
-
-def _partition(job: Any, device: str) -> None:
+def compute(job: Any, device: str) -> None:
+    """Run the stage of a `planning.jobs.Job` that computes."""
     from fedrepro.planning.jobs import MEMBERS
-    from fedrepro.stages import data
 
-    out = Path(job.out, MEMBERS)
-    data.partition(Path(job.data), job.specs["partition"], job.trials, job.seed, out)
-
-
-def _on_device(job: Any, device: str) -> None:
-    import_module(f"fedrepro.stages.{job.stage}").run(job, device)
-
-
-def _simulate(job: Any, device: str) -> None:
-    from fedrepro.stages import simulate
-
-    simulate.run(job)
-
-
-ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
-COMPUTING: dict[str, tuple[tuple[str, ...], Callable[[Any, str], None]]] = {
-    "prepare": (("dataset",), _prepare),
-    "partition": (("partition", "data", "trials"), _partition),
-    "train": ((*ON_DATA, "clients"), _on_device),
-    "aggregate": ((*ON_DATA, "method", "local"), _on_device),
-    "federate": ((*ON_DATA, "method"), _on_device),
-    "peer": ((*ON_DATA, GRAPH, "method"), _on_device),
-    "simulate": (("method", "trials"), _simulate),
-}
+    out = Path(job.out)
+    module = import_module(
+        f"fedrepro.stages.{'data' if job.stage in ('prepare', 'partition') else job.stage}"
+    )
+    if job.stage == "prepare":
+        module.prepare(job.specs["dataset"], Path(job.raw), out)
+    elif job.stage == "partition":
+        partition = job.specs["partition"]
+        module.partition(Path(job.data), partition, job.trials, job.seed, out / MEMBERS)
+    elif job.stage == "simulate":
+        module.run(job)
+    else:
+        module.run(job, device)
 
 
 # ---------------------------------------------------------------------------------- what draws

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+CONFIG = "config/config.yaml"
 DEBUG = "--debug"
 MENDABLE = 2  # exit statuses: a person can correct it,
 FAULT = 70  # it is a fault of the program (EX_SOFTWARE of sysexits.h),
@@ -115,8 +116,35 @@ def _there_or_here(arguments: list[str]) -> int:
     return _here(arguments)
 
 
+def name_configured() -> None:
+    """Name to this process the files of components in the configuration, unless it has some.
+
+    A configuration that is wrong is left to the commands that read all of it.
+    """
+    from fedrepro.core import plugins
+
+    if plugins.NAMED in os.environ:
+        return
+    try:
+        with open(CONFIG, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return
+    if "components" not in text:  # reading yaml takes longer than all else here
+        return
+    from fedrepro.core.yaml_text import parse_yaml
+
+    try:
+        config = parse_yaml(text)
+    except ValueError as error:
+        print(f"{CONFIG} is not valid YAML, so no components are read: {error}", file=sys.stderr)
+        return
+    files = config.get("components") if isinstance(config, dict) else None
+    if isinstance(files, list) and all(isinstance(file, str) for file in files):
+        plugins.set_plugin_files(files)
+
+
 def _here(command: list[str]) -> int:
-    from fedrepro.cli import name_configured
     from fedrepro.core import cpu_kernels
     from fedrepro.core.provenance import loaded
 

@@ -1,8 +1,9 @@
-"""Commands for models of one's own: combining them, and measuring the result."""
+"""Commands for models and methods of one's own: combine, measure and check them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,7 @@ from fedrepro.cli.printing import say, show, table_of, wide
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.stages.user_models.combine import AppliedMethod
-    from fedrepro.stages.user_models.evaluate import Evaluation
+    from fedrepro.stages.user_models.check_method import CheckedMethod
     from fedrepro.stages.user_models.user_inputs import ModelFiles
 
 ALL = "all"
@@ -166,6 +166,8 @@ def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
 def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     from rich.box import SIMPLE_HEAD
 
+    from fedrepro.core.method_kinds import METHOD_KINDS
+    from fedrepro.core.registry import components
     from fedrepro.numbers.cost_words import times
     from fedrepro.stages.user_models.combine import run_all
 
@@ -179,22 +181,21 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         column.no_wrap = True  # words of methods go on in the next line, not numbers
     if not beside:
         table.box = SIMPLE_HEAD
+    seen: dict[str, list[str]] = {}
     for entry in results.applied:
-        sent = entry.numbers["bytes_up"]
+        numbers, sent = entry.numbers, entry.numbers["bytes_up"]
+        called = f"{entry.label}, control" if entry.kind == "control" else entry.label
+        seen.setdefault(entry.sees, []).append(called)
         # a control does not exchange models, so its traffic says nothing
         costs = ["–"] * 3
         if entry.kind != "control":
             models = times(sent, sent / entry.sent).removesuffix(" ×") if sent else ""
-            costs = [f"{sent / 1e6:.3g}", models, f"{entry.numbers['rounds']:.0f}"]
-        table.add_row(
-            _called(entry),
-            f"{100 * entry.numbers['accuracy']:.1f} %",
-            *costs,
-            f"{entry.numbers.get('passes', 0):.3g}",
-            f"{entry.seconds:.2f}",
-            _size(entry),
-            *([entry.sees] if beside else []),
-        )
+            costs = [f"{sent / 1e6:.3g}", models, f"{numbers['rounds']:.0f}"]
+        costs += [f"{numbers.get('passes', 0):.3g}", f"{entry.seconds:.2f}"]
+        networks = int(numbers["forward_passes"])
+        size = f"{numbers['parameters']:,.0f}" + (f" in {networks}" if networks > 1 else "")
+        accuracy = f"{100 * numbers['accuracy']:.1f} %"
+        table.add_row(called, accuracy, *costs, size, *([entry.sees] if beside else []))
     show(table)
     say(
         "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
@@ -202,47 +203,21 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         "clients, over all settings tried"
     )
     if not beside:
-        _seen(results.applied)
-    for entry in results.left_out:
-        say(f"not applied: {entry.item.name} {entry.why}")
-    say(_others())
+        for sees, names in seen.items():
+            say(f"sees {sees}: {', '.join(names)}")
+    for left in results.left_out:
+        say(f"not applied: {left.item.name} {left.why}")
+    further = [
+        name
+        for name, item in sorted(components("method").items())
+        if METHOD_KINDS[item.meta["kind"]].stage != "aggregate"
+    ]
+    say(
+        f"{len(further)} further methods combine no trained models, but train in rounds or are "
+        f"simulations: {', '.join(further)}"
+    )
     if out is not None:
         say(f"{out}: the model of each method, and {out}/table.csv with every column")
-
-
-def _seen(entries: Sequence[AppliedMethod]) -> None:
-    """Print what methods see beyond weights, a line for all that see as much."""
-    groups: dict[str, list[str]] = {}
-    for entry in entries:
-        groups.setdefault(entry.sees, []).append(_called(entry))
-    for sees, names in groups.items():
-        say(f"sees {sees}: {', '.join(names)}")
-
-
-def _called(entry: AppliedMethod) -> str:
-    return f"{entry.label}, control" if entry.kind == "control" else entry.label
-
-
-def _size(entry: AppliedMethod) -> str:
-    networks = int(entry.numbers["forward_passes"])
-    parameters = f"{entry.numbers['parameters']:,.0f}"
-    return parameters if networks == 1 else f"{parameters} in {networks}"
-
-
-def _others() -> str:
-    """Name the methods that train from the beginning, in a sentence."""
-    from fedrepro.core.method_kinds import METHOD_KINDS
-    from fedrepro.core.registry import components
-
-    kinds = METHOD_KINDS.items()
-    others = {name for name, kind in kinds if kind.stage != "aggregate"}
-    names = [
-        name for name, item in sorted(components("method").items()) if item.meta["kind"] in others
-    ]
-    return (
-        f"{len(names)} further methods combine no trained models, but train in rounds or are "
-        f"simulations: {', '.join(names)}"
-    )
 
 
 def evaluate(
@@ -264,16 +239,8 @@ def evaluate(
     from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     paths = _fitting("models", models)
-    inputs = ModelFiles(
-        paths,
-        model,
-        shape,
-        layers,
-        evaluate=data,
-        label=label_column,
-        divide=divide,
-        channels=channels,
-    )
+    inputs = ModelFiles(paths, model, shape, layers, evaluate=data, label=label_column)
+    inputs = replace(inputs, divide=divide, channels=channels)
     _evaluated(paths, inputs, confusion)
 
 
@@ -299,28 +266,88 @@ def _evaluated(models: list[Path], files: ModelFiles, confusion: bool) -> None:
         "at most (95 %); loss in nats an example"
     )
     for evaluation in results:
-        (_confusion if confusion else _classes)(evaluation)
+        matrix, name = evaluation.confusion, evaluation.name
+        if not confusion:
+            rights = enumerate(evaluation.right)
+            parts = (f"{k}: {100 * share:.1f} %" for k, share in rights if matrix[k].sum())
+            say(f"{name}, right of each class: {', '.join(parts)}")
+            continue
+        if len(matrix) > MOST_CLASSES:
+            raise FedreproError(
+                f"a confusion matrix of {len(matrix)} classes fits no terminal: leave out "
+                "--confusion"
+            )
+        say(f"{name}: examples of a class (row) taken for one (column)")
+        table = table_of("", *map(str, range(len(matrix))))
+        for k, row in enumerate(matrix):
+            table.add_row(str(k), *(str(number) if number else "·" for number in row))
+        show(table)
 
 
-def _classes(evaluation: Evaluation) -> None:
-    """Print the share of each class that a model gets right, in one line."""
-    parts = (
-        f"{k}: {100 * share:.1f} %"
-        for k, share in enumerate(evaluation.right)
-        if evaluation.confusion[k].sum()
-    )
-    say(f"{evaluation.name}, right of each class: {', '.join(parts)}")
+def check_method(
+    method: Annotated[str, typer.Argument(help="a file, such as mine.py, or a method's name")],
+    model: Annotated[
+        str, typer.Option(help="network, such as resnet8+norm~batch or nets.py:Net")
+    ] = "",
+) -> None:
+    """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
+    from fedrepro.stages.user_models import check_method as stage
+
+    failed = 0
+    for item in stage.methods_of(method):
+        checked = stage.check_method(item, model)
+        table = table_of("", f"{item.name}: {item.doc}")
+        for name, text in _rows(checked):
+            table.add_row(name, text)
+        show(table)
+        checks = table_of("check", "", "why not")
+        for text, why in checked.findings:
+            checks.add_row(text, "FAILS" if why else "passes", why)
+        show(checks)
+        broken = sum(1 for _, why in checked.findings if why)
+        result = f"fails {broken} of" if broken else "passes all"
+        low = f", but its accuracy on digits is {checked.at_chance}" if checked.at_chance else ""
+        say(f"{item.name}: {result} {len(checked.findings)} checks{low}")
+        failed += not checked.passes
+    raise typer.Exit(int(bool(failed)))
 
 
-def _confusion(evaluation: Evaluation) -> None:
-    """Print the confusion matrix: rows are classes, columns the predictions."""
-    count = len(evaluation.confusion)
-    if count > MOST_CLASSES:
-        raise FedreproError(
-            f"a confusion matrix of {count} classes fits no terminal: leave out --confusion"
-        )
-    say(f"{evaluation.name}: examples of a class (row) taken for one (column)")
-    table = table_of("", *map(str, range(count)))
-    for k, row in enumerate(evaluation.confusion):
-        table.add_row(str(k), *(str(number) if number else "·" for number in row))
-    show(table)
+def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
+    """List properties, needs, traffic and costs, a row each."""
+    from fedrepro.api import NEEDS
+    from fedrepro.core.method_kinds import METHOD_KINDS
+    from fedrepro.numbers.cost_words import megabytes, times
+    from fedrepro.stages.user_models.method_contract import DIGITS
+
+    meta, numbers = checked.item.meta, checked.numbers
+    needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]
+    kind = METHOD_KINDS[meta["kind"]]
+    inputs = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
+    rows = [("kind", kind.words), ("sees", "; ".join([*inputs, *needs]))]
+    if meta["merges"]:
+        words = "averages running statistics with the weights, by its parameter batchnorm otherwise"
+        rows.append(("BatchNorm", words))
+    if meta["one_start"]:
+        rows.append(("asks for", "models that trained from one start"))
+    if not numbers:
+        return rows
+    up, down, models = numbers["bytes_up"], numbers["bytes_down"], numbers["models"]
+    sent = f"{megabytes(up)} up, {times(up, models) or 'nothing'} the clients' models once"
+    what = f"; beside models: {meta['sends']}" if meta["sends"] else ""
+    count = f"{numbers['rounds']:.0f}"
+    exchanges = f"; {count} exchange{'' if count == '1' else 's'}"
+    rows.append(("sends", f"{sent}; {megabytes(down)} down{exchanges}{what}"))
+    if numbers.get("passes"):
+        rows.append(("reads", f"{numbers['passes']:.1f} times a client's examples beside training"))
+    server, clients = numbers["seconds"], numbers["client_seconds"]
+    rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
+    size = times(numbers["parameters"], models / 4 / checked.clients)
+    makes = f"{numbers['parameters']:,.0f} parameters, {size} a client's"
+    if numbers["forward_passes"] > 1:
+        makes += f" in {numbers['forward_passes']:.0f} networks or draws"
+    rows.append(("makes", makes))
+    after = f" after {checked.rounds} rounds" if checked.rounds else ""
+    low = f"{checked.at_chance}; " if checked.at_chance else ""
+    alone = f"clients alone {100 * numbers['alone']:.1f} %"
+    rows.append(("accuracy", f"{low}{100 * numbers['accuracy']:.1f} %{after}; {alone} ({DIGITS})"))
+    return rows

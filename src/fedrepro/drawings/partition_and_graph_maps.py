@@ -68,30 +68,26 @@ class PartitionMap:
 
     def order(self) -> np.ndarray:
         """Order clients from top to bottom, int64 (J,): many go by their main class, then size."""
-        if len(self.counts) <= FEW:
-            return np.arange(len(self.counts))
-        return np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
+        counts = self.counts
+        if len(counts) <= FEW:
+            return np.arange(len(counts))
+        return np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1)))
 
     def figure(self) -> Figure:
         """Draw it; call this within `rules()`."""
-        counts = self.counts[self.order()]
+        order = self.order()
+        counts = self.counts[order]
         clients, classes = counts.shape
-        few = clients <= FEW
         columns = [
             ("examples", self.counts.sum(axis=1), BAR, "{:.0f}"),
             ("distance from all", distances(self.counts), FAR, "{:.2f}"),
         ]
-        if self.noise is not None:
-            columns.append(("noise variance", self.noise, NOISE, "{:.2g}"))
+        columns += [] if self.noise is None else [("noise variance", self.noise, NOISE, "{:.2g}")]
         body = min(max(ROW * clients, 0.5), MOST_HEIGHT)
         room = body >= READABLE * clients
         drawn = _titled(self.title, self.subtitle, HEAD + ROW + body + 0.4)
-        grid = drawn.add_gridspec(
-            2,
-            1 + len(columns),
-            width_ratios=[3.4, *[1.2] * len(columns)],
-            height_ratios=[ROW, body],
-        )
+        widths = [3.4, *[1.2] * len(columns)]
+        grid = drawn.add_gridspec(2, len(widths), width_ratios=widths, height_ratios=[ROW, body])
         shares = drawn.add_subplot(grid[1, 0])
         whole = drawn.add_subplot(grid[0, 0], sharex=shares)
         _heat(whole, counts.sum(axis=0, keepdims=True) / counts.sum())
@@ -99,22 +95,19 @@ class PartitionMap:
         whole.tick_params("x", labelbottom=False)
         written = counts if room and classes <= WRITTEN else None
         cells = _heat(shares, counts / counts.sum(axis=1, keepdims=True), written)
-        names = range(0, classes, -(-classes // NAMED))
         texts = [n if n.strip() and n.isprintable() else repr(n) for n in self.classes]
-        turned = 0 if max(map(len, texts)) <= 3 else 90
-        shares.set_xticks(
-            [n + 0.5 for n in names], [texts[n] for n in names], rotation=turned, parse_math=False
-        )
-        shares.set_xlabel("class")
-        if few:
-            shares.set_yticks(np.arange(clients) + 0.5, [str(n) for n in range(clients)])
-        else:
-            shares.set_yticks([])
-        shares.set_ylabel("client" if few else f"{clients} clients, by main class")
+        shown, turned = slice(0, classes, -(-classes // NAMED)), max(map(len, texts)) > 3
+        ticks = np.arange(classes)[shown] + 0.5
+        shares.set_xticks(ticks, texts[shown], rotation=90 if turned else 0, parse_math=False)
+        few = clients <= FEW
+        rows = np.arange(clients if few else 0)
+        shares.set_yticks(rows + 0.5, rows.astype(str))
+        label = "client" if few else f"{clients} clients, by main class"
+        shares.set(xlabel="class", ylabel=label)
         for at, (name, values, colour, form) in enumerate(columns, start=1):
             axes = drawn.add_subplot(grid[1, at], sharey=shares)
             axes.set_title(name, loc="left", fontsize=7.5)
-            _bars(axes, values[self.order()], colour, form if room else "")
+            _bars(axes, values[order], colour, form if room else "")
         spare = drawn.add_subplot(grid[0, 1:])
         spare.set_axis_off()
         key = drawn.colorbar(
@@ -141,13 +134,16 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Return its numbers; least, most: of the share that a node counts in the long run."""
+        """Compute the numbers once: the sum takes seconds on a long ring.
+
+        `least` and `most` are of the share that a node counts in the long run.
+        """
         weights, limit = self.weights, stationary(self.weights)
         return {
             "nodes": len(weights),
             "edges": int((weights > 0).sum() - (np.diag(weights) > 0).sum()),
             "second_modulus": second_modulus(weights),
-            "mixing_sum": mixing_sum(weights),  # takes seconds on a long ring
+            "mixing_sum": mixing_sum(weights),
             "least": float(limit.min()),
             "most": float(limit.max()),
         }
@@ -155,14 +151,14 @@ class GraphMap:
     @property
     def words(self) -> str:
         """Say the numbers in two sentences."""
-        numbers = self.numbers
-        least, most = (float(f"{numbers[end]:.3g}") for end in ("least", "most"))
+        found = self.numbers
         second, mixing = (
-            f"{value:.4g}" if value > 1e-9 else "0"  # below is rounding
-            for value in (numbers["second_modulus"], numbers["mixing_sum"])
+            f"{found[name]:.4g}" if found[name] > 1e-9 else "0"  # below is rounding
+            for name in ("second_modulus", "mixing_sum")
         )
+        least, most = (float(f"{found[name]:.3g}") for name in ("least", "most"))
         return (
-            f"{numbers['edges']} directed edges; in the long run each of {numbers['nodes']} nodes "
+            f"{found['edges']} directed edges; in the long run each of {found['nodes']} nodes "
             f"counts {_span(least, most)}. Second modulus {second}, S_W {mixing}."
         )
 
@@ -177,9 +173,9 @@ class GraphMap:
         nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])
         self._draw_nodes(nodes)
         _heat(matrix, weights, weights if count <= WRITTEN // 2 else None)
-        shown = range(0, count, 1 if count <= NAMED else -(-count // WRITTEN))
+        shown = np.arange(0, count, 1 if count <= NAMED else -(-count // WRITTEN))
         for axis in (matrix.xaxis, matrix.yaxis):
-            axis.set_ticks([node + 0.5 for node in shown], [str(node) for node in shown])
+            axis.set_ticks(shown + 0.5, shown.astype(str))
         matrix.set(aspect="equal", xlabel="weight of what it receives from node", ylabel="node")
         return drawn
 
@@ -197,10 +193,10 @@ class GraphMap:
         edges = [(int(j), int(i)) for i, j in np.argwhere(apart > 0)]
         net = nx.DiGraph(edges)
         net.add_nodes_from(places)
-        bent = [arrows or self._passes_a_node(i, j) for j, i in edges]
-        for rad in (0.0, 0.2):
-            some = [edge for edge, is_bent in zip(edges, bent, strict=True) if is_bent == bool(rad)]
-            curved: dict[str, Any] = {"connectionstyle": f"arc3,rad={rad}", "node_size": 180}
+        wide = min(2.2, 60 / max(1, len(edges)))
+        for rad in (0.0, 0.2):  # straight, or bent around a node on the way
+            some = [(j, i) for j, i in edges if (arrows or self._passes_a_node(i, j)) == bool(rad)]
+            bent: dict[str, Any] = {"connectionstyle": f"arc3,rad={rad}", "node_size": 180}
             lines: Any = nx.draw_networkx_edges(
                 net,
                 places,
@@ -208,18 +204,15 @@ class GraphMap:
                 ax=axes,
                 arrows=bool(rad),
                 edge_color=EDGE,
-                width=[
-                    0.15 + min(2.2, 60 / len(edges)) * apart[i, j] / apart.max() for j, i in some
-                ],
-                **(curved | {"arrowstyle": "-|>" if arrows else "-"} if rad else {}),
+                width=[0.15 + wide * apart[i, j] / apart.max() for j, i in some],
+                **(bent | {"arrowstyle": "-|>" if arrows else "-"} if rad else {}),
             )
             if not rad and some:
                 lines.set_rasterized(len(some) > PIXELS)
         limit = stationary(self.weights) * count
         sizes = min(260.0, 2600.0 / count) * (0.6 + 0.4 * limit / limit.max())
-        nx.draw_networkx_nodes(
-            net, places, list(places), sizes.tolist(), BAR, ax=axes, edgecolors=LIGHT
-        )
+        discs = net, places, list(places), sizes.tolist(), BAR
+        nx.draw_networkx_nodes(*discs, ax=axes, edgecolors=LIGHT)
         if count <= NAMED:
             nx.draw_networkx_labels(net, places, ax=axes, font_size=7, font_color=LIGHT)
         axes.set(xlim=(-0.16, 1.16), ylim=(-0.16, 1.16), aspect="equal")

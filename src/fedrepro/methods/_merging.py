@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,20 +22,27 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels
 from fedrepro.core.method_kinds import MIXED, MODULE, WHICH
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.networks.network import widths
+from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
+from fedrepro.networks.network import Network, widths
+from fedrepro.networks.predict import network_of
+from fedrepro.training.federation import moments
 from fedrepro.training.federation.client_queries import Reply
-
-if TYPE_CHECKING:
-    from fedrepro.networks.network import Network
+from fedrepro.training.federation.norm_statistics import mean_buffers
 
 MODELS = {"cnn", "logistic", "mlp", MODULE}  # whose layers have matrices
 UNITS = {"cnn", "mlp", MODULE}  # whose units may change places
+# what methods declare that average weights in the metric of what clients answer
+ANSWERED: dict[str, Any] = {
+    "kind": "one_shot",
+    "needs": {"example_counts", "client_answers"},
+    "models": MODELS,
+    "one_start": True,
+    "merges": True,
+}
 
 
 def network_like(clients: LocalModels) -> Network:
     """Build the network of the clients."""
-    from fedrepro.networks.predict import network_of
-
     return network_of(clients.model, clients.shape, clients.classes)
 
 
@@ -43,8 +50,6 @@ def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Make a `prepare` that puts a question of `federation.moments` to each client's own model."""
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
-        from fedrepro.training.federation import moments
-
         assert info.clients is not None
         return info.clients.query(partial(getattr(moments, question), **options))
 
@@ -54,8 +59,7 @@ def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
 def shares_of(info: ClientInfo) -> np.ndarray:
     """Compute each client's share p_i of all examples, float64 (J,)."""
     assert info.example_counts is not None
-    shares: np.ndarray = info.example_counts / info.example_counts.sum()
-    return shares
+    return np.asarray(info.example_counts / info.example_counts.sum())
 
 
 def merge_layers(
@@ -65,8 +69,6 @@ def merge_layers(
 
     All else, as weights of normalisation, is the mean by these shares.
     """
-    from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
-
     network = network_like(clients)
     layers = layer_matrices(network)
     made = tensors_of_matrices(layers, {m.key: layer(m.key, m.of(clients.tensors)) for m in layers})
@@ -78,8 +80,6 @@ def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
-    from fedrepro.training.federation.norm_statistics import mean_buffers
-
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -91,8 +91,6 @@ def mean_of_rest(
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
     """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
-    from fedrepro.training.federation.norm_statistics import mean_buffers
-
     if MODULE not in clients.model.component.meta:
         return made
     network = network_like(clients)
@@ -148,8 +146,7 @@ EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next o
 
 def mean_of(weights: Array, share: Array) -> Array:
     """Compute sum_i p_i W_i: (J, …) and (J,) to (…), float64."""
-    mean: Array = np.tensordot(share, weights.astype(np.float64), 1)
-    return mean
+    return np.asarray(np.tensordot(share, weights.astype(np.float64), 1))
 
 
 def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 0.0) -> Array:
@@ -163,8 +160,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
     whole = mean_of(inputs, share)
     apart = [p * a @ (w - start) for p, a, w in zip(share, _double(inputs), weights, strict=True)]
     whole[np.diag_indices_from(whole)] += ridge * np.trace(whole) / len(whole)
-    solution: Array = start + _solved(whole, np.sum(apart, axis=0))
-    return solution
+    return np.asarray(start + _solved(whole, np.sum(apart, axis=0)))
 
 
 def _solved(matrix: Array, wanted: Array) -> Array:
@@ -211,8 +207,7 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
     `kronecker_mean`; float64.
     """
     left = _solved(mean_of(inputs, share), pull)
-    solution: Array = _solved(mean_of(errors, share), left.T).T
-    return solution
+    return np.asarray(_solved(mean_of(errors, share), left.T).T)
 
 
 def plain_descent(
@@ -264,11 +259,7 @@ def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], 
 
 
 def conjugate_gradients(
-    applied: Callable[[Array], Array],
-    start: Array,
-    residual: Array,
-    steps: int,
-    tolerance: float,
+    applied: Callable[[Array], Array], start: Array, residual: Array, steps: int, tolerance: float
 ) -> tuple[Array, float]:
     """Solve a symmetric semi-definite system, applied(x) = its right side, from `start`.
 
@@ -303,8 +294,7 @@ def fisher_mean(weights: Array, information: Array, share: Array, floor: float =
     floored = np.maximum(information.astype(np.float64), floor)
     whole, average = mean_of(floored, share), mean_of(weights, share)
     apart = mean_of(floored * (weights - average), share)
-    mean: Array = average + np.divide(apart, whole, out=np.zeros_like(apart), where=whole != 0)
-    return mean
+    return np.asarray(average + np.divide(apart, whole, out=np.zeros_like(apart), where=whole != 0))
 
 
 def fisher_descent(

@@ -33,10 +33,13 @@ def average(
     assert info.example_counts is not None
     counts = info.example_counts if weighted else np.ones(clients.clients)
     share = (counts / counts.sum()).astype(np.float64)
-    tensors = {
-        name: _weighted_sum(share, value)[None].astype(np.float32)
-        for name, value in clients.tensors.items()
-    }
+    tensors = {}
+    for name, value in clients.tensors.items():
+        whole = np.zeros(value.shape[1:])
+        for at in range(0, len(share), BLOCK):
+            part = value[at : at + BLOCK].astype(np.float64)
+            whole = whole + np.tensordot(share[at : at + BLOCK], part, 1)
+        tensors[name] = whole[None].astype(np.float32)
     return with_mean_buffers(clients, share, GlobalModel(clients.model, tensors))
 
 
@@ -55,12 +58,3 @@ def average_shared(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Gl
     algorithm 1 (one round).
     """
     return average(clients, info, rng=rng)
-
-
-def _weighted_sum(share: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """sum_j share_j value_j in double precision, some clients at a time: (J,), (J, *shape)."""
-    parts = (
-        np.tensordot(share[at : at + BLOCK], value[at : at + BLOCK].astype(np.float64), 1)
-        for at in range(0, len(share), BLOCK)
-    )
-    return sum(parts, np.zeros(value.shape[1:]))

@@ -17,6 +17,8 @@ from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like
 from fedrepro.methods.matching.unit_arrays import class_shares
 from fedrepro.networks.network import dense_spec
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.procedure import settings_of
 
 
 @method("local", kind="control", label="clients alone", any_width=True)
@@ -46,13 +48,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMode
     return GlobalModel(clients.model, clients.tensors)
 
 
-@method(
-    "majority",
-    kind="control",
-    needs={"label_counts"},
-    label="majority class",
-    any_width=True,
-)
+@method("majority", kind="control", needs={"label_counts"}, label="majority class", any_width=True)
 def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Predict always the class with most training examples: the floor."""
     assert info.label_counts is not None
@@ -69,9 +65,6 @@ def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     It starts as the local training procedure does, the same in all repetitions of a trial. Source:
     GEMS, section 4.4 (raw).
     """
-    from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.procedure import settings_of
-
     network = network_like(clients)
     return GlobalModel(clients.model, initial_weights(network, settings_of(info.training), [rng]))
 
@@ -145,9 +138,8 @@ def weighted_ensemble(
     number of clients, so that all weights sum to one.
     """
     assert info.label_counts is not None
+    held = info.label_counts.sum(axis=1, keepdims=True)
+    weights = info.label_counts / np.maximum(held, 1) / len(held)
     if share == "class":
         weights = class_shares(info.label_counts)
-    else:
-        held = info.label_counts.sum(axis=1, keepdims=True)
-        weights = info.label_counts / np.maximum(held, 1) / len(held)
     return GlobalModel(clients.model, clients.tensors, weights, widths=clients.widths)

@@ -9,6 +9,7 @@ Federated Learning. NeurIPS 2022.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -17,17 +18,23 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.method_kinds import MIXED
 from fedrepro.core.metrics import Metric
 from fedrepro.core.portable_ops.torch_ops import exponential, root
+from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import MODELS, network_like, of_one_form
 from fedrepro.methods.average import average
-from fedrepro.networks.network import dense_spec, widths
-from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.networks.network import Network, dense_spec, widths
+from fedrepro.networks.network import dense as perceptron
+from fedrepro.networks.predict import joint_logits, network_of, probabilities
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples, tensor_of
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.minibatches import Task
+from fedrepro.training.procedure import settings_of
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.networks.network import Network
 
 if TYPE_CHECKING:
     Logits = Callable[[torch.Tensor], torch.Tensor]
@@ -53,12 +60,6 @@ def distillation(
     The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
     in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
     """
-    from fedrepro.training.engine import train
-    from fedrepro.training.examples import Examples, tensor_of
-    from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.minibatches import Task
-    from fedrepro.training.procedure import settings_of
-
     assert info.pooled_inputs is not None
     inputs = tensor_of(info.pooled_inputs).to(info.device)
     teacher = network_like(clients)
@@ -102,13 +103,6 @@ def feddf(
     here Adam takes `epochs` epochs at one step size. Of networks of several forms the student has
     that of most clients, and starts from their average.
     """
-    from fedrepro.core.registry import components
-    from fedrepro.networks.predict import joint_logits, network_of
-    from fedrepro.training.engine import train
-    from fedrepro.training.examples import Examples, tensor_of
-    from fedrepro.training.minibatches import Task
-    from fedrepro.training.procedure import settings_of
-
     assert info.public_inputs is not None
     network = network_like(clients)
     inputs = tensor_of(info.public_inputs).to(info.device)
@@ -172,10 +166,6 @@ def dense(
     """
     import torch
 
-    from fedrepro.networks.predict import network_of
-    from fedrepro.training.federation.clients import initial_weights
-    from fedrepro.training.procedure import settings_of
-
     of_clients = network_like(clients)
     some, their_info = of_one_form(clients, info)
     network = network_of(some.model, clients.shape, clients.classes)
@@ -185,7 +175,7 @@ def dense(
         else initial_weights(network, settings_of(info.training), [rng])
     )
     student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
-    learned = _student(network, student)
+    learned = partial(network.logits, student)
     ensemble = _mean_logits(of_clients, clients.tensors, info.device)
     weights = [value for name, value in student.items() if name not in network.buffers]
     moved = [torch.zeros_like(value) for value in weights]
@@ -236,8 +226,6 @@ class _Generator:
     ) -> None:
         import math
 
-        from fedrepro.networks.network import dense as perceptron
-
         stream = rng.stream("dense-generator")
         self.network = perceptron((latent, units, math.prod(network.shape)))
         first = self.network.initial(rng, 0.0, 0.0, "fan_in")
@@ -284,10 +272,6 @@ def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
     """Mean over all examples of the divergence where the two predict other classes."""
     differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
     return (differ * _divergences(theirs, ours)).mean()
-
-
-def _student(network: Network, tensors: Mapping[str, torch.Tensor]) -> Logits:
-    return lambda x: network.logits(tensors, x)
 
 
 def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: str) -> Logits:

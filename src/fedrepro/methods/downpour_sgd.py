@@ -15,9 +15,12 @@ from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.training.examples import tensor_of as torch_of
+from fedrepro.training.federation.clients import Clients, initial_weights
+from fedrepro.training.gradients import Adam, Layout
 
 if TYPE_CHECKING:
-    from fedrepro.training.federation.clients import Clients
+    import torch
 
 Epochs = Annotated[int, Arg("local epochs in a round", "epochs", least=1)]
 Messages = Annotated[
@@ -48,11 +51,8 @@ class DownpourSgd:
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start with master weights as a client would, and an Adam state of zeros."""
-        from fedrepro.training.federation.clients import initial_weights
-        from fedrepro.training.gradients import Layout
-
         start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
-        flat = _tensor(Layout(clients.network.shapes).pack(start))
+        flat = torch_of(Layout(clients.network.shapes).pack(start))
         return {"flat": flat, "optimiser": _adam(flat, clients).state()}
 
     def round(
@@ -69,13 +69,11 @@ class DownpourSgd:
         adam = _adam(flat, clients)
         adam.restore(state["optimiser"])
         for message in sent:
-            adam.step(flat, _tensor(message[None]))
+            adam.step(flat, torch_of(message[None]))
         return {"flat": flat, "optimiser": adam.state()}, Report()
 
-    def _messages(self, flat, clients: Clients, rng: RngKey) -> np.ndarray:  # type: ignore[no-untyped-def]
+    def _messages(self, flat: torch.Tensor, clients: Clients, rng: RngKey) -> np.ndarray:
         """Collect what the clients send: mean gradients of their local steps, (J, size), flat."""
-        from fedrepro.training.gradients import Layout
-
         epochs = self.epochs
         if self.minibatches is not None:
             clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
@@ -83,10 +81,7 @@ class DownpourSgd:
         if self.minibatches == 1 and not clients.network.draws:
             return layout.pack(clients.gradients(layout.unpack(flat.numpy())))
         trained = clients.train(
-            layout.unpack(flat.numpy()),
-            rng,
-            epochs=epochs,
-            keep_gradients=True,
+            layout.unpack(flat.numpy()), rng, epochs=epochs, keep_gradients=True
         )
         assert trained.gradients is not None
         sent = layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
@@ -95,8 +90,6 @@ class DownpourSgd:
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """Return the master network."""
-        from fedrepro.training.gradients import Layout
-
         return GlobalModel(
             clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())
         )
@@ -126,14 +119,5 @@ def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
     return clients.with_subset(stretch)
 
 
-def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not loaded here
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
-
-
-def _adam(flat, clients: Clients):  # type: ignore[no-untyped-def]
-    from fedrepro.training.gradients import Adam
-
-    # the server's Adam, whatever the clients train by
+def _adam(flat: torch.Tensor, clients: Clients) -> Adam:
     return Adam(flat, replace(clients.settings, optimiser="adam"))

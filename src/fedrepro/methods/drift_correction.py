@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -29,9 +29,10 @@ from fedrepro.methods.fedavg import (
     sample_clients,
     scatter_client_state,
 )
-
-if TYPE_CHECKING:
-    from fedrepro.training.federation.clients import Clients
+from fedrepro.training.federation.clients import Clients
+from fedrepro.training.federation.norm_statistics import mean_buffers
+from fedrepro.training.loss_terms import Correction, Proximal
+from fedrepro.training.procedure import settings_of
 
 NUMBER_BYTES = 4
 
@@ -41,16 +42,14 @@ NUMBER_BYTES = 4
 class FedNova(DrawnForSteps):
     """x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j.
 
-    a_j: how far the steps of a client carry, see `carried`. Equal a_j make it FedAvg. Each client
-    sends a_j with its model y_j. Source: FedNova, eq. (9) and table 1.
+    a_j: how far the steps of a client carry, see `effective_steps`. Equal a_j make it FedAvg. Each
+    client sends a_j with its model y_j. Source: FedNova, eq. (9) and table 1.
     """
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train, and average what each of their steps gave."""
-        from fedrepro.training.federation.norm_statistics import mean_buffers
-
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         trained = clients.train(
@@ -84,8 +83,6 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Glob
     Raises:
         FedreproError: For training that may stop early, whose number of steps is not known.
     """
-    from fedrepro.training.procedure import settings_of
-
     assert info.example_counts is not None
     assert info.start is not None
     settings = settings_of(info.training)
@@ -127,14 +124,12 @@ def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
     Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
     """
     r, count = momentum, np.maximum(steps, 1).astype(np.float64)  # without examples, no step
-    length: np.ndarray = (count - r * (1 - r**count) / (1 - r)) / (1 - r)
-    return length
+    return np.asarray((count - r * (1 - r**count) / (1 - r)) / (1 - r))
 
 
 def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Measure how far clients went, float64 (n, *shape): nowhere if their training diverged."""
-    change: np.ndarray = np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0)
-    return change
+    return np.asarray(np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0))
 
 
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
@@ -145,8 +140,8 @@ class Scaffold(DrawnForSteps):
     The server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
     times the mean change of c_j. Clients keep c_j, and send its change with their models; the
     server sends c with the weights. a_j are the client's steps, or with momentum how many without
-    it carry as far (`carried`), since c_j would else be too large. Source: SCAFFOLD, algorithm 1,
-    option II, which has neither momentum nor shares p_j.
+    it carry as far (`effective_steps`), since c_j would else be too large. Source: SCAFFOLD,
+    algorithm 1, option II, which has neither momentum nor shares p_j.
     """
 
     server_lr: ServerLr = 1.0
@@ -161,9 +156,6 @@ class Scaffold(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them train with corrected steps, and move weights and controls."""
-        from fedrepro.training.federation.norm_statistics import mean_buffers
-        from fedrepro.training.loss_terms import Correction
-
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: np.zeros_like(v[0]) for k, v in state["control"].items()}
@@ -229,9 +221,6 @@ class FedDyn(DrawnForSteps):
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
         """Draw clients, let them lower their bent losses, and follow at the server."""
-        from fedrepro.training.federation.norm_statistics import mean_buffers
-        from fedrepro.training.loss_terms import Proximal
-
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: np.zeros_like(v[0]) for k, v in state["h"].items()}
         client_h = gather_client_state(state["kept"], chosen, nothing)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -23,11 +23,9 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-
-if TYPE_CHECKING:
-    from fedrepro.training.engine import Averaged
-    from fedrepro.training.federation.clients import Clients
-    from fedrepro.training.loss_terms import Term, WeightTerm
+from fedrepro.training.engine import Averaged
+from fedrepro.training.federation.clients import Clients, initial_weights
+from fedrepro.training.loss_terms import Entropy, Proximal, Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
 MANY = 10_000  # clients from which nobody shuffles all of them to draw a few
@@ -80,8 +78,6 @@ class Drawn:
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would."""
-        from fedrepro.training.federation.clients import initial_weights
-
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
@@ -257,8 +253,6 @@ class FedAvg(Scheduled):
 
     def terms(self) -> list[Term | WeightTerm]:
         """List the pull to the received weights, and the entropy term."""
-        from fedrepro.training.loss_terms import Proximal
-
         pull = self.proximal / 2 + self.divergence
         return [*([Proximal(pull)] if pull else []), *entropy(self.entropy, self.least_entropy)]
 
@@ -298,8 +292,6 @@ class FedAdam(Scheduled):
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
     """List RM's entropy term, unless its coefficient is 0."""
-    from fedrepro.training.loss_terms import Entropy
-
     return [Entropy(least, coefficient)] if coefficient else []
 
 
@@ -358,5 +350,4 @@ def _zeros(weights: Weighted) -> Weighted:
 
 
 def _mix(beta: float, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    mixed: np.ndarray = beta * old.astype(np.float64) + (1 - beta) * new
-    return mixed
+    return np.asarray(beta * old.astype(np.float64) + (1 - beta) * new)

@@ -16,6 +16,8 @@ from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like, shares_of
+from fedrepro.networks.predict import joint_logits
+from fedrepro.training.examples import Examples, tensor_of
 
 Array = np.ndarray
 Gate = dict[str, Array]
@@ -103,9 +105,6 @@ def fens(
     theirs, weighed by n_i / n. The width of the gate and FedAdam's steps are those of public code,
     or the nearest to it that is known. Source: FENS, by the authors' code.
     """
-    from fedrepro.networks.predict import joint_logits
-    from fedrepro.training.examples import Examples, tensor_of
-
     assert info.clients is not None
     network = network_like(clients)
     count, classes = clients.clients, clients.classes

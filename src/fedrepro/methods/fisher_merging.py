@@ -18,28 +18,33 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import (
-    MODELS,
+    ANSWERED,
+    applied_of,
     as_model,
     asking,
+    conjugate_gradients,
+    expectation_mean,
+    fisher_descent,
+    fisher_mean,
+    mean_of,
     mean_of_rest,
     merge_layers,
     network_like,
+    plain_descent,
     shares_of,
     stacked,
 )
+from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.training.federation.client_queries import Reply
+from fedrepro.training.federation.moments import errors_of
 
 information = asking("diagonal_fisher")
 
 
 @method(
     "fisher_merge",
-    kind="one_shot",
-    needs={"example_counts", "client_answers"},
+    **ANSWERED,
     sends="diagonal of the Fisher information",
-    models=MODELS,
-    one_start=True,
-    merges=True,
     label="Fisher merge",
     prepare=information,
     grid={"normalise": (True, False), "floor": (0.0, 1e-6), "clients_by": ("equal", "examples")},
@@ -63,32 +68,20 @@ def fisher_merge(
     clients have this floor, so their order does not matter. Weights of other layers than `Linear`
     and `Conv2d` have no information and are averaged by λ_i.
     """
-    from fedrepro.methods._merging import fisher_mean
-
     share = shares_of(info)
     if clients_by == "equal":
         share = np.full_like(share, 1 / len(share))
     each = {name: stacked(prepared, name) for name in clients.tensors if name in prepared[0]}
     if normalise:
-        lengths = lengths_of(each)
-        each = {name: _over(value, lengths) for name, value in each.items()}
+        squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
+        lengths = np.sqrt(np.sum(squares, axis=0))
+        lengths[~(lengths > 0)] = 1.0
+        each = {k: v / lengths.reshape(-1, *[1] * (v.ndim - 1)) for k, v in each.items()}
     made = {
         name: fisher_mean(clients.tensors[name], value, share, floor)[None].astype(np.float32)
         for name, value in each.items()
     }
     return as_model(clients, mean_of_rest(clients, share, made))
-
-
-def lengths_of(each: dict[str, np.ndarray]) -> np.ndarray:
-    """Compute the L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
-    squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
-    norms: np.ndarray = np.sqrt(np.sum(squares, axis=0))
-    return np.where(norms > 0, norms, 1.0)
-
-
-def _over(value: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    normalised: np.ndarray = value / lengths.reshape(-1, *[1] * (value.ndim - 1))
-    return normalised
 
 
 RATE = 0.01  # of the published descent
@@ -99,12 +92,8 @@ Steps = Annotated[int, Arg("of the server's descent, at most", "steps", least=1)
 
 @method(
     "fedfisher_diagonal",
-    kind="one_shot",
-    needs={"example_counts", "client_answers"},
+    **ANSWERED,
     sends="diagonal of the Fisher information",
-    models=MODELS,
-    one_start=True,
-    merges=True,
     label="FedFisher (diagonal)",
     prepare=information,
     grid={"steps": (20, 50, 100, 200, 500, 1000, 1500, 2000)},
@@ -124,8 +113,6 @@ def fedfisher_diagonal(
     every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source: FedFisher, by
     the authors' code.
     """
-    from fedrepro.methods._merging import fisher_descent, mean_of
-
     share, made = shares_of(info), {}
     for name in [name for name in clients.tensors if name in prepared[0]]:
         fisher, value = stacked(prepared, name), clients.tensors[name]
@@ -146,12 +133,8 @@ factors = asking("kronecker_factors")
 
 @method(
     "fedfisher_kfac",
-    kind="one_shot",
-    needs={"example_counts", "client_answers"},
+    **ANSWERED,
     sends="Kronecker factors of the Fisher information",
-    models=MODELS,
-    one_start=True,
-    merges=True,
     label="FedFisher (K-FAC)",
     prepare=factors,
     grid={"steps": (5, 10, 20, 50, 100, 200, 500, 2000)},
@@ -192,9 +175,6 @@ def solved(
     Each factor has `damping` on its diagonal. The residual is that of the worst layer, as a share
     of what it was at the average.
     """
-    from fedrepro.methods._merging import applied_of, conjugate_gradients, fisher_descent, mean_of
-    from fedrepro.training.federation.moments import errors_of
-
     share, worst = shares_of(info), 0.0
 
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
@@ -223,12 +203,8 @@ TOLERANCE = 1e-6  # of the residual, as a share
 
 @method(
     "fedlpa",
-    kind="one_shot",
-    needs={"example_counts", "client_answers"},
+    **ANSWERED,
     sends="Kronecker factors of the empirical Fisher information",
-    models=MODELS,
-    one_start=True,
-    merges=True,
     label="FedLPA",
     prepare=asking("kronecker_factors", labels="data"),
     grid={"damping": (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1)},
@@ -270,15 +246,6 @@ def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
     """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
-    from fedrepro.methods._merging import (
-        applied_of,
-        expectation_mean,
-        mean_of,
-        plain_descent,
-    )
-    from fedrepro.networks.layer_matrices import layer_matrices
-    from fedrepro.training.federation.moments import errors_of
-
     network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}
     share, worst = shares_of(info), 0.0

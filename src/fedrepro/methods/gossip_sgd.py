@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Tensors, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-
-if TYPE_CHECKING:
-    from fedrepro.training.federation.clients import GraphNodes
+from fedrepro.training.federation.clients import GraphNodes, initial_weights
 
 Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
 Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
@@ -43,8 +41,6 @@ class GossipSgd:
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
         """Start from the same network at every node."""
-        from fedrepro.training.federation.clients import initial_weights
-
         initial = initial_weights(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "after": start}
@@ -54,17 +50,12 @@ class GossipSgd:
     ) -> tuple[State, Report]:
         """Let every node train; one whose training diverged goes on with what it had."""
         trained = peers.train(state["after"], rng, epochs=self.epochs, steps=self.steps)
-        before = {
-            k: _where(trained.finite, v, state["after"][k]) for k, v in trained.tensors.items()
-        }
+        before = {}
+        for k, new in trained.tensors.items():
+            finite = trained.finite.reshape(-1, *(1,) * (new.ndim - 1))
+            before[k] = np.where(finite, new, state["after"][k])
         return {"before": before, "after": peers.mixed(before)}, Report()
 
     def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
         """Return the networks before and after the average."""
         return state
-
-
-def _where(nodes: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """Take `new` of these nodes, bool (N,), and `old` of the others; both (N, *shape)."""
-    selected: np.ndarray = np.where(nodes.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-    return selected

@@ -40,11 +40,7 @@ ClassWeights = Annotated[
     label="concatenation",
 )
 def concatenation(
-    clients: LocalModels,
-    info: ClientInfo,
-    *,
-    rng: RngKey,
-    class_weights: ClassWeights = True,
+    clients: LocalModels, info: ClientInfo, *, rng: RngKey, class_weights: ClassWeights = True
 ) -> GlobalModel:
     """All hidden units of all clients side by side, in a single network.
 
@@ -87,8 +83,7 @@ WidthCap = Annotated[
 ]
 BiasPrior = Annotated[float, Arg("prior mean of biases")]
 Order = Annotated[
-    Literal["random", "fixed"],
-    Arg("order of the clients: drawn in each pass, or as they come"),
+    Literal["random", "fixed"], Arg("order of the clients: drawn in each pass, or as they come")
 ]
 
 
@@ -168,5 +163,4 @@ def visiting_orders(
 def matched_share(matchings: Sequence[Matching]) -> float:
     """Compute the share of local units, over all layers, that share their global unit."""
     units = sum(len(atoms) for matching in matchings for atoms in matching.assignments)
-    shared = sum(matching.counts[matching.counts > 1].sum() for matching in matchings)
-    return float(shared / units)
+    return float(sum(m.counts[m.counts > 1].sum() for m in matchings) / units)

@@ -17,16 +17,19 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import (
-    MODELS,
+    ANSWERED,
     as_model,
     asking,
     mean_of_rest,
     merge_layers,
     network_like,
+    regression_mean,
     shares_of,
     stacked,
 )
+from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 from fedrepro.training.federation.client_queries import Reply
+from fedrepro.training.federation.moments import input_moments
 
 Alpha = Annotated[float, Arg("what moments of two different inputs are times", least=0, most=1)]
 Ridge = Annotated[
@@ -39,12 +42,8 @@ moments = asking("input_moments")
 
 @method(
     "regmean",
-    kind="one_shot",
-    needs={"example_counts", "client_answers"},
+    **ANSWERED,
     sends="second moments of layer inputs",
-    models=MODELS,
-    one_start=True,
-    merges=True,
     label="RegMean",
     prepare=moments,
     grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
@@ -68,37 +67,26 @@ def regmean(
     its patches. p_i = n_i / n, by which all else is averaged. Source: RegMean, section 3, for
     linear layers.
     """
-    from fedrepro.methods._merging import regression_mean
-    from fedrepro.networks.layer_matrices import layer_matrices
-
     network = network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
     share = shares_of(info)
 
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
-        plain = convolutions == "average" and name in kernels
-        if plain:
-            mean: np.ndarray = weights.mean(axis=0)
-            return mean
-        return regression_mean(
-            weights, shrink_off_diagonal(stacked(prepared, name), alpha), share, ridge
-        )
+        if convolutions == "average" and name in kernels:
+            return np.asarray(weights.mean(axis=0))
+        a = shrink_off_diagonal(stacked(prepared, name), alpha)
+        return regression_mean(weights, a, share, ridge)
 
     return as_model(clients, merge_layers(clients, share, layer))
 
 
 def shrink_off_diagonal(moments: np.ndarray, alpha: float) -> np.ndarray:
     """α A + (1 - α) diag(A) of each client: (J, D, D)."""
-    kept = alpha + (1 - alpha) * np.eye(moments.shape[-1])
-    shrunk: np.ndarray = moments * kept
-    return shrunk
+    return np.asarray(moments * (alpha + (1 - alpha) * np.eye(moments.shape[-1])))
 
 
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
     """Ask for the second moments of the lowest layer's inputs, the same for each setting."""
-    from fedrepro.networks.layer_matrices import layer_matrices
-    from fedrepro.training.federation.moments import input_moments
-
     assert info.clients is not None
     layers = layer_matrices(network_like(clients))
     lowest = [layer.key for layer in layers if layer.weight == layers[0].weight]
@@ -107,12 +95,8 @@ def lowest(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply
 
 @method(
     "regmean_plus",
-    kind="one_shot",
-    needs={"example_counts", "client_answers"},
+    **ANSWERED,
     sends="second moments of layer inputs behind the merged layers, a layer in each exchange",
-    models=MODELS,
-    one_start=True,
-    merges=True,
     label="RegMean++",
     prepare=lowest,
     grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
@@ -132,10 +116,6 @@ def regmean_plus(
     next: as many exchanges as layers. The lowest layer is that of RegMean. Â_i, p_i as there; all
     else is averaged, and goes to the clients at first.
     """
-    from fedrepro.methods._merging import regression_mean
-    from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
-    from fedrepro.training.federation.moments import input_moments
-
     assert info.clients is not None
     share = shares_of(info)
     network = network_like(clients)

@@ -8,6 +8,7 @@ Merging Models. NeurIPS 2023.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
@@ -17,10 +18,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like, with_mean_buffers
 
-Array = np.ndarray
 
-
-def ties_merge(vectors: Array, keep: float) -> Array:
+def ties_merge(vectors: np.ndarray, keep: float) -> np.ndarray:
     """Average task vectors (J, n) over those that agree with the elected sign: (n,).
 
     Of each vector the largest `keep` of its entries count, by magnitude, and at least one. The sign
@@ -32,8 +31,7 @@ def ties_merge(vectors: Array, keep: float) -> Array:
     threshold = np.partition(sizes, -count, axis=1)[:, -count, None]
     kept = np.where(sizes >= threshold, vectors, 0.0)
     agree = (np.sign(kept) == np.sign(kept.sum(axis=0))) & (kept != 0)
-    mean: Array = (kept * agree).sum(axis=0) / np.maximum(agree.sum(axis=0), 1)
-    return mean
+    return np.asarray((kept * agree).sum(axis=0) / np.maximum(agree.sum(axis=0), 1))
 
 
 Scale = Annotated[float, Arg("what is added to the start is times this", above=0, most=100)]
@@ -54,8 +52,7 @@ def task_arithmetic(
 
     Source: Ilharco et al., section 2, whose λ is s / J.
     """
-    start, vectors = _vectors(clients, info)
-    return _model(clients, start + scale * vectors.mean(axis=0))
+    return _from_start(clients, info, lambda vectors: scale * vectors.mean(axis=0))
 
 
 @method(
@@ -80,34 +77,24 @@ def ties(
     is that of their sum. Source: TIES, section 4.
     """
 
-    start, vectors = _vectors(clients, info)
-    return _model(clients, start + scale * ties_merge(vectors, keep))
+    return _from_start(clients, info, lambda vectors: scale * ties_merge(vectors, keep))
 
 
-def _vectors(clients: LocalModels, info: ClientInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Flatten the start and the task vectors: float64 (n,), (J, n)."""
+def _from_start(
+    clients: LocalModels, info: ClientInfo, moved: Callable[[np.ndarray], np.ndarray]
+) -> GlobalModel:
+    """Make one network of the start and moved(task vectors), float64 (J, n) to (n,)."""
     assert info.start is not None
-    names = _trained(clients)
+    buffers = network_like(clients).buffers
+    names = [name for name in clients.tensors if name not in buffers]
     start = np.concatenate([info.start[name].reshape(-1) for name in names])
     each = [clients.tensors[name].reshape(clients.clients, -1) for name in names]
-    return start.astype(np.float64), np.concatenate(each, axis=1).astype(np.float64) - start
-
-
-def _model(clients: LocalModels, flat: np.ndarray) -> GlobalModel:
-    """Make one network of all its numbers (n,), as `_vectors` laid them."""
-    names = _trained(clients)
+    vectors = np.concatenate(each, axis=1).astype(np.float64) - start
+    flat = (start.astype(np.float64) + moved(vectors)).astype(np.float32)
     ends = np.cumsum([clients.tensors[name][0].size for name in names])
-    parts = np.split(flat.astype(np.float32), ends[:-1])
     tensors = {
         name: part.reshape(1, *clients.tensors[name].shape[1:])
-        for name, part in zip(names, parts, strict=True)
+        for name, part in zip(names, np.split(flat, ends[:-1]), strict=True)
     }
     even = np.full(clients.clients, 1 / clients.clients)
     return with_mean_buffers(clients, even, GlobalModel(clients.model, tensors))
-
-
-def _trained(clients: LocalModels) -> list[str]:
-    """Name the tensors that are weights and no buffers."""
-
-    buffers = network_like(clients).buffers
-    return [name for name in clients.tensors if name not in buffers]

@@ -31,6 +31,7 @@ from fedrepro.methods.matching.unit_fusion import fused
 from fedrepro.methods.pfnm import ClassWeights
 from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
 from fedrepro.training.federation.client_queries import Reply
+from fedrepro.training.federation.moments import errors_of
 
 
 @method(
@@ -236,8 +237,6 @@ def reordered(
 
     Unit i of a layer was unit order[i] before; `names` are those of the weights of all layers.
     """
-    from fedrepro.training.federation.moments import errors_of
-
     permuted = dict(answer)
     for below, above, order in zip(names[:-1], names[1:], orders, strict=True):
         if errors_of(below) in answer:

@@ -1,20 +1,134 @@
-"""Outputs of convolutions and recurrent layers for many examples, in compiled code."""
+"""Outputs of convolutions and recurrent layers for many examples, and moments, in compiled code."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numba.extending import overload
 
 from fedrepro.core.portable_ops import compiled_math as products
 from fedrepro.core.portable_ops import cpu_instructions, gathered_products
 from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.compiled_math import Array, compiled
+from fedrepro.core.portable_ops.compiled_math import Array, compiled, inner, padded_to, row_of
 from fedrepro.core.portable_ops.cpu_instructions import flush, restore
+from fedrepro.core.portable_ops.gathered_products import product_at
 from fedrepro.networks import compiled_convolutions, compiled_lstm
-from fedrepro.networks.compiled_convolutions import Convolutions, features, lay_image
+from fedrepro.networks.compiled_convolutions import (
+    ACROSS,
+    BELOW,
+    CHANNELS,
+    HEIGHT,
+    IMAGE,
+    INSIDE,
+    KERNEL,
+    NEXT,
+    ROW,
+    WEIGHT,
+    WIDTH,
+    WINDOW,
+    Convolutions,
+    Images,
+    errors_before,
+    errors_below,
+    features,
+    lay_image,
+    learn_kernel,
+    take_errors,
+    turn_kernels,
+)
 from fedrepro.networks.compiled_lstm import lay_letters
+
+CALLS = products, gathered_products, cpu_instructions, compiled_convolutions
+
+
+@partial(compiled, calls=CALLS)
+def record_convolutions(
+    convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
+) -> None:
+    """Lay down inputs (N, D) and write the last layer's outputs to x; all layers stay in room."""
+    before = flush()
+    one = inputs.dtype.type(1)
+    for b in range(len(inputs)):
+        lay_image(convs, inputs[b], one, one, (0, 0, 0), b, room)
+    features(convs, weights, len(inputs), room, x)
+    restore(before)
+
+
+@inner
+def run_of(c: Array) -> int:
+    """Count the numbers that a run of a window takes in a row of moments."""
+    width: int = padded_to(c[KERNEL] * c[BELOW])
+    return width
+
+
+@partial(compiled, calls=CALLS)
+def add_moments(
+    convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
+) -> None:
+    """Add a aᵀ of all windows a of these examples to sums, float64 (K + 1, k, run) flat.
+
+    K = k · k · C; the last row is the sum of the windows. A run fills up whole vectors. `scratch`
+    has room for the sum of one example.
+    """
+    before = flush()
+    c = convs.layers[layer]
+    k, width, length = c[KERNEL], run_of(c), c[KERNEL] * c[KERNEL] * c[BELOW]
+    for b in range(rows):
+        image = c[IMAGE] + b * c[NEXT]
+        scratch[:] = 0
+        a, one = (room.images, image, c[ROW], c[BELOW]), (room.one, 0, 0, 0)
+        for d in range(k):
+            right = room.images, image + d * c[ROW], c[ROW], c[BELOW]
+            out = scratch, d * width, k * width
+            size = length, c[HEIGHT], c[WIDTH], width
+            product_at(convs.by, out, out, a, right, (convs.lists, c[WINDOW]), size)
+            out, size = (scratch, (length * k + d) * width, 0), (1, c[HEIGHT], c[WIDTH], width)
+            product_at(convs.by, out, out, one, right, (convs.lists, 0), size)
+        for n in range(len(sums)):
+            sums[n] += np.float64(scratch[n])
+    restore(before)
+
+
+@partial(compiled, calls=CALLS)
+def add_errors(
+    convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
+    starts: Array, scratch: Array, squares: Array,
+) -> None:  # fmt: skip
+    """Add g gᵀ at all places, or squared gradients, from the last layer's errors (N, H · W · C).
+
+    `factors` are float64, a matrix (channels, channels) of each layer, which begins at starts
+    (L + 1,), rows filled up. `squares` are float64, of the gradients of kernels and biases of each
+    example, or empty. `scratch` has room for one example, as squares or as factors.
+    """
+    before = flush()
+    turn_kernels(convs, weights, room)
+    for b in range(len(errors)):
+        take_errors(convs, errors[b], 0, 1, room)
+        for layer in range(len(convs.layers) - 1, -1, -1):
+            c = convs.layers[layer]
+            stride = row_of(c[CHANNELS])
+            errors_before(convs, layer, b, room, x)
+            right = room.upper, c[INSIDE], c[ACROSS] * stride, stride
+            if len(squares):
+                first = c[WEIGHT]
+                last = first + (c[KERNEL] * c[KERNEL] * c[BELOW] + convs.biased) * stride
+                scratch[first:last] = 0
+                learn_kernel(convs, c, scratch, c[IMAGE] + b * c[NEXT], room)
+                for n in range(first, last):
+                    squares[n] += np.float64(scratch[n]) * np.float64(scratch[n])
+            else:
+                first, last = starts[layer], starts[layer + 1]
+                scratch[first:last] = 0
+                out, size = (scratch, first, stride), (c[CHANNELS], c[HEIGHT], c[WIDTH])
+                product_at(convs.by, out, out, right, right, (convs.lists, 0),
+                           (*size, padded_to(c[CHANNELS])))  # fmt: skip
+                for n in range(first, last):
+                    factors[n] += np.float64(scratch[n])
+            if layer:
+                errors_below(convs, c, room)
+    restore(before)
 
 
 @partial(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 Shape = tuple[int, ...]
+Tensors = Mapping[str, "torch.Tensor"]
 # grouped: all models by one call. unfolded: as batched products, for GPUs
 Convolution = Literal["grouped", "unfolded"]
 # softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
@@ -44,15 +45,12 @@ class Noise(Protocol):
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
-        ...
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
         """Draw standard normal numbers, shaped as `like` (A, …)."""
-        ...
 
     def seeds(self, models: int) -> list[int]:
         """Draw a seed for each of the first models that have a generator of their own."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -97,15 +95,11 @@ class Layer(Protocol):
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         """Return tensors by local name, for inputs of this shape."""
-        ...
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape of the outputs for inputs of this shape."""
-        ...
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor: ...
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor: ...
 
 
 def join_models(x: torch.Tensor) -> torch.Tensor:
@@ -127,19 +121,10 @@ class Plain:
     """A layer without tensors that keeps the shape."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return none."""
         return {}
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape of the inputs."""
         return shape
-
-
-def _affine(tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """Compute x @ weight + bias, if there is one: (A, B, *shape) to (A, B, units)."""
-    weight = tensors["weight"]
-    bias = tensors["bias"] if "bias" in tensors else weight.new_zeros(len(weight), weight.shape[-1])
-    return portable_affine(x.flatten(2), weight, bias)
 
 
 @dataclass(frozen=True)
@@ -150,20 +135,17 @@ class Affine:
     biased: bool = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return weight, and bias if there is one."""
         fan_in = math.prod(shape)
         bias = {"bias": Parameter((self.units,), fan_in, "bias")} if self.biased else {}
         return {"weight": Parameter((fan_in, self.units), fan_in), **bias}
 
     def output(self, shape: Shape) -> Shape:
-        """Return (units,)."""
         return (self.units,)
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
-        """Map (A, B, *shape) to (A, B, units)."""
-        return _affine(tensors, x)
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
+        weight = tensors["weight"]
+        none = weight.new_zeros(len(weight), weight.shape[-1])
+        return portable_affine(x.flatten(2), weight, tensors.get("bias", none))
 
 
 @dataclass(frozen=True)
@@ -186,12 +168,9 @@ class Variational:
         return {**means, **spreads}
 
     def output(self, shape: Shape) -> Shape:
-        """Return (units,)."""
         return (self.units,)
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """Map (A, B, *shape) to (A, B, units); one draw of the weights per model."""
         from torch.nn.functional import softplus
 
@@ -200,16 +179,13 @@ class Variational:
             for name, mean in drawn.items():
                 deviation = softplus(tensors[f"{name}_spread"])
                 drawn[name] = mean + deviation * run.noise.normal(mean)
-        return _affine(drawn, x)
+        return Affine(self.units).forward(drawn, x, run)
 
 
 class Relu(Plain):
     """Maximum of x and 0; not in place, because x may be a view, whose gradient would be copied."""
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
-        """Compute max(x, 0) and record it."""
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         out = x.relu()
         run.record(out)
         return out
@@ -221,10 +197,7 @@ class Dropout(Plain):
 
     rate: float
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
-        """Return x in prediction, and x with zeros drawn in training."""
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         if run.noise is None or not self.rate:
             return x
         return x * run.noise.kept(x, 1 - self.rate).div_(1 - self.rate)
@@ -240,21 +213,16 @@ class Convolution2d:
     biased: bool = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return weight, and bias if there is one."""
         fan_in = shape[0] * self.kernel**2
         kernels = (self.channels, shape[0], self.kernel, self.kernel)
         bias = {"bias": Parameter((self.channels,), fan_in, "bias")} if self.biased else {}
         return {"weight": Parameter(kernels, fan_in), **bias}
 
     def output(self, shape: Shape) -> Shape:
-        """Return (channels, height, width)."""
         grown = 2 * self.padding - self.kernel + 1
         return (self.channels, shape[1] + grown, shape[2] + grown)
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
-        """Map (A, B, C, H, W) to (A, B, channels, H', W')."""
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         from torch.nn.functional import conv2d
 
         models = len(x)
@@ -268,36 +236,26 @@ class Convolution2d:
 
 
 class MaxPool(Plain):
-    """Maximum of each 2×2 window; an odd last row or column is left out."""
+    """Maximum of each 2×2 window (H // 2, W // 2); an odd last row or column is left out."""
 
     def output(self, shape: Shape) -> Shape:
-        """Return (channels, height // 2, width // 2)."""
         return (shape[0], shape[1] // 2, shape[2] // 2)
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
-        """Map (A, B, C, H, W) to (A, B, C, H // 2, W // 2)."""
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         from torch.nn.functional import max_pool2d
 
-        models = len(x)
-        if run.convolution == "unfolded":
-            return self._of_images(x, run)
-        if run.keep:
-            pooled = max_pool2d(join_models(x), 2, return_indices=True)
-            out, argmax = (split_models(part, models) for part in pooled)
-            run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
-            return out
-        return split_models(max_pool2d(join_models(x), 2), models)
-
-    def _of_images(self, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Pool where models and examples lie one after another."""
-        from torch.nn.functional import max_pool2d
-
-        out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)
-        if run.keep:
-            run.chosen = Pooled(argmax.view(*x.shape[:2], *argmax.shape[1:]), tuple(x.shape[-2:]))
-        return out.view(*x.shape[:2], *out.shape[1:])
+        if run.convolution == "unfolded":  # models and examples lie one after another
+            out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)
+            if run.keep:
+                chosen = argmax.view(*x.shape[:2], *argmax.shape[1:])
+                run.chosen = Pooled(chosen, tuple(x.shape[-2:]))
+            return out.view(*x.shape[:2], *out.shape[1:])
+        if not run.keep:
+            return split_models(max_pool2d(join_models(x), 2), len(x))
+        pooled = max_pool2d(join_models(x), 2, return_indices=True)
+        out, argmax = (split_models(part, len(x)) for part in pooled)
+        run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
+        return out
 
 
 @dataclass(frozen=True)
@@ -308,17 +266,12 @@ class Embedding:
     size: int
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return table (codes, size)."""
         return {"table": Parameter((self.codes, self.size), 1, "table")}
 
     def output(self, shape: Shape) -> Shape:
-        """Return (T, size)."""
         return (*shape, self.size)
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
-        """Map (A, B, T) to (A, B, T, size)."""
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         import torch
         from torch.nn.functional import embedding
 
@@ -346,32 +299,22 @@ class Lstm:
         }
 
     def output(self, shape: Shape) -> Shape:
-        """Return (T, units), or (units,) for the last state."""
         return (self.units,) if self.last else (shape[0], self.units)
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map (A, B, T, inputs) to (A, B, T, units), or (A, B, units)."""
+    def forward(self, own: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         tensors = [own[name] for name in ("weight", "recurrent", "bias")]
         states: torch.Tensor = _cell().apply(x.permute(2, 0, 1, 3), *tensors)
         return states[-1] if self.last else states.permute(1, 2, 0, 3)
 
 
 @dataclass(frozen=True)
-class EachPosition:
+class EachPosition(Plain):
     """Every position of a window as an example of its own, those of a window one after another."""
 
-    def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return none."""
-        return {}
-
     def output(self, shape: Shape) -> Shape:
-        """Return (units,), of each position."""
         return shape[1:]
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
-        """Map (A, B, T, units) to (A, B·T, units)."""
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         return x.flatten(1, 2)
 
 

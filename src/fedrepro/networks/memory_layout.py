@@ -1,10 +1,13 @@
-"""Layout of a network in memory for compiled code, and the outputs of its body."""
+"""Parts of a network as compiled code knows them, their layout in memory, and outputs of its body.
+
+The body is what lies below the affine maps: convolutions or recurrent layers.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +20,11 @@ from fedrepro.networks.layers import (
     Dropout,
     EachPosition,
     Embedding,
-    Layer,
     Lstm,
     MaxPool,
     Relu,
     Shape,
+    Tensors,
 )
 from fedrepro.networks.network import Network
 
@@ -76,10 +79,16 @@ def parts_of(network: Network) -> Parts | None:
             return None
         layers = layers[not ends[-1] :]
         shape = (recurrent[-1].units,)
-    units = _affine(layers)
+    dropout = any(isinstance(layer, Dropout) for layer in layers)
+    turns = (Affine, Relu, Dropout) if dropout else (Affine, Relu)
+    if not layers or not isinstance(layers[-1], Affine):
+        return None
+    if any(not isinstance(layer, turns[at % len(turns)]) for at, layer in enumerate(layers)):
+        return None
+    units = [layer.units for layer in layers if isinstance(layer, Affine)]
     kinds = {layer.biased for layer in layers if isinstance(layer, Affine)}
     kinds |= {convolution.biased for convolution, _, _ in convolutions}
-    if units is None or len(kinds) > 1:
+    if len(kinds) > 1:
         return None
     return Parts(
         (math.prod(shape), *units),
@@ -89,18 +98,6 @@ def parts_of(network: Network) -> Parts | None:
         embedding,
         tuple(recurrent),
     )
-
-
-def _affine(layers: Sequence[Layer]) -> list[int] | None:
-    """List units of affine maps with ReLU between, and maybe dropout; None for other layers."""
-    dropout = any(isinstance(layer, Dropout) for layer in layers)
-    turns = (Affine, Relu, Dropout) if dropout else (Affine, Relu)
-    for place, layer in enumerate(layers):
-        if not isinstance(layer, turns[place % len(turns)]):
-            return None
-    if not layers or not isinstance(layers[-1], Affine):
-        return None
-    return [layer.units for layer in layers if isinstance(layer, Affine)]
 
 
 Array = np.ndarray[Any, Any]
@@ -142,7 +139,7 @@ class Rows:
             tensors[name] = part.transpose(np.argsort(order))
         return tensors
 
-    def flat(self, tensors: Mapping[str, torch.Tensor], dtype: Any) -> Array:
+    def flat(self, tensors: Tensors, dtype: Any) -> Array:
         """Lay down one model (size,), with zeros for tensors that are not given."""
         weights = np.zeros(self.size, dtype)
         for name, view in self.views(weights).items():
@@ -192,7 +189,7 @@ def body_of(
 
 
 def body_outputs(
-    network: Network, tensors: Mapping[str, torch.Tensor], x: torch.Tensor
+    network: Network, tensors: Tensors, x: torch.Tensor
 ) -> tuple[torch.Tensor, int] | None:
     """Compute the input of the affine maps of one network, on the CPU: (N·predictions, units).
 

@@ -1,4 +1,9 @@
-"""A network: a sequence of layers."""
+"""A network: a sequence of layers, evaluated for many models at once.
+
+Tensors are named by their layer's place among the layers that have tensors: weight0, bias0,
+weight1, … A fully connected network of sizes (D, L1, …, K) so has weight0 (D, L1), bias0 (L1),
+weight1 (L1, L2), …; orientation is input × output.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +31,7 @@ from fedrepro.networks.layers import (
     Pass,
     Relu,
     Shape,
+    Tensors,
     Variational,
 )
 
@@ -61,7 +67,8 @@ class Network:
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
-            placed.append((layer, shape, {name: _named(name, place) for name in local}))
+            named = {name: re.sub("^[a-z]+", rf"\g<0>{place}", name) for name in local}
+            placed.append((layer, shape, named))
             place += bool(local)
             shape = layer.output(shape)
         return tuple(placed)
@@ -116,11 +123,9 @@ class Network:
     @cached_property
     def of_means(self) -> Network:
         """Make the network of the means, with affine maps where weights are drawn."""
-        layers = tuple(
-            Affine(layer.units) if isinstance(layer, Variational) else layer
-            for layer in self.layers
-        )
-        return Network(self.shape, layers)
+        drawn = Variational
+        layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
+        return Network(self.shape, tuple(layers))
 
     @property
     def all_drawn(self) -> bool:
@@ -133,9 +138,7 @@ class Network:
         """Multiplications that predict one example, a kernel's at each place it is laid on."""
         total = 0
         for layer, shape, _ in self.places:
-            weights = sum(
-                math.prod(parameter.shape) for parameter in layer.parameters(shape).values()
-            )
+            weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
             out = layer.output(shape)
             letters = shape[0] if self.kind == "recurrent" and len(shape) == TEXT else 1
             total += weights * (math.prod(out[1:]) if len(out) == IMAGE else letters)
@@ -143,12 +146,11 @@ class Network:
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Tensors that no gradient moves, which only own modules have."""
+        """Tensors that no gradient moves, which only own modules have; `counts`: whole numbers."""
         return ()
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """Buffers that count something, in whole numbers."""
         return ()
 
     @property
@@ -237,30 +239,23 @@ class Network:
         uniform within ±√(6/(fan_in + fan_out)), the rest as before, but constant biases.
         """
         purpose = "initial-weights"
-        if init == "normal":
-            return self._normal(rng.key(purpose), weight_sd, bias)
-        generator = rng.stream(purpose)
+        if init != "normal":
+            generator, parameters = rng.stream(purpose), self.parameters.items()
+            return {name: _start(own, generator, bias, init) for name, own in parameters}
+        sizes = [
+            math.prod(own.shape) if own.role in ("weight", "table") else 0
+            for own in self.parameters.values()
+        ]
+        numbers = _normals(rng.key(purpose), weight_sd, sum(sizes))
+        parts = np.split(numbers, np.cumsum(sizes)[:-1])
         return {
-            name: _start(parameter, generator, bias, init)
-            for name, parameter in self.parameters.items()
+            name: part.reshape(own.shape)
+            if own.role in ("weight", "table")
+            else np.full(own.shape, own.start if own.role == "spread" else bias, np.float32)
+            for (name, own), part in zip(self.parameters.items(), parts, strict=True)
         }
 
-    def _normal(self, key: int, weight_sd: float, bias: float) -> dict[str, np.ndarray]:
-        drawn = {k: p for k, p in self.parameters.items() if p.role in ("weight", "table")}
-        numbers = _normals(key, weight_sd, sum(math.prod(p.shape) for p in drawn.values()))
-        tensors = {}
-        for name, parameter in self.parameters.items():
-            if name in drawn:
-                values, numbers = np.split(numbers, [math.prod(parameter.shape)])
-                tensors[name] = values.reshape(parameter.shape)
-            else:
-                start = parameter.start if parameter.role == "spread" else bias
-                tensors[name] = np.full(parameter.shape, start, np.float32)
-        return tensors
-
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """Compute logits (A, B·predictions, K) from tensors (A, *shape) and flat x (A, B, D)."""
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
@@ -269,7 +264,7 @@ class Network:
         run.record(x)
         return x
 
-    def logits(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Compute logits (N·predictions, K) of one network, from tensors (*shape) and x (N, D).
 
         Where nothing is differentiated, on the CPU, convolutions and recurrent layers are compiled.
@@ -317,12 +312,6 @@ def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
     """Return hidden widths, from the tensors (leading dimension: networks)."""
     layers = sum(name.startswith("weight") for name in tensors)
     return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))
-
-
-def _named(local: str, place: int) -> str:
-    """Name a tensor: weight of layer 1 is weight1, weight_spread is weight1_spread."""
-    base, mark, rest = local.partition("_")
-    return f"{base}{place}{mark}{rest}"
 
 
 def _normals(key: int, sd: float, count: int) -> np.ndarray:

@@ -25,11 +25,9 @@ class Scaled(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """The type in which networks compute."""
-        ...
 
     def scaled(self, rows: slice) -> torch.Tensor:
         """Return inputs of some rows as networks see them: floating (n, D)."""
-        ...
 
 
 Gate = Mapping[str, np.ndarray]  # a small network on the logits of several
@@ -52,11 +50,7 @@ def _network_of(model: Spec, component: Component, shape: tuple[int, ...], class
 
 
 def predict_belief(
-    network: Network,
-    tensors: Mapping[str, np.ndarray],
-    examples: Scaled,
-    samples: int,
-    rng: RngKey,
+    network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled, samples: int, rng: RngKey
 ) -> torch.Tensor:
     """Compute class scores (N·predictions, K): the mean of softmax(logits) over draws of weights.
 
@@ -135,11 +129,8 @@ def _summed(
     """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
     import torch
 
-    device, dtype = examples.inputs.device, examples.dtype
-    loaded = {
-        k: torch.from_numpy(np.ascontiguousarray(v)).to(device, dtype) for k, v in tensors.items()
-    }
-    count = len(next(iter(loaded.values())))
+    loaded = _loaded(tensors, examples)
+    count, device = len(next(iter(loaded.values()))), examples.inputs.device
     classes = network.classes
     even = np.full((count, classes), 1.0 / count)
     share = torch.from_numpy(even if weights is None else weights).to(device, summing)
@@ -155,6 +146,17 @@ def _summed(
                 model = {name: value[i] for name, value in loaded.items()}
                 out[out_rows] += share[i] * scores(network.logits(model, x))
     return out
+
+
+def _loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
+    """Convert tensors to the type and device of examples."""
+    import torch
+
+    device, dtype = examples.inputs.device, examples.dtype
+    return {
+        name: torch.from_numpy(np.ascontiguousarray(value)).to(device, dtype)
+        for name, value in tensors.items()
+    }
 
 
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
@@ -177,11 +179,7 @@ def joint_logits(
     """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
-    device, dtype = examples.inputs.device, examples.dtype
-    loaded = {
-        name: torch.from_numpy(np.ascontiguousarray(value)).to(device, dtype)
-        for name, value in tensors.items()
-    }
+    loaded = _loaded(tensors, examples)
     count, batches = len(next(iter(loaded.values()))), []
     with torch.no_grad():
         for start in range(0, len(examples.inputs), network.prediction_rows):

@@ -20,7 +20,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component, Spec
-from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape
+from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape, Tensors
 from fedrepro.networks.module_states import (
     StackedModels,
     StateDict,
@@ -49,12 +49,9 @@ def stack(
 ) -> StackedModels:
     """Read the state dicts of clients.
 
-    Args:
-        state_dicts: One for each client.
-        models: Their network, one for all or one for each; by default fully connected with ReLU.
-        shape: Shape of one example, which other models need.
-        layers: Order of the layers, if that of the state dicts is another.
-        names: Names of the state dicts in errors.
+    `models` name their network, one for all or one for each; by default it is fully connected with
+    ReLU. Others need the `shape` of one example. `layers` are in order where that of the state
+    dicts is another; `names` name these in errors.
 
     Raises:
         FedreproError: For other forms than those at the top, and shapes that differ from the
@@ -130,12 +127,8 @@ def unstack(
 ) -> list[dict[str, Any]]:
     """Convert the m networks of tensors (m, *shape) to state dicts of torch tensors, float32.
 
-    Args:
-        model: Their model.
-        tensors: Tensors (m, *shape) by name.
-        layers: Names of the layers; by default those of an `nn.Sequential` of the model's layers,
-            or an own `torch.nn.Module`'s names.
-        widths: Hidden units of each network, if these differ.
+    `layers` name the layers; by default as in an `nn.Sequential` of them, or as an own
+    `torch.nn.Module` does. `widths` are hidden units of each network, if these differ.
 
     Raises:
         FedreproError: For layers that PyTorch keeps in another form, or another number of names.
@@ -379,9 +372,7 @@ class MixedNetwork(Network):
     def widest(self) -> int:
         return max(member.widest for member in self.members)
 
-    def forward(
-        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
-    ) -> torch.Tensor:
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """Compute logits (A, B, K), one model after another."""
         import torch
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,14 +24,13 @@ from fedrepro.core.method_kinds import MODULE, STATE
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.networks.layers import Parameter, Pass, Shape
+from fedrepro.networks.layers import Parameter, Pass, Shape, Tensors
 from fedrepro.networks.network import IMAGE, Init, Network
 
 if TYPE_CHECKING:
     import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
-Tensors = Mapping[str, "torch.Tensor"]
 
 TRIED = 3  # examples that a module is tried with
 NEAR = 1e-4  # up to which two ways of computing a score are the same
@@ -235,17 +234,14 @@ class ModuleNetwork(Network):
 
     @property
     def draws(self) -> bool:
-        """Whether training it draws random numbers."""
         return self._module.draws
 
     @property
     def products(self) -> int:
-        """Multiplications that predict one example."""
         return self._module.products
 
-    @cached_property
+    @property
     def widest(self) -> int:
-        """Count the floats of the largest activation of one example."""
         return self._module.widest
 
     def initial(
@@ -257,10 +253,8 @@ class ModuleNetwork(Network):
         """
         import torch
 
-        seed = int(rng.stream("initial-weights").integers(2**63))
-        with _seeded(seed, torch.device("cpu")):
-            made = self.make()
-        begun = _tensors(made, self.buffers)
+        with _seeded(int(rng.stream("initial-weights").integers(2**63)), torch.device("cpu")):
+            begun = _tensors(self.make(), self.buffers)
         weights = {k: v.detach().cpu().float().numpy().copy() for k, v in begun.items()}
         if {name: value.shape for name, value in weights.items()} != self.shapes:
             raise FedreproError(
@@ -268,9 +262,6 @@ class ModuleNetwork(Network):
                 "let its shapes follow from what it is given"
             )
         return weights
-
-
-# ------------------------------------------------------------------------------------ trying it
 
 
 def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -284,18 +275,19 @@ def _require_trainable(name: str, made: torch.nn.Module) -> None:
     import torch
 
     parameters = dict(made.named_parameters())
-    if not parameters:
-        raise FedreproError(f"model '{name}' has no parameters, so that nothing can be trained")
+    faults = [] if parameters else [" has no parameters, so that nothing can be trained"]
     for key, value in parameters.items():
         if isinstance(value, torch.nn.UninitializedParameter):
-            raise FedreproError(f"model '{name}': {key} has no shape yet, give its size")
-        if not value.is_floating_point():
-            raise FedreproError(f"model '{name}': {key} holds no floating-point numbers")
-        if not value.requires_grad:
-            raise FedreproError(
-                f"model '{name}': {key} is frozen (requires_grad=False), and here all parameters "
-                "are trained; make it a buffer (register_buffer)"
+            faults.append(f": {key} has no shape yet, give its size")
+        elif not value.is_floating_point():
+            faults.append(f": {key} holds no floating-point numbers")
+        elif not value.requires_grad:
+            faults.append(
+                f": {key} is frozen (requires_grad=False), and here all parameters are trained; "
+                "make it a buffer (register_buffer)"
             )
+    if faults:
+        raise FedreproError(f"model '{name}'{faults[0]}")
 
 
 def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
@@ -308,15 +300,44 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
     drawn = np.random.default_rng(0).integers(0, 2, (TRIED, *shape))
     x = torch.from_numpy(drawn.astype(np.float32))
     copied = copy.deepcopy(made).float()
+    sizes: list[tuple[int, int]] = []
+
+    def note(part: torch.nn.Module, _: Any, out: Any) -> None:
+        """Record numbers in the output of a part, and its multiplications, for one example.
+
+        A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
+        """
+        if isinstance(out, torch.Tensor) and out.dim() > 1:
+            places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
+            weights = [weight for weight in part.parameters(recurse=False) if weight.dim() > 1]
+            products = sum(weight.numel() * places.get(weight.dim(), 1) for weight in weights)
+            sizes.append((out[0].numel(), products))
+
     with torch.no_grad(), _seeded(0, x.device), _saying(name, shape):
-        with _sizes(copied.eval()) as sizes:
+        hooks = [part.register_forward_hook(note) for part in copied.eval().modules()]
+        try:
             scores = copied(x)
-        _require_scores(name, scores, classes)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not isinstance(scores, torch.Tensor) or scores.shape != (TRIED, classes):
+            found = getattr(scores, "shape", None)
+            form = f"a {type(scores).__name__}" if found is None else f"shape {tuple(found)}"
+            raise FedreproError(
+                f"model '{name}' gives {form} for {TRIED} examples of {classes} classes: let its "
+                "forward give logits, of shape (examples, classes)"
+            )
+        if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
+            raise FedreproError(
+                f"model '{name}' gives probabilities: leave out its last softmax, for the loss has "
+                "one"
+            )
         alone = torch.cat([copied(x[[row]]) for row in range(TRIED)])
         before = torch.get_rng_state()
         trained = copied.train()(x)
         drew = not torch.equal(before, torch.get_rng_state())
-    moving = _moving(made, copied)
+    after = dict(copied.named_buffers())
+    moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
     if not torch.allclose(scores, alone, NEAR, NEAR):
         raise FedreproError(
             f"model '{name}' gives an example other scores among others than alone, as BatchNorm "
@@ -326,69 +347,20 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
     outputs, products = zip(*sizes, strict=True)
     sums = max(outputs), sum(outputs), sum(products)
     layer = OwnModule(made, shape, classes, *sums, draws, moving)
-    if moving:
-        _require_in_place(name, layer, x)
+    _require_in_place(name, layer, x)
     return layer
-
-
-@contextmanager
-def _sizes(made: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """Record each call of a part, for one example: numbers in its output, and multiplications.
-
-    A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
-    """
-    import torch
-
-    counts: list[tuple[int, int]] = []
-
-    def note(part: torch.nn.Module, _: Any, out: Any) -> None:
-        if isinstance(out, torch.Tensor) and out.dim() > 1:
-            places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
-            weights = [weight for weight in part.parameters(recurse=False) if weight.dim() > 1]
-            products = sum(weight.numel() * places.get(weight.dim(), 1) for weight in weights)
-            counts.append((out[0].numel(), products))
-
-    hooks = [part.register_forward_hook(note) for part in made.modules()]
-    try:
-        yield counts
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _require_scores(name: str, scores: Any, classes: int) -> None:
-    import torch
-
-    if not isinstance(scores, torch.Tensor) or scores.shape != (TRIED, classes):
-        shape = getattr(scores, "shape", None)
-        form = f"a {type(scores).__name__}" if shape is None else f"shape {tuple(shape)}"
-        raise FedreproError(
-            f"model '{name}' gives {form} for {TRIED} examples of {classes} classes: let its "
-            "forward give logits, of shape (examples, classes)"
-        )
-    if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
-        raise FedreproError(
-            f"model '{name}' gives probabilities: leave out its last softmax, for the loss has one"
-        )
-
-
-def _moving(made: torch.nn.Module, trained: torch.nn.Module) -> tuple[str, ...]:
-    """List buffers that a step of training changed."""
-    import torch
-
-    after = dict(trained.named_buffers())
-    return tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
 
 
 def _require_in_place(name: str, layer: OwnModule, x: torch.Tensor) -> None:
     """Refuse buffers that a step of training replaces by other tensors."""
     import torch
 
-    before = {key: value.detach().clone().float() for key, value in layer.tensors.items()}
-    after = {key: value.clone() for key, value in before.items()}
-    with torch.no_grad(), _seeded(0, x.device):
-        layer.module.train()
-        layer.logits(after, x)
+    before = {key: layer.tensors[key].detach().clone().float() for key in layer.moving}
+    after = {key: value.detach().clone().float() for key, value in layer.tensors.items()}
+    if layer.moving:
+        with torch.no_grad(), _seeded(0, x.device):
+            layer.module.train()
+            layer.logits(after, x)
     for key in layer.moving:
         if torch.equal(before[key], after[key]):
             raise FedreproError(

@@ -21,8 +21,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import feature_spec
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, ExhibitMethod, Plan, Run
-from fedrepro.planning.runs import specs_of
 
 DRAWN_WITH = ("matplotlib", "pandas")
 

@@ -23,7 +23,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.leaderboard import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.leaderboard_tables import COSTS_TOLD
 from fedrepro.numbers.standings import standings
-from fedrepro.planning.exhibit_entries import SCALES
+from fedrepro.planning.exhibit_settings import SCALES
 
 IID, LABELS = "iid", "labels"
 IID_ALPHA = 10.0

@@ -32,8 +32,8 @@ from fedrepro.numbers.series import over_trials
 from fedrepro.numbers.summary import ROUND, csv_text, leading_columns
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.drawing import final
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
-from fedrepro.planning.runs import specs_of
 
 WHO = ("method", "kind", "setting")
 PLACE = (*SCENARIO, "clients", *WHO)

@@ -16,7 +16,7 @@ from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION, all_metrics
 from fedrepro.planning.drawing import ROUND
-from fedrepro.planning.paired_trials import Pair
+from fedrepro.planning.exhibit import Pair
 
 if TYPE_CHECKING:
     import pyarrow as pa

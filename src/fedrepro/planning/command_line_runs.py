@@ -12,7 +12,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Param, Value, render
 from fedrepro.core.registry import components, entry_of, value_of
-from fedrepro.core.tokens import FIELD_NAMES, FieldName, method_called, simple, unknown_method
+from fedrepro.core.tokens import FIELD_NAMES, method_called, simple, unknown_method
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, exhibit_of
 
@@ -55,7 +55,10 @@ class RunWords:
             and (value := getattr(self, item.name)) != item.default
             for word in (f"--{item.name.replace('_', '-')}", str(value))
         ]
-        changes = [f"{key}={_text(value)}" for key, value in self.changes.items()]
+        changes = []
+        for key, value in self.changes.items():
+            plain: Value = tuple(value) if isinstance(value, list | tuple) else value
+            changes.append(f"{key}={value if isinstance(value, str) else render(plain)}")
         return shlex.join(["fedrepro", "run", ",".join(self.methods), *options, *changes])
 
     @property
@@ -76,19 +79,24 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
     entries = {kind: entry_of(kind, word) for kind, word in kinds.items()}
     usual = {"lr": words.lr, "batch_size": words.batch_size, "epochs": words.epochs}
     entries["training"] |= usual | {"init": "fan_in", "shared_init": True}
-    methods = _methods(words)
+    methods = _method_entries(words)
     for change, value in words.changes.items():
         who, _, key = change.rpartition(".")
+        called = {simple(word): entry for word, entry in methods.items()}
         if who in PLACES:
             kind = PLACES[who]
             if kind not in entries:
                 raise FedreproError(f"'{change}' is given without --{kind}: name one")
-            entries[kind][key] = value_of(_params(kind, entries[kind]["name"]), key, value, who)
+            entries[kind][key] = value_of(_params(kind, entries[kind]), key, value, who)
+        elif not key or simple(who) not in called:
+            raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
         else:
-            _change(methods, entries["training"]["name"], change, value)
-    sweep = {}
-    if "clients" in components("partition")[entries["partition"]["name"]].params:
-        sweep = {"partition.clients": [words.clients]}
+            entry = called[simple(who)]
+            own, trained = _params("method", entry), _params("training", entries["training"])
+            read = value_of({**trained, **own}, key, value, who)
+            (entry if key in own else entry.setdefault("training", {}))[key] = read
+    clients = "clients" in _params("partition", entries["partition"])
+    sweep = {"partition.clients": [words.clients]} if clients else {}
     labels = [entry["label"] for entry in methods.values()]
     data = components("dataset")[entries["dataset"]["name"]].meta["title"]
     title = f"{', '.join(labels)} on {data}"
@@ -129,7 +137,7 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
         raise FedreproError(message.replace(where, f"{place}, {name}")) from None
 
 
-def _methods(words: RunWords) -> dict[str, dict[str, Any]]:
+def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
     """Return the entry of each method, by the name that was given."""
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
@@ -138,7 +146,8 @@ def _methods(words: RunWords) -> dict[str, dict[str, Any]]:
         if found is None:
             raise unknown_method(word, known)
         item = known[found.method]
-        entry = {"name": found.method, "label": _label(found), **found.values}
+        label = found.name if found in FIELD_NAMES else item.meta["label"]
+        entry = {"name": found.method, "label": str(label), **found.values}
         if found.training:
             entry["training"] = dict(found.training)
         if METHOD_KINDS[item.meta["kind"]].in_rounds:
@@ -150,34 +159,5 @@ def _methods(words: RunWords) -> dict[str, dict[str, Any]]:
     return entries
 
 
-def _label(found: FieldName) -> str:
-    """Return the name of a method in tables: that of the field, or its own label."""
-    own = str(components("method")[found.method].meta["label"])
-    return found.name if found in FIELD_NAMES else own
-
-
-def _change(methods: Mapping[str, dict[str, Any]], training: str, change: str, value: Any) -> None:
-    """Set a parameter of a method, or of its local training."""
-    who, _, key = change.rpartition(".")
-    called = {simple(word): entry for word, entry in methods.items()}
-    if not key or simple(who) not in called:
-        raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
-    entry = called[simple(who)]
-    own, trained = components("method")[entry["name"]].params, _params("training", training)
-    read = value_of({**trained, **own}, key, value, who)
-    if key in own:
-        entry[key] = read
-    else:
-        entry.setdefault("training", {})[key] = read
-
-
-def _params(kind: str, name: str) -> Mapping[str, Param]:
-    return components(kind)[name].params
-
-
-def _text(value: Any) -> str:
-    """Write a value of a change for a command."""
-    if isinstance(value, str):
-        return value
-    plain: Value = tuple(value) if isinstance(value, list | tuple) else value
-    return render(plain)
+def _params(kind: str, entry: Mapping[str, Any]) -> Mapping[str, Param]:
+    return components(kind)[entry["name"]].params

@@ -31,9 +31,9 @@ from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, components
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.drawing import TABLE, Drawing, Strict
-from fedrepro.planning.exhibit_entries import SCALES as SCALES
-from fedrepro.planning.exhibit_entries import ComponentEntry as ComponentEntry
-from fedrepro.planning.exhibit_entries import ExhibitSettings, Scale, merge
+from fedrepro.planning.exhibit_settings import SCALES as SCALES
+from fedrepro.planning.exhibit_settings import ComponentEntry as ComponentEntry
+from fedrepro.planning.exhibit_settings import ExhibitSettings, Scale, key, merge
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
@@ -42,63 +42,59 @@ ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
 class Granularity(Strict):
     """How much one job does. Results do not depend on it."""
 
-    clients_per_job: Literal["all"] | Annotated[int, Field(ge=1, le=LARGEST)] = Field(
-        "all", description="clients trained by one job"
+    clients_per_job: Literal["all"] | Annotated[int, Field(ge=1, le=LARGEST)] = key(
+        "all", "clients trained by one job"
     )
-    trials_per_job: Literal["auto"] | Annotated[int, Field(ge=1, le=LARGEST)] = Field(
+    trials_per_job: Literal["auto"] | Annotated[int, Field(ge=1, le=LARGEST)] = key(
         "auto",
-        description="trials that one job computes and one file holds; auto: 1 at paper scale, 5 at "
-        "quick, 2 at tiny. A job computes whole blocks, so that raising the number of trials adds "
-        "files and renames none; with 10, an exhibit of 12 trials computes 20",
+        "trials that one job computes and one file holds; auto: 1 at paper scale, 5 at quick, 2 "
+        "at tiny. A job computes whole blocks, so that raising the number of trials adds files "
+        "and renames none; with 10, an exhibit of 12 trials computes 20",
     )
 
 
 class Config(Strict):
     """config/config.yaml: which scale and exhibits, how much one job does, where data come from."""
 
-    scale: Scale = Field("quick", description="scale that the default target draws")
-    exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = Field(
+    scale: Scale = key("quick", "scale that the default target draws")
+    exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
         "headline",
-        description="which exhibits the report holds: headline (one or two per paper), all, one "
-        "such as pfnm/figure-2a, or a list such as [pfnm/figure-2a, pfnm/figure-2b]",
+        "which exhibits the report holds: headline (one or two per paper), all, one such as "
+        "pfnm/figure-2a, or a list such as [pfnm/figure-2a, pfnm/figure-2b]",
     )
-    papers: Literal["all", "own"] = Field(
-        "all",
-        description="own: those of config/exhibits alone, so that planning takes seconds less",
+    papers: Literal["all", "own"] = key(
+        "all", "own: those of config/exhibits alone, so that planning takes seconds less"
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random draw")
-    mirror: str = Field(
+    seed: int = key(0, "seed of every random draw", ge=0, lt=2**63)
+    mirror: str = key(
         "",
+        "folder with local copies of the data sets, tried before any download; the environment "
+        "variable FEDREPRO_MIRROR wins over it",
         pattern="^[^\\x00]*$",
-        description="folder with local copies of the data sets, tried before any download; the "
-        "environment variable FEDREPRO_MIRROR wins over it",
     )
-    device: Literal["cpu", "cuda"] = Field("cpu", description="where training and matching run")
+    device: Literal["cpu", "cuda"] = key("cpu", "where training and matching run")
     granularity: Granularity = Field(
         default_factory=lambda: Granularity.model_validate({}),
         description="how much one job does",
     )
-    checkpoint_seconds: float = Field(
-        20.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="seconds between checkpoints of methods that run in rounds",
+    checkpoint_seconds: float = key(
+        20.0, "seconds between checkpoints of methods that run in rounds", ge=0, allow_inf_nan=False
     )
-    components: list[str] = Field(
-        default_factory=list,
-        description="files of components of one's own, such as [mine.py]: methods, partitions, "
-        "data sets and all else that a decorator registers; docs/adding-a-method.md. They are run",
+    components: list[str] = key(
+        list,
+        "files of components of one's own, such as [mine.py]: methods, partitions, data sets and "
+        "all else that a decorator registers; docs/adding-a-method.md. They are run",
     )
-    also: dict[str, list[dict[str, Any]]] = Field(
-        default_factory=dict,
-        description="methods that every exhibit of a paper or leaderboard gets after its own, such "
-        "as {arena: [{name: median}]}; one that does not fit an exhibit is left out there",
+    also: dict[str, list[dict[str, Any]]] = key(
+        dict,
+        "methods that every exhibit of a paper or leaderboard gets after its own, such as {arena: "
+        "[{name: median}]}; one that does not fit an exhibit is left out there",
     )
-    preload: bool = Field(
+    preload: bool = key(
         True,
-        description="jobs on this machine start from a process that has all packages loaded "
-        "(Linux, one thread, no GPU; other jobs start by themselves); results do not depend on "
-        "it, and the environment variable FEDREPRO_PRELOAD=0 switches it off too",
+        "jobs on this machine start from a process that has all packages loaded (Linux, one "
+        "thread, no GPU; other jobs start by themselves); results do not depend on it, and the "
+        "environment variable FEDREPRO_PRELOAD=0 switches it off too",
     )
 
     def mirror_folder(self) -> str:
@@ -133,31 +129,25 @@ class Board(Strict):
     the next version.
     """
 
-    title: str = Field(description="what is compared, in a line")
-    baseline: str = Field(description="label of the method that scores 0")
-    ceiling: str = Field(description="label of the method that scores 1")
-    line: str = Field(description="label of the method that is drawn as a line to beat")
-    least_gap: float = Field(
+    title: str = key(..., "what is compared, in a line")
+    baseline: str = key(..., "label of the method that scores 0")
+    ceiling: str = key(..., "label of the method that scores 1")
+    line: str = key(..., "label of the method that is drawn as a line to beat")
+    least_gap: float = key(
         0.01,
+        "share of examples by which the ceiling has to be above the baseline; a scenario with "
+        "less has no score",
         gt=0,
         lt=1,
-        description="share of examples by which the ceiling has to be above the baseline; a "
-        "scenario with less has no score",
     )
-    each_trial: bool = Field(
+    each_trial: bool = key(
         False,
-        description="whether settings are chosen in each trial, as the best client is, and not "
-        "once over all",
+        "whether settings are chosen in each trial, as the best client is, and not once over all",
     )
-    supersedes: str = Field(
-        "", description="the version that it takes the place of, once it has numbers"
-    )
-    ground: str = Field(
-        "", description="digest of its scenarios, trials and rules of choice at scale paper"
-    )
-    data: dict[str, str] = Field(
-        default_factory=dict,
-        description="SHA-256 of the prepared arrays of each data set, by its token, at scale paper",
+    supersedes: str = key("", "the version that it takes the place of, once it has numbers")
+    ground: str = key("", "digest of its scenarios, trials and rules of choice at scale paper")
+    data: dict[str, str] = key(
+        dict, "SHA-256 of the prepared arrays of each data set, by its token, at scale paper"
     )
 
 
@@ -167,23 +157,19 @@ Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 class ExhibitFile(Strict):
     """All exhibits of a paper or of leaderboards, from exhibits.yaml or exhibits.py."""
 
-    paper: str = Field(pattern="^[a-z0-9]+$", description="short name of the paper")
-    title: str = Field(description="its title")
-    source: str = Field(description="authors, place, year")
-    boards: dict[Version, Board] = Field(
-        default_factory=dict,
-        description="leaderboards by version, where the file is of such and of no paper",
+    paper: str = key(..., "short name of the paper", pattern="^[a-z0-9]+$")
+    title: str = key(..., "its title")
+    source: str = key(..., "authors, place, year")
+    boards: dict[Version, Board] = key(
+        dict, "leaderboards by version, where the file is of such and of no paper"
     )
-    defaults: dict[str, Any] = Field(
-        default_factory=dict, description="settings that all exhibits of the file start from"
+    defaults: dict[str, Any] = key(dict, "settings that all exhibits of the file start from")
+    also: list[dict[str, Any]] = key(
+        list,
+        "methods that every exhibit of the file that they fit gets after its own, at every scale",
     )
-    also: list[dict[str, Any]] = Field(
-        default_factory=list,
-        description="methods that every exhibit of the file that they fit gets after its own, at "
-        "every scale",
-    )
-    exhibits: dict[ExhibitName, dict[str, Any]] = Field(
-        description="exhibits by name; `at:` holds what differs at a scale"
+    exhibits: dict[ExhibitName, dict[str, Any]] = key(
+        ..., "exhibits by name; `at:` holds what differs at a scale"
     )
 
     @cached_property
@@ -200,7 +186,22 @@ class ExhibitFile(Strict):
 
         An exhibit whose scales cannot be read is listed too, so that its error is reported later.
         """
-        return [name for name in self.exhibits if self._is_at(name, scale)]
+        found = []
+        for name in self.exhibits:
+            where = self._where(name, scale)
+            try:
+                scales = _validated(Scales, self._merged(name, scale), where).scales
+            except FedreproError:  # `settings` reports it
+                scales = list(SCALES)
+            found += [name] if scale in scales else []
+        return found
+
+    def is_headline(self, name: str, scale: str) -> bool:
+        """Whether an exhibit is part of the default set, also if it cannot be read."""
+        settings = self.defaults | self.exhibits[name]
+        at = settings.get("at")
+        layer = at.get(scale) if isinstance(at, Mapping) else None
+        return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
         """Replace the methods of `also`, which all exhibits get."""
@@ -221,15 +222,6 @@ class ExhibitFile(Strict):
         """Whether an exhibit is written as a table rather than drawn."""
         drawing = self._merged(name, scale).get(DRAWING)
         return isinstance(drawing, Mapping) and drawing.get("name") == TABLE
-
-    def _is_at(self, name: str, scale: str) -> bool:
-        try:
-            return scale in self._scales(name, scale)
-        except FedreproError:  # `settings` reports it
-            return True
-
-    def _scales(self, name: str, scale: str) -> list[Scale]:
-        return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
 
     def _where(self, name: str, scale: str) -> str:
         return f"{self.place}, {name} at scale {scale}"
@@ -292,20 +284,17 @@ class Papers(dict[str, ExhibitFile]):
     def __missing__(self, paper: str) -> ExhibitFile:
         raise self.unread[paper].error if paper in self.unread else KeyError(paper)
 
-
-def with_others(
-    files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
-) -> Papers:
-    """Add further methods to all exhibits of some papers.
-
-    Raises:
-        FedreproError: `also` names an unknown paper.
-    """
-    unread = files.unread if isinstance(files, Papers) else {}
-    for paper in also:
-        if paper not in files and paper not in unread:
-            raise unknown("paper", paper, files, "`also` of config/config.yaml")
-    return Papers({k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}, unread)
+    @classmethod
+    def with_methods(
+        cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
+    ) -> Papers:
+        """Add further methods to all exhibits of some papers; refuse an unknown paper."""
+        unread = files.unread if isinstance(files, Papers) else {}
+        for paper in also:
+            if paper not in files and paper not in unread:
+                raise unknown("paper", paper, files, "`also` of config/config.yaml")
+        more = {k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}
+        return cls(more, unread)
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
@@ -342,7 +331,12 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     unread: dict[str, Unread] = {}
     for paper, path in paths.items():
         try:
-            read[paper] = _exhibits(path, paper)
+            python = path.suffix == ".py"
+            values = _load_python(path, paper) if python else _load_yaml(path)
+            read[paper] = _validated(ExhibitFile, values, str(path))
+            if read[paper].paper != paper:
+                wrong = read.pop(paper).paper
+                raise FedreproError(f"{path}: paper must be '{paper}', not '{wrong}'")
         except FedreproError as error:
             unread[paper] = Unread(path, error)
     return Papers(read, unread)
@@ -351,16 +345,6 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 def parse_exhibits(path: Path) -> ExhibitFile:
     """Read a YAML file of exhibits, wherever it lies."""
     return _validated(ExhibitFile, _load_yaml(path), str(path))
-
-
-def _exhibits(path: Path, paper: str) -> ExhibitFile:
-    if path.suffix == ".py":
-        file = _validated(ExhibitFile, _load_python(path, paper), str(path))
-    else:
-        file = parse_exhibits(path)
-    if file.paper != paper:
-        raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
-    return file
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
@@ -408,34 +392,27 @@ def _load_yaml(path: Path) -> dict[str, Any]:
 
 
 def _validated(model: type[T], values: Any, where: str) -> T:
+    """Read values as a model; the first problem becomes a sentence."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise _sentence(model, error, where, data) from None
-
-
-def _sentence(
-    model: type[BaseModel], error: ValidationError, where: str, values: Any
-) -> FedreproError:
-    """Say the first problem of a validation in a sentence."""
-    problems = error.errors()
-    first = problems[0]
-    at = _place(values, first["loc"])
+        problems = error.errors()
+    first, at = problems[0], _place(data, problems[0]["loc"])
     if first["type"] == "extra_forbidden":
         if first["loc"] == ("arithmetic",) and model is Config:
-            return FedreproError(
+            raise FedreproError(
                 f"{where}: remove the key 'arithmetic': everything is computed as under portable"
             )
-        return unknown("key", str(first["loc"][-1]), model.model_fields, where)
+        raise unknown("key", str(first["loc"][-1]), model.model_fields, where)
     if first["type"] == "missing":
         missing = ".".join(str(part) for part in first["loc"])
-        return FedreproError(f"{where}: the key '{missing}' is missing")
+        raise FedreproError(f"{where}: the key '{missing}' is missing")
     what = f"'{at}'" if at else "it"
     # where several types are allowed each has a problem of its own, at the same place
-    messages = [problem["msg"] for problem in problems if _place(values, problem["loc"]) == at]
+    messages = [problem["msg"] for problem in problems if _place(data, problem["loc"]) == at]
     text = "; or ".join(dict.fromkeys(messages)).lower()
-    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {text}")
+    raise FedreproError(f"{where}: {what} is {shown(first['input'])}; {text}")
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:

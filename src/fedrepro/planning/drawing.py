@@ -8,7 +8,7 @@ drawings import neither pandas nor matplotlib until they draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
@@ -33,13 +33,18 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _known_metric(name: str) -> str:
-    if name not in all_metrics():
-        raise ValueError(f"the metrics are {', '.join(all_metrics())}")
-    return name
+def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
+    """Refuse other texts than `names`, by a sentence with {} where they are listed."""
+
+    def check(name: str) -> str:
+        if name not in (known := dict.fromkeys(names())):
+            raise ValueError(sentence.format(", ".join(known)))
+        return name
+
+    return AfterValidator(check)
 
 
-MetricName = Annotated[str, AfterValidator(_known_metric)]
+MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,10 @@ class Planned:
 
     @property
     def axis(self) -> list[str]:
-        """Return the names of the swept parameters, without the column `case` of the scenario."""
         return [key for key in self.points[0] if key != CASE]
 
     @property
     def cases(self) -> int:
-        """Count the cases; 0 if there is a single scenario."""
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
@@ -65,7 +68,6 @@ class Planned:
 
     @property
     def varied(self) -> list[str]:
-        """Return the swept parameters that take several values."""
         return [key for key in self.axis if len(self.values(key)) > 1]
 
 

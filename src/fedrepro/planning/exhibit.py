@@ -1,7 +1,10 @@
 """One exhibit at one scale: its points, what each method measures there, and the runs for it.
 
 An exhibit is a sweep; each of its points is a scenario; each scenario is measured by methods;
-each measurement is a run, made by one job and kept in one file.
+each measurement is a run, made by one job and kept in one file. Means over different trials depend
+on which trials were drawn. So all methods of a point have one number of trials, or the exhibit says
+`paired: true`: a method with fewer trials is then shown as the mean of another method over all
+trials plus the difference in the trials that both have.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
@@ -17,13 +20,11 @@ from fedrepro.core.finetuning import KIND as TUNE
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import SIZES, TIMES, Size
 from fedrepro.core.params import comparable_text, render
-from fedrepro.core.registry import GRAPH, SCENARIO, components
-from fedrepro.core.spec import Spec
+from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, components
 from fedrepro.planning.compatibility import require_fitting, require_kind
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawing import CASE as CASE
 from fedrepro.planning.drawing import TABLE, Planned
-from fedrepro.planning.exhibit_entries import Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.exhibit_methods import (
     TUNED,
     exhibit_methods,
@@ -33,25 +34,50 @@ from fedrepro.planning.exhibit_methods import (
 )
 from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
 from fedrepro.planning.exhibit_methods import Setting as Setting
-from fedrepro.planning.paired_trials import Pair, pairs_of, require_comparable
-from fedrepro.planning.runs import Run as Run
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.exhibit_settings import ComponentEntry, ExhibitSettings
+from fedrepro.planning.jobs import Run as Run
+from fedrepro.planning.jobs import Scenario
 
 
 @dataclass(frozen=True)
 class Point:
     """One point of an exhibit's sweep: the swept values, the scenario, and the runs there.
 
-    measures: the methods of its case. runs: (label of the method, setting) -> run. trials: label ->
-    number. case: the key of its case in the config. Simulations have no scenario.
+    measures: the methods of its case. trials: label -> number. case: the key of its case in the
+    config. runs: (label of the method, setting) -> run. Simulations have no scenario.
     """
 
     values: Mapping[str, Any]
     scenario: Scenario | None
     measures: tuple[ExhibitMethod, ...]
-    runs: Mapping[tuple[str, Setting], Run]
     trials: Mapping[str, int]
-    case: str | None = None
+    case: str | None
+    runs: Mapping[tuple[str, Setting], Run]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A method with fewer trials, the method that it is paired with, and the trials of both."""
+
+    label: str
+    beside: str
+    trials: tuple[int, ...]  # at any point
+    of: tuple[int, ...]  # those of the other
+
+    @property
+    def name(self) -> str:
+        """Return the method's name in legends."""
+        return f"{self.label} (paired)"
+
+    @property
+    def sentence(self) -> str:
+        """Say in a sentence how it is shown, for captions and footnotes."""
+        few, many = (" or ".join(map(str, numbers)) for numbers in (self.trials, self.of))
+        word = "trial" if self.trials == (1,) else "trials"
+        return (
+            f"{self.label}, with {few} {word}, is shown as {self.beside} over all "
+            f"{many} plus the difference between the two in the {few} that both have."
+        )
 
 
 @dataclass(frozen=True)
@@ -87,21 +113,14 @@ class Exhibit:
         return by_run
 
     @cached_property
-    def evaluate(self) -> dict[Run, set[str]]:
-        """Return the splits that each run is measured on."""
-        return self._splits("evaluate")
-
-    @cached_property
-    def follow(self) -> dict[Run, set[str]]:
-        """Return the splits, in addition to test, that each run is measured on after rounds."""
-        return self._splits("follow")
-
-    def _splits(self, when: str) -> dict[Run, set[str]]:
-        by_run: dict[Run, set[str]] = {}
+    def splits(self) -> dict[Run, tuple[set[str], set[str]]]:
+        """Return the splits that each run is measured on, and those of them after rounds."""
+        by_run: dict[Run, tuple[set[str], set[str]]] = {run: (set(), set()) for run in self.trials}
         for point in self.points:
-            splits = {measure.label: getattr(measure, when) for measure in point.measures}
+            by_label = {measure.label: measure for measure in point.measures}
             for (label, _), run in point.runs.items():
-                by_run.setdefault(run, set()).update(splits[label])
+                by_run[run][0].update(by_label[label].evaluate)
+                by_run[run][1].update(by_label[label].follow)
         return by_run
 
     @property
@@ -116,8 +135,16 @@ class Exhibit:
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return the pair of every method with fewer trials than others, by label."""
-        return pairs_of(self.measures, [point.trials for point in self.points])
+        """Return the pair of every method with fewer trials than others at a point, by label."""
+        pairs = {}
+        for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
+            points = [point.trials for point in self.points if point.trials.get(label, 0)]
+            few = [trials for trials in points if trials[label] < max(trials.values())]
+            own = sorted({trials[label] for trials in few})
+            if few:
+                of = sorted({trials.get(other, 0) for trials in few})
+                pairs[label] = Pair(label, other, tuple(own), tuple(of))
+        return pairs
 
     @property
     def caption(self) -> str:
@@ -154,34 +181,17 @@ class Exhibit:
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
-@dataclass(frozen=True)
-class UnplannedPoint:
-    """A point before its runs are known, with its case if it has one."""
-
-    values: Mapping[str, Any]
-    scenario: Scenario | None
-    measures: Sequence[ExhibitMethod]
-    usual: int  # trials of methods that have no number of their own
-    case: Case | None = None
-    name: str | None = None  # the case's key in the config
-
-    def trials(self, measure: ExhibitMethod) -> int:
-        """Return the trials of a method, by its case's `trials_of`, itself, its case or exhibit."""
-        of_case = self.case.trials_of.get(measure.label) if self.case else None
-        return of_case or measure.trials or (self.case and self.case.trials) or self.usual
-
-
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """Plan the points, methods and runs of one exhibit at one scale."""
     settings = file.settings(name, scale)
     where = f"{file.place}, {name} at scale {scale}"
-    places = tuple(_places(settings, where))
-    values = [place.values for place in places]
+    points = list(_points(settings, where))
+    values = [point.values for point in points]
     names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in values]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FedreproError(f"{where}: two of its points are '{twice[0]}'; tell them apart")
     by_label: dict[str, ExhibitMethod] = {}
-    for measure in (measure for place in places for measure in place.measures):
+    for measure in (measure for point in points for measure in point.measures):
         by_label.setdefault(measure.label, measure)
     measures = tuple(by_label.values())
     tuned = [key for key in settings.sweep if key.startswith(TUNED)]
@@ -189,131 +199,57 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
         raise FedreproError(f"{where}: it sweeps {tuned[0]}, but none of its methods has a tune")
     for reason in settings.drawing.reasons(Planned(measures, values)):
         raise FedreproError(f"{where}: {reason}")
-    points = tuple(_point(place, where) for place in places)
-    require_comparable(where, settings, measures, [point.trials for point in points])
-    return Exhibit(file.paper, name, settings, measures, points)
+    runs = [_runs(point, where) for point in points]
+    for reason in _incomparable(settings, measures, [point.trials for point in points]):
+        raise FedreproError(f"{where}: {reason}")
+    planned = (replace(point, runs=own) for point, own in zip(points, runs, strict=True))
+    return Exhibit(file.paper, name, settings, measures, tuple(planned))
 
 
-def _point(place: UnplannedPoint, where: str) -> Point:
-    """Plan the run of each setting at a point."""
-    runs: dict[tuple[str, Setting], Run] = {}
-    for measure in place.measures:
-        require_kind(measure, place.scenario, where)
-        if place.scenario is None:
-            by_setting = {setting: Run(None, measure.spec) for setting in measure.settings}
-        else:
-            by_setting = dict(_measured(place.scenario, measure, where))
-        runs |= {(measure.label, setting): by_setting[setting] for setting in measure.settings}
-    trials = {measure.label: place.trials(measure) for measure in place.measures}
-    shared = _shared(runs)
-    return Point(place.values, place.scenario, tuple(place.measures), shared, trials, place.name)
-
-
-Runs = Mapping[tuple[str, Setting], Run]
-
-
-def _shared(runs: Runs) -> Runs:
-    """Give a method that is shown both tuned and untuned one run, which computes both."""
-    tuning = {(run.scenario, run.method): run for run in runs.values() if run.tune}
-    return {
-        key: tuning.get((run.scenario, run.method), run) if run.tune is None else run
-        for key, run in runs.items()
-    }
-
-
-def _measured(
-    scenario: Scenario, measure: ExhibitMethod, where: str
-) -> Iterator[tuple[Setting, Run]]:
-    """Plan the runs of a method's settings in the scenario of a point.
-
-    A sweep is one run, except that a method in rounds has one per setting unless they race.
-    """
-    usual = own_scenario(scenario, measure.spec)
-    require_fitting(measure, scenario, usual, where)
-
-    def trained(changes: Mapping[str, Any]) -> Scenario:
-        return replace(usual, training=_training(usual.training, measure, changes, where))
-
-    for group in measure.groups.values():
-        if measure.races:
-            method, changes = halved_together(group, where)
-            run = Run(trained(changes), method, measure.measured(group))
-            yield from ((setting, run) for setting in group)
-            continue
-        for setting in group:
-            own = trained(dict(setting.training))
-            if in_rounds(setting.method):
-                yield setting, Run(own, setting.method, measure.measuring)
-            else:
-                yield setting, Run(own, measure.spec, tune=measure.tune)
-
-
-def _training(usual: Spec, measure: ExhibitMethod, changes: Mapping[str, Any], where: str) -> Spec:
-    """Return the local training of settings: the scenario's, as the method changes it."""
-    if not measure.training:
-        return usual
-    entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
-    changed = entry.changed({**measure.training, **changes})
-    return spec_of("training", changed, where, sweep=measure.races)
-
-
-def _places(settings: ExhibitSettings, where: str) -> Iterator[UnplannedPoint]:
-    """Yield values, scenario and methods of each point; cases vary slowest."""
-    names = case_names(settings, where)
-    for case in names or (None,):
-        named = {CASE: names[case]} if case is not None else {}
-        case_entry = settings.cases.get(case or "")
-        measures = partial(exhibit_methods, settings, case, where)
-        tuned = any(key.startswith(TUNED) for key in settings.sweep)
-        usual = [] if tuned else list(measures({}).values())
+def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
+    """Yield each point, without its runs; cases vary slowest."""
+    names = _case_names(settings, where)
+    tuned = any(key.startswith(TUNED) for key in settings.sweep)
+    for key in names or (None,):
+        entries, case = settings.components(key), settings.cases.get(key or "")
+        measures = () if tuned else exhibit_methods(settings, key, where, {})
         for values in _grid(settings.sweep, where):
-            parts = _parts(settings, case, where, values)
-            shown, scenario = named | _shown(parts, values), Scenario(**parts) if parts else None
-            point_measures = usual or list(measures(values.get(TUNE, {})).values())
-            yield UnplannedPoint(shown, scenario, point_measures, settings.trials, case_entry, case)
+            for kind, swept in values.items():
+                if kind not in (*entries, TUNE):
+                    raise FedreproError(
+                        f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name "
+                        f"one, as in {kind}: {{name: ring}}"
+                    )
+            parts = {
+                kind: spec_of(kind, entry, where, values.get(kind))
+                for kind, entry in entries.items()
+            }
+            shown = {} if key is None else {CASE: names[key]}
+            for kind, swept in values.items():
+                for name, value in swept.items():  # as tables write them: 50@50 for a list, true
+                    full = parts[kind][name] if kind in parts else value
+                    listed = isinstance(full, tuple | bool | None)
+                    shown[name] = render(full) if listed else value
+            own = measures or exhibit_methods(settings, key, where, values.get(TUNE, {}))
+            trials = {
+                one.label: (case and case.trials_of.get(one.label))
+                or one.trials
+                or (case and case.trials)
+                or settings.trials
+                for one in own
+            }
+            yield Point(shown, Scenario(**parts) if parts else None, own, trials, key, {})
 
 
-def _parts(
-    settings: ExhibitSettings,
-    case: str | None,
-    where: str,
-    values: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Spec]:
-    """Return the components of a point, with its swept values."""
-    entries = settings.components(case)
-    for kind, swept in values.items():
-        if kind not in (*entries, TUNE):
-            raise FedreproError(
-                f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name one, as in "
-                f"{kind}: {{name: ring}}"
-            )
-    return {kind: spec_of(kind, entry, where, values.get(kind)) for kind, entry in entries.items()}
-
-
-def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the swept values as tables write them: 50@50 for a list, true, none."""
-    shown = {}
-    for kind, swept in values.items():
-        for key, value in swept.items():
-            full = parts[kind][key] if kind in parts else value
-            shown[key] = render(full) if isinstance(full, tuple | bool | None) else value
-    return shown
-
-
-def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
+def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """Return the name of each case: its label, after the data's title where these differ."""
+    names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
-        return {case: entry.label for case, entry in settings.cases.items()}
-    data = {
-        case: spec_of("dataset", settings.component("dataset", case), where)
-        for case in settings.cases
-    }
-    titles = {case: spec.component.meta["title"] for case, spec in data.items()}
-    several = len(set(data.values())) > 1
-    return {
-        case: f"{titles[case]}, {entry.label}" if several else entry.label
-        for case, entry in settings.cases.items()
-    }
+        return names
+    data = {case: spec_of("dataset", settings.component("dataset", case), where) for case in names}
+    if len(set(data.values())) > 1:
+        names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
+    return names
 
 
 def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict[str, Any]]]:
@@ -330,17 +266,89 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
         yield point
 
 
-def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
-    """Return the scenario with the components, or their parameters, that a method sets itself.
+def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
+    """Plan the run of each setting at a point."""
+    runs: dict[tuple[str, Setting], Run] = {}
+    for measure in point.measures:
+        require_kind(measure, point.scenario, where)
+        if point.scenario is None:
+            by_setting = {setting: Run(None, measure.spec) for setting in measure.settings}
+        else:
+            by_setting = dict(_measured(point.scenario, measure, where))
+        runs |= {(measure.label, setting): by_setting[setting] for setting in measure.settings}
+    # a method that is shown both tuned and untuned has one run, which computes both
+    tuning = {(run.scenario, run.method): run for run in runs.values() if run.tune}
+    return {
+        key: tuning.get((run.scenario, run.method), run) if run.tune is None else run
+        for key, run in runs.items()
+    }
 
-    Only peer methods keep a graph: all others are the same on every one.
+
+def _measured(
+    scenario: Scenario, measure: ExhibitMethod, where: str
+) -> Iterator[tuple[Setting, Run]]:
+    """Plan the runs of a method's settings in the scenario of a point.
+
+    A sweep is one run, except that a method in rounds has one per setting unless they race.
     """
-    on_graph = METHOD_KINDS[method.component.meta["kind"]].on_graph
+    meta = measure.spec.component.meta
+    # only peer methods keep a graph: all others are the same on every one
+    on_graph = METHOD_KINDS[meta["kind"]].on_graph
     specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
-    for kind, override in method.component.meta["scenario"].items():
+    for kind, override in meta["scenario"].items():
         if isinstance(override, str):
             # bounds and controls leave aside the examples that the partition sets aside
             specs[kind] = components(kind)[override].spec(specs[kind].common)
         else:
             specs[kind] = specs[kind].component.spec({**specs[kind].values, **override})
-    return Scenario(**specs)
+    usual = Scenario(**specs)
+    require_fitting(measure, scenario, usual, where)
+
+    def trained(changes: Mapping[str, Any]) -> Scenario:
+        if not measure.training:
+            return usual
+        old = {"name": usual.training.name, **usual.training.values}
+        changed = ComponentEntry.model_validate(old).changed({**measure.training, **changes})
+        training = spec_of("training", changed, where, sweep=measure.races)
+        return replace(usual, training=training)
+
+    for group in measure.groups.values():
+        if measure.races:
+            method, changes = halved_together(group, where)
+            run = Run(trained(changes), method, measure.measured(group))
+            yield from ((setting, run) for setting in group)
+            continue
+        for setting in group:
+            own = trained(dict(setting.training))
+            if in_rounds(setting.method):
+                yield setting, Run(own, setting.method, measure.measuring)
+            else:
+                yield setting, Run(own, measure.spec, tune=measure.tune)
+
+
+def _incomparable(
+    settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
+) -> Iterator[str]:
+    """Say which means are over different trials, and which pair lacks its other method."""
+    labels = [measure.label for measure in measures]
+    for point in trials:
+        most = max(point.values())
+        for measure in measures:
+            few = point.get(measure.label, most)
+            if few == most:
+                continue
+            if not settings.paired:
+                yield (
+                    f"'{measure.label}' has {few} trials where others have {most}, so their means "
+                    "are of other trials; give all one number, or say `paired: true` and what it "
+                    "is set beside (`paired_with`)"
+                )
+            beside = measure.paired_with
+            if not beside or point.get(beside, 0) < most:
+                yield (
+                    f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
+                    f"method with all of them it is set beside, of {', '.join(labels)}"
+                )
+    if settings.paired and not settings.drawing.shows_pairs:
+        able = [n for n, item in components(DRAWING).items() if item.fn.shows_pairs]  # type: ignore
+        yield f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"

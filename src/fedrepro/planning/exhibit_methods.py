@@ -19,7 +19,7 @@ from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, requir
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_called, setting_token, unknown_method
 from fedrepro.data.holdout import HOLDOUTS
-from fedrepro.planning.exhibit_entries import (
+from fedrepro.planning.exhibit_settings import (
     GRID,
     RACE,
     TOGETHER,
@@ -119,13 +119,12 @@ class ExhibitMethod:
     @cached_property
     def swept(self) -> tuple[str, ...]:
         """Return the parameters of method, training and tuning that take several values."""
-        changed = [key for key, _ in self.settings[0].training] if self.settings else []
-        several = [k for k in changed if len({dict(s.training)[k] for s in self.settings}) > 1]
+        trainings = [dict(setting.training) for setting in self.settings] or [{}]
         tunings = [setting.tune.values for setting in self.settings if setting.tune]
-        tuned = [
-            k for k in (self.tune.swept if self.tune else ()) if len({t[k] for t in tunings}) > 1
-        ]
-        return (*self.spec.swept, *several, *tuned)
+        several = [k for k in trainings[0] if len({t[k] for t in trainings}) > 1]
+        tuned = self.tune.swept if self.tune else ()
+        several += [k for k in tuned if len({t[k] for t in tunings}) > 1]
+        return (*self.spec.swept, *several)
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -161,19 +160,6 @@ def simulated(method: Spec) -> bool:
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
-def _require_race(measure: ExhibitMethod, where: str) -> None:
-    """Require one number of rounds of settings that race each other."""
-    where = f"{where}: method '{measure.spec.name}'"
-    for group in measure.groups.values():
-        rounds = group[0]["rounds"]
-        if rounds is None or any(setting["rounds"] != rounds for setting in group):
-            raise FedreproError(
-                f"{where}: settings that race each other run for one number of rounds, given as "
-                "`rounds`; choose by another rule, such as choose: server"
-            )
-        require_fits(measure.race, rounds, where)
-
-
 def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
     """Combine settings that race each other in one spec of the method, and their training in one.
 
@@ -196,8 +182,8 @@ def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[st
 
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
-) -> dict[str, ExhibitMethod]:
-    """Return the methods of an exhibit, or of one of its cases, by label and in order.
+) -> tuple[ExhibitMethod, ...]:
+    """Return the methods of an exhibit, or of one of its cases, in order.
 
     Args:
         settings: of the exhibit.
@@ -219,7 +205,7 @@ def exhibit_methods(
     def made(entries: Sequence[MethodEntry]) -> dict[str, ExhibitMethod]:
         by_label: dict[str, ExhibitMethod] = {}  # tables and figures identify methods by labels
         for entry in entries:
-            measure = exhibit_method(_completed(entry, shared, usual, where), settings, where, at)
+            measure = _exhibit_method(_completed(entry, shared, usual, where), settings, where, at)
             if measure.label in by_label:
                 raise FedreproError(
                     f"{where}: two of its methods are called '{measure.label}'; tell them apart"
@@ -229,7 +215,7 @@ def exhibit_methods(
 
     measures = made(settings.methods)
     if case_entry is None:
-        return measures
+        return tuple(measures.values())
     added = made(case_entry.methods)
     for label in case_entry.without:
         if label not in measures:
@@ -241,7 +227,8 @@ def exhibit_methods(
                     f"{where}: method '{label}' of case '{case}' has another `{key}` than in the "
                     "other cases; give it a label of its own"
                 )
-    return {label: m for label, m in (measures | added).items() if label not in case_entry.without}
+    measures |= added
+    return tuple(m for label, m in measures.items() if label not in case_entry.without)
 
 
 def _completed(
@@ -276,39 +263,29 @@ def _completed(
     return entry.model_copy(update=update)
 
 
-def exhibit_method(
+def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Read the entry of a method.
-
-    Args:
-        entry: the entry, complete with what its case and exhibit add.
-        settings: of the exhibit.
-        where: the exhibit, for error messages.
-        at: the values of tuning at a point, where the exhibit sweeps them.
-
-    Raises:
-        FedreproError: the method is unknown, or its settings cannot be chosen.
-    """
-    listed = _listed(entry)
-    item = components("method")[entry.name]
-    spec = item.paired(entry.parameters, listed, where) if listed else None
-    spec = spec or item.spec(entry.parameters, where)
-    label, rule = entry.label or item.meta["label"], entry.choose
-    tune = finetuning_spec(spec, entry, settings, where)
-    tunings = tune.expand() if tune else ()
-    ways = [way for way in tunings if all(way[key] == value for key, value in at.items())]
+    """Read an entry that is complete with what its case and exhibit add."""
+    listed = [] if isinstance(entry.settings, str) else entry.settings
+    item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
+    spec = (
+        item.paired(entry.parameters, listed, where)
+        if listed
+        else item.spec(entry.parameters, where)
+    )
+    label = entry.label or item.meta["label"]
+    tune = _finetuning(spec, entry, settings, where)
+    ways: list[Spec | None] = [None]
+    if tune:
+        ways = [way for way in tune.expand() if all(way[key] == v for key, v in at.items())]
     _, shown = settings.drawing.number
-    every = entry.measure_every
+    named = SELECTION_RULES[rule] if isinstance(rule, str) else None
     measure = ExhibitMethod(
         spec=spec,
         label=label,
         trials=settings.trials_of.get(label, entry.trials),
-        choose=rule.choice
-        if isinstance(rule, ChoiceEntry)
-        else SELECTION_RULES[rule]
-        if rule
-        else None,
+        choose=rule.choice if isinstance(rule, ChoiceEntry) else named,
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),
@@ -317,7 +294,7 @@ def exhibit_method(
         settings=tuple(
             replace(setting, tune=way)
             for setting in _trained(spec, entry, settings, where)
-            for way in (ways if tune else [None])
+            for way in ways
         ),
         race=(rule.race or 0) if isinstance(rule, ChoiceEntry) else 0,
         tune=tune,
@@ -327,16 +304,12 @@ def exhibit_method(
         last_rounds=settings.last_rounds,
         belief=entry.belief,
     )
-    _require_shown(measure, entry, where)
-    if measure.chosen:
-        _require_choice(measure, entry.until, where)
+    for reason in _mistakes(measure, {key for one in listed for key in one}, entry.until):
+        raise FedreproError(f"{where}: {reason}")
     if measure.races:
-        _require_race(measure, where)
+        for group in measure.groups.values():
+            require_fits(measure.race, group[0]["rounds"], f"{where}: method '{spec.name}'")
     return measure
-
-
-def _listed(entry: MethodEntry) -> list[dict[str, Any]]:
-    return [] if isinstance(entry.settings, str) else entry.settings
 
 
 def _trained(
@@ -356,27 +329,21 @@ def _trained(
             raise FedreproError(
                 f"{where}: method '{spec.name}' sets the training's {key}, which the exhibit sweeps"
             )
-    shared = next((key for key in named if key in spec.values), None)
-    if shared is not None:
-        raise FedreproError(
-            f"{where}: method '{spec.name}' has a parameter '{shared}' of its own, so that it "
-            "would be hard to tell from the training's; set it in the exhibit's training"
-        )
+        if key in spec.values:
+            raise FedreproError(
+                f"{where}: method '{spec.name}' has a parameter '{key}' of its own, so that it "
+                "would be hard to tell from the training's; set it in the exhibit's training"
+            )
     sweep = spec_of("training", settings.training.changed(entry.training), where, sweep=True)
     for method in spec.expand():
         for training in sweep.expand():
             yield Setting(method, tuple((key, training[key]) for key in named))
 
 
-def finetuning_spec(
+def _finetuning(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Spec | None:
-    """Return how a method's models are tuned, with the values that the exhibit sweeps.
-
-    Raises:
-        FedreproError: the method runs in rounds, needs a public sample and has none, or has a
-            parameter of the same name.
-    """
+    """Return how a method's models are tuned, with the values that the exhibit sweeps."""
     where = f"{where}: method '{spec.name}'"
     if entry.tune is None:
         if PUBLIC_SAMPLE in spec.component.meta["needs"]:
@@ -385,69 +352,65 @@ def finetuning_spec(
                 "tune: {examples: 1000}"
             )
         return None
-    if METHOD_KINDS[spec.component.meta["kind"]].in_rounds:
+    if in_rounds(spec):
         raise FedreproError(f"{where} runs in rounds, and only one-shot models are tuned")
-    swept = {
-        key.removeprefix(TUNED): values
-        for key, values in settings.sweep.items()
-        if key.startswith(TUNED)
-    }
-    twice = next((key for key in swept if key in entry.tune), None)
-    if twice is not None:
-        raise FedreproError(f"{where} sets the tuning's {twice}, which the exhibit sweeps")
+    swept = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
+    for key in swept.keys() & entry.tune.keys():
+        raise FedreproError(f"{where} sets the tuning's {key}, which the exhibit sweeps")
     tune = TUNE.spec({**entry.tune, **swept}, where)
-    method_values = {**spec.values, **entry.training}
-    taken = next((key for key in tune.swept if key in method_values and key not in swept), None)
-    if taken is not None:
-        raise FedreproError(
-            f"{where} has a parameter '{taken}' of its own, so that it would be hard to tell from "
-            "that of its tuning; list one value for tune, in an entry for each"
-        )
+    for key in tune.swept:
+        if key in {**spec.values, **entry.training} and key not in swept:
+            raise FedreproError(
+                f"{where} has a parameter '{key}' of its own, so that it would be hard to tell "
+                "from that of its tuning; list one value for tune, in an entry for each"
+            )
     return tune
 
 
-def _require_shown(measure: ExhibitMethod, entry: MethodEntry, where: str) -> None:
+def _mistakes(measure: ExhibitMethod, listed: set[str], until: float | None) -> Iterator[str]:
+    """Say why a method's settings cannot be shown, or one of them not be chosen."""
+    name, choose = f"method '{measure.spec.name}'", measure.choose
     # a case may have one setting of a method that has several in other cases
-    tuned = measure.tune.swept if measure.tune else ()
-    known = {*measure.swept, *tuned, *(key for setting in _listed(entry) for key in setting)}
-    idle = [key for key in measure.show if key not in known]
-    if idle:
-        raise FedreproError(
-            f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
-            "but lists no values of it"
-        )
+    known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
+    for key in measure.show:
+        if key not in known:
+            yield f"{name} shows every value of {key}, but lists no values of it"
     if measure.shown_on and measure.belief not in (None, BELIEFS[0]):
-        raise FedreproError(
-            f"{where}: the table shows split {measure.shown_on[0]}, on which nodes are measured "
+        yield (
+            f"the table shows split {measure.shown_on[0]}, on which nodes are measured "
             f"with what they believe {BELIEFS[0]} they hear their neighbours, and method "
             f"'{measure.label}' shows belief {measure.belief}: leave it out, or take split test"
         )
-
-
-def _require_choice(measure: ExhibitMethod, until: float | None, where: str) -> None:
-    """Require a rule of choice that fits the method."""
+    if not measure.chosen:
+        return
     swept = [key for key in measure.chosen if key in measure.spec.swept]
     if len(swept) > 1 and not measure.spec.paired:
-        raise FedreproError(
-            f"{where}: method '{measure.spec.name}' sweeps {' and '.join(swept)}; sweep one, name "
-            "those to be shown by a row per value (show: [...]), or list settings one by one "
-            "(settings: [...])"
+        yield (
+            f"{name} sweeps {' and '.join(swept)}; sweep one, name those to be shown by a row per "
+            "value (show: [...]), or list settings one by one (settings: [...])"
         )
-    if measure.choose is None:
-        raise FedreproError(
-            f"{where}: method '{measure.spec.name}' lists several values of "
-            f"{measure.chosen[0]}; say how one is chosen (choose: {' or '.join(SELECTION_RULES)})"
+    if choose is None:
+        yield (
+            f"{name} lists several values of {measure.chosen[0]}; say how one is chosen "
+            f"(choose: {' or '.join(SELECTION_RULES)})"
         )
-    if measure.choose.over != "end" and not in_rounds(measure.spec):
-        raise FedreproError(
-            f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
-            f"is chosen by '{measure.choose.name}'; choose over: end"
+        return
+    if choose.over != "end" and not in_rounds(measure.spec):
+        yield (
+            f"{name} has no rounds, so that none of its settings is chosen by '{choose.name}'; "
+            "choose over: end"
         )
-    if until is not None and measure.choose.over not in TOGETHER:
-        raise FedreproError(
-            f"{where}: the runs of method '{measure.spec.name}' end where test accuracy reaches "
-            f"{until:g}, so that choosing by '{measure.choose.name}' would compare them at rounds "
-            "that test data decide; choose: race, or over: half, compares them at the same rounds"
+    if until is not None and choose.over not in TOGETHER:
+        yield (
+            f"the runs of {name} end where test accuracy reaches {until:g}, so that choosing by "
+            f"'{choose.name}' would compare them at rounds that test data decide; choose: race, or "
+            "over: half, compares them at the same rounds"
+        )
+    rounds = [{setting["rounds"] for setting in group} for group in measure.groups.values()]
+    if measure.races and any(len(one) > 1 or None in one for one in rounds):
+        yield (
+            f"{name}: settings that race each other run for one number of rounds, given as "
+            "`rounds`; choose by another rule, such as choose: server"
         )
 
 

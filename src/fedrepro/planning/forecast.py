@@ -23,9 +23,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.compatibility import FORMS, doubts
 from fedrepro.planning.config import SCALES
-from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job
+from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
-from fedrepro.planning.runs import Scenario
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
@@ -45,7 +44,6 @@ class Forecast:
 
     @property
     def hours(self) -> float:
-        """Sum the hours of one core."""
         return sum(self.seconds.values()) / 3600
 
 
@@ -53,13 +51,9 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     """Forecast what is left to compute of an exhibit, or of all selected ones if key is None."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
-    runs = [
-        plan.jobs.run(run, block)
-        for exhibit in chosen
-        for run, trials in exhibit.trials.items()
-        for block in plan.blocks_of(run, trials)
-    ]
-    for job in plan.needed(*(out for out in runs if not Path(out, METRICS).exists())):
+    left = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
+    folders = [str(PurePosixPath(path).parent) for path in left if not Path(path).exists()]
+    for job in plan.needed(*folders):
         if Path(job.out, RESULTS.get(job.stage, METRICS)).exists():
             continue
         total.jobs[job.stage] += 1
@@ -74,10 +68,9 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
         else:
             total.seconds[job.stage] += rate[0] * _work(plan, job)
             total.sources[rate[1]] += 1
-    total.jobs["exhibit"] = sum(
-        not Path(plan.exhibit_file(e.key, e.suffix)).exists() for e in chosen
-    )
-    total.notes.extend(note for exhibit in chosen for note in notes_of(plan, exhibit))
+    for exhibit in chosen:
+        total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
+        total.notes.extend(notes_of(plan, exhibit))
     total.notes.extend(plan.mistakes if key is None else ())
     return total
 
@@ -88,14 +81,12 @@ def _network_name(job: Job) -> str:
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
     """Return seconds per multiplication by (stage, network), and (stage, "") for all networks."""
-    found: dict[str, dict[tuple[str, str], list[float]]] = {
-        "finished jobs": defaultdict(list),
-        "the record": defaultdict(list),
-    }
+    finished: dict[tuple[str, str], list[float]] = defaultdict(list)
+    recorded: dict[tuple[str, str], list[float]] = defaultdict(list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
         works: dict[str, float] = defaultdict(float)
-        names: dict[str, set[str]] = defaultdict(set)
+        names: dict[str, set[str]] = defaultdict(lambda: {""})
         for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
             work, network = _work(plan, job), _network_name(job)
             works[job.stage] += work
@@ -108,31 +99,27 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
             if (about.get("device", "cpu") != "cpu") == cuda:
                 took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
                 for name in (network, ""):
-                    found["finished jobs"][job.stage, name].append(took / work)
+                    finished[job.stage, name].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
         run = read_json_of(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and on_a_gpu(run) == cuda:
-                for name in (*names[stage], ""):
-                    found["the record"][stage, name].append(took / works[stage])
-    return {
-        key: (mean(each), source)
-        for source in ("the record", "finished jobs")
-        for key, each in found[source].items()
-    }
+                for name in names[stage]:
+                    recorded[stage, name].append(took / works[stage])
+    rates = {key: (mean(each), "the record") for key, each in recorded.items()}
+    return rates | {key: (mean(each), "finished jobs") for key, each in finished.items()}
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
     """List what people should know before an exhibit is computed, a sentence each."""
-    more: dict[tuple[int, int], None] = {}
-    for run, trials in exhibit.trials.items():
-        computed = plan.blocks_of(run, trials)[-1].last + 1
-        if computed > trials:
-            more[trials, computed] = None
+    ends = {
+        (trials, plan.blocks_of(run, trials)[-1].last + 1) for run, trials in exhibit.trials.items()
+    }
     whole = [
         f"{exhibit.key}: where trials is {few}, {many} are computed, since a job does whole "
         f"blocks; granularity: {{trials_per_job: {few}}} in config/config.yaml computes no more"
-        for few, many in sorted(more)
+        for few, many in sorted(ends)
+        if many > few
     ]
     return [*doubts(exhibit), *whole]
 
@@ -148,22 +135,15 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
         FedreproError: it is neither.
     """
     path = PurePosixPath(target)
-    parts = path.with_suffix("").parts if path.name else ()
-    if not parts or path.is_absolute():
-        raise _no_target(target)
-    if parts[:1] == ("reports",):
-        parts = parts[1:]
+    given = path.with_suffix("").parts if path.name and not path.is_absolute() else ()
+    parts = given[1:] if given[:1] == ("reports",) else given
     if parts and parts[0] in SCALES:
         scale, parts = parts[0], parts[1:]
-    if not parts or parts == ("index",):
+    if given and parts in ((), ("index",)):
         return scale, None
-    if len(parts) != 2:
-        raise _no_target(target)
-    return scale, "/".join(parts)
-
-
-def _no_target(target: str) -> FedreproError:
-    return FedreproError(
+    if len(parts) == 2:
+        return scale, "/".join(parts)
+    raise FedreproError(
         f"'{target}' is not a target; use a path such as reports/paper/pfnm/figure-2a.svg, "
         "or reports/quick/index.html for a whole scale"
     )
@@ -207,10 +187,7 @@ def _work(plan: Plan, job: Job) -> float:
     if scenario is None:
         return trials
     products, _, examples = _network(plan, scenario)
-    try:
-        clients = scenario.clients
-    except FedreproError:  # where only the data can tell
-        clients = 1
+    clients = clients_of(scenario.partition) or 1  # where only the data can tell
     if job.clients:
         passes: float = len(job.clients) / clients * scenario.training["epochs"] * examples
     elif method and job.every is not None:
@@ -232,11 +209,12 @@ def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
     from fedrepro.networks.predict import network_of
 
     folder = Path(plan.jobs.dataset(scenario.dataset))
-    form = FORMS.get(scenario.dataset.name)
+    shape, classes, examples = FORMS.get(scenario.dataset.name, ((), 0, 0))
     if Path(folder, PREPARED_FILES[0]).exists():
         info = read_info(folder)
-        form = tuple(info["shape"]), len(info["classes"]), info["counts"]["train"]
-    if form is None:
+        shape, classes = tuple(info["shape"]), len(info["classes"])
+        examples = info["counts"]["train"]
+    if not examples:
         return 0, 0, 0
-    network = network_of(scenario.model, form[0], form[1])
-    return network.products, sum(map(math.prod, network.shapes.values())), form[2]
+    network = network_of(scenario.model, shape, classes)
+    return network.products, sum(map(math.prod, network.shapes.values())), examples

@@ -1,4 +1,4 @@
-"""The jobs that compute runs: each is written down once, as json.
+"""Runs as values, and the jobs that compute them: each is written down once, as json.
 
 A job is one stage on one block of trials. Its json names everything that the stage reads and
 writes, so that a rule of the workflow, a cluster, a machine without Snakemake, an entry and a check
@@ -13,24 +13,27 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.finetuning import KIND as TUNE_KIND
 from fedrepro.core.finetuning import TUNE
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import PAIRED
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_names
+from fedrepro.core.tokens import setting_names, setting_token
 from fedrepro.data.feature_extraction import resolved_features
-from fedrepro.planning.runs import Run, Scenario, TrialBlock, blocks, public_data_of, specs_of
 
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
+PUBLIC_INPUTS = "public_inputs"  # the need
+DATA = "public_data"  # and the parameter of the method that names the data set
+BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 def log_of(folder: str) -> str:
@@ -52,7 +55,139 @@ def folders_of(text: str) -> list[str]:
     return [one for b in blocks for one in folders_of(f"{before}-{match[1]}-{b}{after}")]
 
 
-# -------------------------------------------------------------------------------------- a job
+@dataclass(frozen=True)
+class TrialBlock:
+    """A range of trials or clients, both ends included; written 0-9, or 3 for a single one."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}" if self.first < self.last else str(self.first)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.last + 1))
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def cut(self, size: int) -> Iterator[TrialBlock]:
+        """Yield its parts of one size; the last may be shorter."""
+        for at in range(self.first, self.last + 1, size):
+            yield TrialBlock(at, min(at + size - 1, self.last))
+
+    @staticmethod
+    def parse(text: str) -> TrialBlock:
+        """Read the text of a block; refuse others."""
+        match = BLOCK.fullmatch(text)
+        block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
+        if block is None or block.first > block.last or str(block) != text:
+            raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9, or 3")
+        return block
+
+
+def whole_blocks(count: int, size: int) -> list[TrialBlock]:
+    """Return blocks of `size` that together hold 0 … count-1; the last one is whole as well.
+
+    More trials add blocks and rename none.
+    """
+    return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Data set × partition × model × local training, before any method.
+
+    graph: whom the clients hear, for peer methods; None for all others.
+    """
+
+    dataset: Spec
+    partition: Spec
+    model: Spec
+    training: Spec
+    graph: Spec | None = None
+
+    @cached_property
+    def specs(self) -> tuple[Spec, ...]:
+        specs = (getattr(self, kind) for kind in SCENARIO)
+        return tuple(spec for spec in specs if spec is not None)
+
+    @cached_property
+    def token(self) -> str:
+        """Return the tokens of its components, which files are marked with."""
+        return "/".join(spec.token for spec in self.specs)
+
+    @property
+    def clients(self) -> int:
+        """Return the number of clients; refuse where only the data can tell."""
+        count = clients_of(self.partition)
+        if count is None:
+            raise FedreproError(
+                f"partition '{self.partition.token}' leaves the number of clients to the data, "
+                "but local models are trained in blocks of known size: give it `clients`"
+            )
+        return count
+
+
+def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
+    return scenario.specs if scenario else ()
+
+
+def clients_of(partition: Spec) -> int | None:
+    """Return the number of clients of a partition, None if only the data can tell."""
+    count = partition.component.meta.get("clients")
+    clients: Any = count(partition.values) if count else partition.values.get("clients", 1)
+    return None if clients is None else int(clients)
+
+
+def public_data_of(method: Spec) -> Spec | None:
+    """Return the data set whose unlabelled inputs a method has at the server, if it needs one.
+
+    Raises:
+        FedreproError: the method does not name one known data set.
+    """
+    if PUBLIC_INPUTS not in method.component.meta["needs"]:
+        return None
+    name, known = method[DATA], components("dataset")
+    if not isinstance(name, str) or name not in known:
+        raise FedreproError(
+            f"method '{method.name}': {DATA} '{name}' is not the name of one data set: known are "
+            f"{', '.join(sorted(known))}"
+        )
+    return known[name].spec()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method, perhaps a sweep, that is measured in one scenario.
+
+    every: when a method in rounds is measured, None for all others. tune: how its models are tuned,
+    perhaps a sweep, None for not at all. Trials are not part of it: a file holds one block of them.
+    Settings that race are one run, whose training may then be a sweep as well. A simulation has no
+    scenario.
+    """
+
+    scenario: Scenario | None
+    method: Spec
+    every: EvaluationSchedule | None = None
+    tune: Spec | None = None
+
+    @property
+    def is_race(self) -> bool:
+        return self.every is not None and self.every.race > 0
+
+    @property
+    def stage(self) -> str:
+        return METHOD_KINDS[self.method.component.meta["kind"]].stage
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
+
+    def rows_of(self, setting: Any) -> str:
+        """Return the column `setting` of one of its settings in its files."""
+        swept = self.scenario.training.swept if self.scenario else ()
+        return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
 
 @dataclass(frozen=True)
@@ -69,12 +204,10 @@ class Local:
 
     @property
     def pieces(self) -> list[TrialBlock]:
-        """Return the clients of each file."""
-        return blocks(self.clients, self.each)
+        return list(TrialBlock(0, self.clients - 1).cut(self.each))
 
     @property
     def folders(self) -> list[str]:
-        """Return the folder of each file."""
         return [f"{self.folder}{CLIENTS}{block}" for block in self.pieces]
 
     @property
@@ -114,12 +247,10 @@ class Job:
 
     @property
     def scenario(self) -> Scenario:
-        """Return the scenario of its components."""
         return Scenario(**{kind: self.specs[kind] for kind in SCENARIO if kind in self.specs})
 
     @property
     def tune(self) -> Spec | None:
-        """Return how its method's models are tuned."""
         return self.specs.get(TUNE_KIND)
 
     @property
@@ -131,7 +262,6 @@ class Job:
 
     @property
     def models(self) -> list[str]:
-        """List the files of local models that it reads."""
         return [path for text in self.local for path in folders_of(text)]
 
     @property
@@ -147,7 +277,6 @@ class Job:
 
     @property
     def text(self) -> str:
-        """Return its json in one line."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {
             item.name: WRITE[item.name](value) if item.name in WRITE else value
@@ -198,17 +327,13 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(_text, value))
 
 
-def _every(value: Any) -> EvaluationSchedule:
-    return EvaluationSchedule(value["every"], value["until"], value["race"])
-
-
 WRITE: dict[str, Callable[[Any], Any]] = {
     "every": vars,
     "trials": lambda block: [block.first, block.last],
     "clients": lambda block: [block.first, block.last],
 }
 READ: dict[str, Callable[[Any], Any]] = {
-    "every": _every,
+    "every": lambda value: EvaluationSchedule(value["every"], value["until"], value["race"]),
     "local": _texts,
     "trials": _block,
     "clients": _block,
@@ -232,8 +357,13 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
         if key in SPECS:
             specs[key] = read_spec(key, value, where)
             # a run in rounds may have settings of its training
-            if key in SCENARIO and (key != "training" or data.get("stage") == "train"):
-                _require_one(specs[key], where)
+            single = key in SCENARIO and (key != "training" or data.get("stage") == "train")
+            for name, listed in specs[key].values.items() if single else ():
+                if isinstance(listed, tuple) and not specs[key].component.params[name].many:
+                    raise FedreproError(
+                        f"{where}: {key} '{specs[key].name}' takes one value of '{name}', not "
+                        f"{shown(list(listed))}"
+                    )
         elif key in READ:
             try:
                 values[key] = READ[key](value)
@@ -245,16 +375,6 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
         if not values.get(key):
             raise FedreproError(f"{where}: the key '{key}' is missing")
     return Job(specs=specs, **values)
-
-
-# a component of a scenario has one value of each parameter
-def _require_one(spec: Spec, where: str) -> None:
-    for name, value in spec.values.items():
-        if isinstance(value, tuple) and not spec.component.params[name].many:
-            raise FedreproError(
-                f"{where}: {spec.component.kind} '{spec.name}' takes one value of '{name}', not "
-                f"{shown(list(value))}"
-            )
 
 
 # --------------------------------------------------------------------------- the jobs of a scale

@@ -16,32 +16,25 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
-from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
+from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point, Run, exhibit_of
-from fedrepro.planning.jobs import LOCAL, METRICS, TRIALS, Job, Jobs
-from fedrepro.planning.runs import TrialBlock, clients_of, specs_of, whole_blocks
+from fedrepro.planning.jobs import (
+    LOCAL,
+    METRICS,
+    TRIALS,
+    Job,
+    Jobs,
+    TrialBlock,
+    clients_of,
+    specs_of,
+    whole_blocks,
+)
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
 
 # Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
 # longer than its work; at the paper's a job of one trial loses least when it is killed.
 AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
-
-
-def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str, FedreproError]:
-    """Return an error for each exhibit, by key, whose `trials_of` has a label of no exhibit.
-
-    Defaults may name labels of some exhibits only, so all exhibits of the file count.
-    """
-    labels = {measure.label for exhibit in exhibits for measure in exhibit.measures}
-    errors = {}
-    for exhibit in exhibits:
-        cases = exhibit.settings.cases.values()
-        for by_label in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
-            for label in set(by_label) - labels:
-                where = f"trials_of of {exhibit.key}, {file.place}"
-                errors[exhibit.key] = unknown("method", label, labels, where)
-    return errors
 
 
 def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
@@ -69,15 +62,16 @@ class Plan:
     """All exhibits of one scale, the selected ones, and the paths of their files.
 
     broken: errors of exhibits; unread: of files; mistaken: of papers, in what all their exhibits
-    share. They are raised when one of these is asked for. without: why a method of `also` is not in
-    an exhibit, by key and label.
+    share, whose runs stay in the plan because other exhibits may need them. They are raised when
+    one of these is asked for. without: why a method of `also` is not in an exhibit, by key and
+    label.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
             raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
         self.config = config
-        self.files = with_others(files, config.also)
+        self.files = Papers.with_methods(files, config.also)
         self.scale = scale
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
@@ -98,14 +92,21 @@ class Plan:
                 exhibits[f"{file.paper}/{name}"] = self._exhibit(file, name)
             except FedreproError as error:
                 self.broken[f"{file.paper}/{name}"] = error
-        self._require_used(file, exhibits)
-        exhibits = {key: exhibit for key, exhibit in exhibits.items() if key not in self.broken}
-        # labels that one of those without a mistake does not know may be of one that has one
-        if len(exhibits) == len(names):
-            strange = _unknown_labels(file, list(exhibits.values()))
-            self.broken |= strange
-            exhibits = {key: exhibit for key, exhibit in exhibits.items() if key not in strange}
-        self.exhibits |= exhibits
+        for entry in file.also if exhibits else ():
+            errors = [self.without.get((key, _called(entry))) for key in exhibits]
+            if None not in errors:  # it fits no exhibit
+                self.broken |= {key: why for key in exhibits if (why := errors[0])}
+        # Defaults may name labels of some exhibits only, so those of all count; labels that one of
+        # those without a mistake does not know may be of one that has one.
+        if not self.broken.keys() & {f"{file.paper}/{name}" for name in names}:
+            labels = {measure.label for one in exhibits.values() for measure in one.measures}
+            for key, exhibit in exhibits.items():
+                cases = exhibit.settings.cases.values()
+                for by_label in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
+                    for label in set(by_label) - labels:
+                        where = f"trials_of of {key}, {file.place}"
+                        self.broken[key] = unknown("method", label, labels, where)
+        self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
         """Plan an exhibit with those methods of `also` that fit it."""
@@ -118,19 +119,6 @@ class Plan:
             except FedreproError as error:
                 self.without[f"{file.paper}/{name}", _called(entry)] = error
         return exhibit
-
-    def _require_used(self, file: ExhibitFile, exhibits: Mapping[str, Exhibit]) -> None:
-        for entry in file.also if exhibits else ():
-            errors = [self.without.get((key, _called(entry))) for key in exhibits]
-            if None not in errors:  # it fits no exhibit
-                self.broken |= {key: error for key in exhibits if (error := errors[0])}
-
-    def leave_out(self, paper: str, error: FedreproError) -> None:
-        """Refuse the exhibits of a paper from now on, for a mistake in what they share.
-
-        Their runs stay in the plan, because exhibits of other papers may need them.
-        """
-        self.mistaken[paper] = error
 
     @property
     def mistakes(self) -> list[str]:
@@ -158,20 +146,13 @@ class Plan:
                 if wanted == "all" or file.headline:
                     raise file.error
             for key, error in self.broken.items():
-                if wanted == "all" or self._is_headline(*key.split("/")):
+                paper, _, name = key.partition("/")
+                if wanted == "all" or self.files[paper].is_headline(name, self.scale):
                     raise error
             exhibits = self.exhibits.values()
             chosen = [e for e in exhibits if wanted == "all" or e.settings.headline]
             wanted = [exhibit.key for exhibit in chosen]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
-
-    def _is_headline(self, paper: str, name: str) -> bool:
-        """Whether an exhibit that cannot be planned is part of the default set."""
-        file = self.files[paper]
-        settings = file.defaults | file.exhibits[name]
-        at = settings.get("at")
-        layer = at.get(self.scale) if isinstance(at, Mapping) else None
-        return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def exhibit(self, key: str) -> Exhibit:
         if key in self.broken:
@@ -201,12 +182,11 @@ class Plan:
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
         """Return the splits that each run is measured on, and those of them after single rounds."""
-        by_run: dict[Run, tuple[set[str], set[str]]] = {}
+        by_run: dict[Run, tuple[set[str], set[str]]] = {run: (set(), set()) for run in self.trials}
         for exhibit in self.exhibits.values():
-            for run in exhibit.runs:
-                known = by_run.setdefault(run, (set(), set()))
-                known[0].update(exhibit.evaluate[run])
-                known[1].update(exhibit.follow[run])
+            for run, (at_end, after_rounds) in exhibit.splits.items():
+                by_run[run][0].update(at_end)
+                by_run[run][1].update(after_rounds)
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
@@ -225,13 +205,9 @@ class Plan:
         """
         by_graph: dict[tuple[Spec, int], list[str]] = {}
         for key in dict.fromkeys(keys):
-            scenarios = [run.scenario for run in self.exhibit(key).runs if run.scenario]
-            pairs = [
-                (scenario.graph, clients_of(scenario.partition))
-                for scenario in scenarios
-                if scenario.graph
-            ]
-            for graph, clients in dict.fromkeys(pairs):
+            scenarios = dict.fromkeys(run.scenario for run in self.exhibit(key).runs)
+            found = [(s.graph, clients_of(s.partition)) for s in scenarios if s and s.graph]
+            for graph, clients in dict.fromkeys(found):
                 if graph is not None and clients is not None:
                     by_graph.setdefault((graph, clients), []).append(key)
         return by_graph
@@ -241,25 +217,19 @@ class Plan:
     @cached_property
     def jobs(self) -> Jobs:
         """Return the jobs of this scale, by their folders."""
-        granularity = self.config.granularity
-        return Jobs(self.scale, self.config.seed, granularity.clients_per_job, self._splits_of)
-
-    def _splits_of(self, run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self.splits.get(run, ((), ()))
+        return Jobs(
+            self.scale,
+            self.config.seed,
+            self.config.granularity.clients_per_job,
+            lambda run: self.splits.get(run, ((), ())),
+        )
 
     def job(self, folder: str) -> Job:
-        """Return the job of a folder.
-
-        Raises:
-            FedreproError: no exhibit needs the folder.
-        """
-        if folder not in self.jobs.made:  # a process that was given one job asks for it first
-            for exhibit in self.exhibits.values():
-                for run, trials in exhibit.trials.items():
-                    near = [name for at, name in self.jobs.starts(run) if folder.startswith(at)]
-                    for block in self.blocks_of(run, trials) if near else ():
-                        for name in near:
-                            name(block)
+        """Return the job of a folder; refuse one that no exhibit needs."""
+        for exhibit in self.exhibits.values():
+            if folder in self.jobs.made:
+                return self.jobs.job(folder)
+            self.jobs_of(exhibit)  # a process that was given one job asks for it first
         if folder not in self.jobs.made:
             raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
         return self.jobs.job(folder)
@@ -287,10 +257,6 @@ class Plan:
     def exhibit_file(self, key: str, suffix: str) -> str:
         """Name a file of an exhibit that people look at."""
         return f"reports/{self.scale}/{key}{suffix}"
-
-    def maps_folder(self, maps: str) -> str:
-        """Name the folder of the drawings of partitions or graphs."""
-        return f"reports/{self.scale}/{maps}"
 
     def blocks(self, trials: int) -> list[TrialBlock]:
         """Return the blocks of trials whose files together hold `trials`."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.cpu_kernels import PORTABLE
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, open_recorded
+from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.numbers.exhibit_metadata import drawn_of
 from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SAME = ("mean", "sd", "trials", "setting")
 ERRORS = 2  # combined standard errors that two runs of the same differ by at most, 19 times of 20
 
 
@@ -61,72 +60,63 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     Raises:
         FedreproError: if either is missing, or if the record is incomplete or was altered.
     """
-    mine = open_exhibit(reports / scale, key, scale)
-    kept = _kept(scale, key, recorded)
-    ours, theirs = mine.read(".csv"), kept.read(".csv")
-    rows = _differences(mine.table(".csv"), kept.table(".csv"))
-    notes = _notes(mine.about, kept.about) + _other_settings(rows)
-    verdict = _verdict(key, rows, ours == theirs)
-    if any(row.difference for row in rows):
-        verdict += _judged(rows, _arithmetic(mine.about), _arithmetic(kept.about))
-    return Comparison(rows, verdict, ours == theirs, notes)
-
-
-def _kept(scale: str, key: str, recorded: Path) -> ExhibitFiles:
-    if key not in drawn_keys(recorded, scale):
-        known = ", ".join(drawn_keys(recorded, scale)) or "none"
+    mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
+    if key not in known:
         raise FedreproError(
             f"{key} is not recorded at scale {scale} ({recorded / scale / key}.csv is missing); "
-            f"recorded are {known}"
+            f"recorded are {', '.join(known) or 'none'}"
         )
-    return open_recorded(recorded / scale, key, scale)
+    kept = open_recorded(recorded / scale, key, scale)
+    same_bytes = mine.read(".csv") == kept.read(".csv")
+    rows = _differences(mine.table(".csv"), kept.table(".csv"))
+    others = {  # another setting of a sweep
+        row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"
+        for row in rows
+        if row.setting and row.recorded_setting and row.setting != row.recorded_setting
+    }
+    verdict = _verdict(key, rows, same_bytes)
+    if any(row.difference for row in rows):
+        verdict += _judged(rows, _arithmetic(mine.about), _arithmetic(kept.about))
+    notes = [*_notes(mine.about, kept.about), *others.values()]
+    return Comparison(rows, verdict, same_bytes, notes)
 
 
 def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference]:
     from fedrepro.numbers.summary import leading_columns
 
-    frames = [ours, theirs]
-    sides = [_by_key(frame) for frame in frames]
-    keys = dict.fromkeys([*sides[1], *sides[0]])
-    swept = [leading_columns(frame) for frame in frames]
-    if swept[0] != swept[1]:
+    swept, others = leading_columns(ours), leading_columns(theirs)
+    if swept != others:
         raise FedreproError(
-            f"the two tables have other points: ours vary {', '.join(swept[0])}, the recorded "
-            f"ones {', '.join(swept[1])}"
+            f"the two tables have other points: ours vary {', '.join(swept)}, the recorded "
+            f"ones {', '.join(others)}"
         )
-    return [_difference(swept[0], key, sides[0].get(key), sides[1].get(key)) for key in keys]
-
-
-def _by_key(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
-    from fedrepro.numbers.summary import leading_columns
-
-    names = [*leading_columns(frame), "method", "metric", "split"]
-    # a method without a shown parameter has no value of it; an empty text equals itself
-    leading = frame[names].astype(object)
-    rows = frame.assign(**leading.where(leading.notna(), "")).to_dict("records")
-    return {tuple(row[name] for name in names): {k: row[k] for k in SAME} for row in rows}
-
-
-def _difference(
-    swept: Sequence[str],
-    key: tuple[Any, ...],
-    ours: Mapping[str, Any] | None,
-    theirs: Mapping[str, Any] | None,
-) -> CsvDifference:
-    method, metric, split = key[len(swept) :]
-    both = ours is not None and theirs is not None
-    return CsvDifference(
-        point=dict(zip(swept, key, strict=False)),
-        method=method,
-        metric=metric,
-        split=split,
-        ours=ours["mean"] if ours else None,
-        recorded=theirs["mean"] if theirs else None,
-        setting=ours["setting"] if ours else "",
-        recorded_setting=theirs["setting"] if theirs else "",
-        difference=ours["mean"] - theirs["mean"] if both and ours and theirs else None,
-        errors=_errors(ours, theirs) if ours and theirs else None,
-    )
+    names = [*swept, "method", "metric", "split"]
+    sides: list[dict[tuple[Any, ...], Any]] = []
+    for frame in (ours, theirs):
+        # a method without a shown parameter has no value of it; an empty text equals itself
+        leading = frame[names].astype(object)
+        rows = frame.assign(**leading.where(leading.notna(), "")).to_dict("records")
+        sides.append({tuple(row[name] for name in names): row for row in rows})
+    found = []
+    for key in dict.fromkeys([*sides[1], *sides[0]]):
+        mine, kept = (side.get(key, {"mean": None, "setting": ""}) for side in sides)
+        method, metric, split = key[-3:]
+        both = mine["mean"] is not None and kept["mean"] is not None
+        found.append(
+            CsvDifference(
+                dict(zip(swept, key[:-3], strict=True)),
+                method,
+                metric,
+                split,
+                ours=mine["mean"],
+                recorded=kept["mean"],
+                setting=mine["setting"],
+                recorded_setting=kept["setting"],
+                difference=mine["mean"] - kept["mean"] if both else None,
+                errors=_errors(mine, kept) if both else None,
+            )
+        )
+    return found
 
 
 def _errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
@@ -142,9 +132,9 @@ def _errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
 def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
     if same_bytes:
         return f"{key}: the same bytes as the record, {len(rows)} numbers"
-    missing = [row for row in rows if row.difference is None]
+    missing = sum(row.difference is None for row in rows)
     differing = [row for row in rows if row.difference]
-    lone = f"; {len(missing)} numbers are on one side only" if missing else ""
+    lone = f"; {missing} numbers are on one side only" if missing else ""
     if not differing:
         return f"{key}: every number that both have is equal{lone}"
     accuracy = [row for row in differing if (row.metric, row.split) == ("accuracy", "test")]
@@ -167,16 +157,6 @@ def _judged(rows: Sequence[CsvDifference], mine: str, kept: str) -> str:
     return f"; {within} of {len(known)} are within {ERRORS} combined standard errors"
 
 
-def _other_settings(rows: Sequence[CsvDifference]) -> list[str]:
-    """Say where another setting of a sweep was chosen than in the record."""
-    sentences = {
-        row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"
-        for row in rows
-        if row.setting and row.recorded_setting and row.setting != row.recorded_setting
-    }
-    return list(sentences.values())
-
-
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     """List causes of a difference other than chance: data, parameters or versions."""
     notes = []
@@ -186,12 +166,10 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     for key in ("seed", "trials", "components"):
         if mine[key] != kept[key]:
             notes.append(f"not as in the record: {key}")
-    properties = (("device", _devices), ("arithmetic", _arithmetic), ("measure_every", _intervals))
-    for key, value_of in properties:
-        if value_of(mine) != value_of(kept):
-            notes.append(
-                f"not as in the record: {key} ({value_of(mine)}, recorded {value_of(kept)})"
-            )
+    properties = {"device": _devices, "arithmetic": _arithmetic, "measure_every": _intervals}
+    for key, of in properties.items():
+        if of(mine) != of(kept):
+            notes.append(f"not as in the record: {key} ({of(mine)}, recorded {of(kept)})")
     now, then = _versions(mine), _versions(kept)
     changed = [
         f"{name} {now.get(name)} (recorded with {version})"
@@ -201,14 +179,17 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
 
 
+def _together(names: Iterable[str]) -> str:
+    return " and ".join(sorted(set(names)))
+
+
 def _devices(about: Mapping[str, Any]) -> str:
-    return " and ".join(sorted({made.get("device", "cpu") for made in about["computed"]}))
+    return _together(made.get("device", "cpu") for made in about["computed"])
 
 
 def _arithmetic(about: Mapping[str, Any]) -> str:
-    """Name the arithmetic of the runs; older files lack it, which used MKL's products."""
-    names = {made.get("arithmetic", "before it was named") for made in about["computed"]}
-    return " and ".join(sorted(names))
+    # older files lack it, which used MKL's products
+    return _together(made.get("arithmetic", "before it was named") for made in about["computed"])
 
 
 def _intervals(about: Mapping[str, Any]) -> str:
@@ -225,4 +206,4 @@ def _versions(about: Mapping[str, Any]) -> dict[str, str]:
     for made in (*about["computed"], drawn_of(about)):
         for name, version in made["versions"].items():
             by_name.setdefault(name, set()).add(version)
-    return {name: " and ".join(sorted(versions)) for name, versions in by_name.items()}
+    return {name: _together(versions) for name, versions in by_name.items()}

@@ -97,21 +97,14 @@ def write_board(
         )
     parts = [open_exhibit(reports, key, scale) for key in present]
     others = entries_in(reports, file.paper, version, scale)
-    board_numbers = board_data(board, parts, [key for key in keys if key not in present], others)
-    rows = board_rows(board_numbers)
-    table, single = (
-        csv_text(leaderboard(board_numbers, rows)),
-        csv_text(scenarios(board_numbers, rows)),
-    )
+    numbers = board_data(board, parts, [key for key in keys if key not in present], others)
+    rows = board_rows(numbers)
     known = [row for row in rows if row.method.computed != REPORTED]
-    drawn = [csv_text(make(board_numbers, known)) for make in (leaderboard, scenarios)]
     settings = board.model_dump(mode="json", exclude={"ground", "data"})
-    texts = {
-        ".csv": table.encode(),
-        ".scenarios.csv": single.encode(),
-        ".times.csv": csv_text(seconds(board_numbers, rows)).encode(),
-        **pictures(settings, *map(read_csv, drawn)),
-    }
+    tables = {".csv": leaderboard, ".scenarios.csv": scenarios, ".times.csv": seconds}
+    texts = {suffix: csv_text(make(numbers, rows)).encode() for suffix, make in tables.items()}
+    drawn = (read_csv(csv_text(make(numbers, known))) for make in (leaderboard, scenarios))
+    texts |= pictures(settings, *drawn)
     base = out or reports / file.paper / version
     about = {
         "kind": "leaderboard",
@@ -120,10 +113,8 @@ def write_board(
         "scale": scale,
         "board": settings,
         "parts": present,
-        "missing": list(board_numbers.missing),
-        "without_score": [
-            scene.name for scene in board_numbers.entries if scene not in board_numbers.scenes
-        ],
+        "missing": list(numbers.missing),
+        "without_score": [scene.name for scene in numbers.entries if scene not in numbers.scenes],
         "files": {suffix: checksum_of(data) for suffix, data in texts.items()},
     }
     for suffix, data in texts.items():

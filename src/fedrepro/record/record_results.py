@@ -51,7 +51,7 @@ def record(
 
     Everything is read and checked before anything is written, so that nothing is recorded if one
     exhibit is refused. A source that has run times and a machine of its own keeps them: it is a
-    record itself.
+    record itself. Then claims are judged, and leaderboards written, from all that is recorded.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -66,34 +66,25 @@ def record(
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
     for key, contents in read.items():
         recorded.files.extend(write_kept(target / scale / key, contents))
-    papers = dict.fromkeys(key.partition("/")[0] for key in keys)
-    recorded.files.extend(path for paper in papers for path in _judge(scale, paper, target))
-    recorded.files.extend(path for paper in papers for path in _ranked(scale, paper, target))
+    for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
+        recorded.files.extend(_judged_and_ranked(scale, paper, target))
     return recorded
 
 
-def _judge(scale: str, paper: str, target: Path) -> list[Path]:
-    """Write the verdicts of a paper's claims from all of its exhibits that are recorded now."""
+def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
     from fedrepro.numbers.summary import csv_text
     from fedrepro.numbers.verdicts.claims import verdicts
-
-    published = claims_file(paper)
-    if not published.exists():
-        return []
-    keys = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
-    text = csv_text(verdicts(published, keys, target / scale))
-    return write_claims(target / scale / paper / CLAIMS, text)
-
-
-def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
-    """Write the leaderboards of all exhibits that are recorded now, if there are any."""
     from fedrepro.planning.config import load_exhibits
     from fedrepro.record.leaderboards import write_boards
 
-    if not exhibits_file(paper).exists():
-        return []
-    file = load_exhibits()[paper]
-    return write_boards(file, scale, target / scale) if file.boards else []
+    written, published = [], claims_file(paper)
+    if published.exists():
+        keys = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
+        text = csv_text(verdicts(published, keys, target / scale))
+        written = write_claims(target / scale / paper / CLAIMS, text)
+    if exhibits_file(paper).exists() and load_exhibits()[paper].boards:
+        written += write_boards(load_exhibits()[paper], scale, target / scale)
+    return written
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
@@ -149,36 +140,25 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
         return {key: files.run[key] for key in kept if key in files.run}
-    about = files.about
-    root = _root(Path(files.base), about["key"])
-    timings = timings_of(about, root)
+    about, key = files.about, files.about["key"]
+    timings = timings_of(about, Path(files.base).parents[len(Path(key).parts) + 1])
     missing = [path for path in of_methods(timings) if not path.exists()]
     seconds = {} if missing else exhibit_seconds(timings)
     whole = {} if missing else memory_and_seconds(timings)
     if missing:
-        warnings.append(f"the run time of {about['key']} is not recorded: {missing[0]} is missing")
+        warnings.append(f"the run time of {key} is not recorded: {missing[0]} is missing")
     elif "aggregate" in seconds and "train" not in seconds:
         warnings.append(
-            f"the training time of {about['key']} is not recorded: timings of its local models "
-            "are missing"
+            f"the training time of {key} is not recorded: timings of its local models are missing"
         )
-    return {"seconds": seconds, **whole, "machines": _machines(about, warnings)}
-
-
-def _machines(about: Mapping[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
-    """List the machines and devices that computed an exhibit, from its files."""
     known = [origin for origin in about["computed"] if "machine" in origin]
     if len(known) < len(about["computed"]):
         warnings.append(
-            f"the machine of {about['key']} is not recorded in full: some of its results are of "
+            f"the machine of {key} is not recorded in full: some of its results are of "
             "before they said where they were computed"
         )
-    texts = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
-    return [json.loads(text) for text in sorted(texts)]
-
-
-def _root(base: Path, key: str) -> Path:
-    return base.parents[len(Path(key).parts) + 1]
+    machines = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
+    return {"seconds": seconds, **whole, "machines": [*map(json.loads, sorted(machines))]}
 
 
 def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:

@@ -34,8 +34,7 @@ from fedrepro.numbers.model_evaluation import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import AT_CLIENTS, TrialData, members_of, prepared_for
@@ -335,16 +334,10 @@ def method_inputs(
 ) -> tuple[LocalModels, ClientInfo]:
     """Return the arguments of a one-shot method or control in one trial.
 
-    Args:
-        scenario: of the trial.
-        method: with its parameters.
-        data: of the trial.
-        models: the local models.
-        public: folder of the data set whose inputs it has at the server.
+    `public` is the folder of the data set whose inputs it has at the server.
 
     Raises:
-        FedreproError: it needs inputs of another data set, and none are given or their shape
-            differs.
+        FedreproError: it needs such inputs, and none are given or their shape differs.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -418,19 +411,11 @@ def finetuned(
     settings: Settings,
     rng: RngKey,
 ) -> GlobalModel:
-    """Train a model further on the sample, each of its networks by itself.
+    """Train a model further on labelled examples, each of its networks by itself.
 
-    Source: GEMS, section 3.3.
-
-    Args:
-        model: to train.
-        sample: labelled examples at the server.
-        shape: of one example.
-        classes: number of outputs.
-        how: replaces epochs, step size and patience of `settings`.
-        settings: the local training procedure; its optimiser starts again.
-        rng: of trial and repetition; it gives the order of the sample and dropout, equal for all
-            models.
+    `how` replaces epochs, step size and patience of `settings`, whose optimiser starts again. `rng`
+    is of trial and repetition: order and dropout are equal for all models. Source: GEMS,
+    section 3.3.
     """
     import torch
 

@@ -12,7 +12,7 @@ from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
 from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, raw_files, raw_sources, read_dataset_table
-from fedrepro.planning.runs import TrialBlock
+from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.job_log import log
 
 MIB = 2**20
@@ -65,11 +65,9 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 def _device(dataset: Spec) -> str:
     """Return the device that computes arrays: features take a GPU if there is one."""
-    if always_on_cpu(dataset):
-        return "cpu"
-    from fedrepro.components.features._images import best_device
+    from fedrepro.components.features.by_networks import best_device
 
-    return best_device()
+    return "cpu" if always_on_cpu(dataset) else best_device()
 
 
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:

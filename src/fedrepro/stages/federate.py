@@ -16,10 +16,8 @@ from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
 from fedrepro.planning.jobs import Job
-from fedrepro.planning.runs import Scenario
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
-from fedrepro.stages.trial_data import TrialData
-from fedrepro.stages.trial_rounds import FinalEvaluation, Progress, RoundEvaluation, Splits
+from fedrepro.stages.trial_rounds import Progress, Splits, StateEvaluation
 from fedrepro.training.federation.clients import Clients
 
 
@@ -29,15 +27,12 @@ def run(job: Job, device: str = "cpu") -> None:
     In a race method and training may have several settings, and some of them stop. `global.pt` has
     the models that predict at the end, without the state of server or clients.
     """
-    made = run_rounds(job, device, server_evaluator)
+    made = run_rounds(
+        job, device, lambda own, method, data: GlobalEvaluator(method, data.clients(own, method))
+    )
     models = {result.key: result.kept for result in made.finished if result.kept is not None}
     save_state(Path(job.out, "global.pt"), {"provenance": made.source, "trials": models})
     write_metrics(job, made)
-
-
-def server_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> GlobalEvaluator:
-    """Return the measurements of a method at the clients of a trial."""
-    return GlobalEvaluator(method, data.clients(scenario, method))
 
 
 @dataclass(frozen=True)
@@ -49,33 +44,38 @@ class GlobalEvaluator:
 
     @cached_property
     def made(self) -> Federated:
-        """Return the method with its parameters."""
         made: Federated = self.method.component.fn(**self.method.values)
         return made
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
-        """Return the models of a state: one, or one for each client."""
         made = self.made.model(state, self.clients)
         return [made] if isinstance(made, GlobalModel) else list(made)
 
-    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
+    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         """Measure their accuracy, or its mean over clients."""
         models = self.models(state)
         numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
-        return RoundEvaluation(accuracies, all(model.finite for model in models))
+        return StateEvaluation(accuracies, all(model.finite for model in models))
 
     evaluate_rung = evaluate_round
 
-    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> FinalEvaluation:
-        """Measure accuracy, size, diagnostics and messages, and keep the models."""
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure accuracy, size, diagnostics and messages; keep tensors and weights of models.
+
+        The states of server and clients are left to checkpoints.
+        """
         models = self.models(run.state)
         numbers = _measured(models, splits, Draws(rng.at(round=run.done)))
         numbers += communication(run.exchanges, run.traffic)
-        return FinalEvaluation(numbers, _kept(models))
+        first = models[0]
+        tensors = dict(first.tensors)
+        if len(models) > 1:
+            tensors = {name: np.concatenate([m.tensors[name] for m in models]) for name in tensors}
+        weights = {} if first.weights is None else {"weights": first.weights}
+        return StateEvaluation(numbers, kept=to_plain({"tensors": tensors, **weights}))
 
     def sent(self) -> Traffic:
-        """Return the messages that the clients counted."""
         return self.clients.ledger.traffic
 
 
@@ -93,16 +93,3 @@ def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[N
         for number in numbers
         if number.split or name == last
     ]
-
-
-def _kept(models: list[GlobalModel]) -> Any:
-    """Return models as plain data: tensors (m, *shape), and the weights of a mixture.
-
-    The states of server and clients are left to checkpoints.
-    """
-    first = models[0]
-    weights = {} if first.weights is None else {"weights": first.weights}
-    tensors = dict(first.tensors)
-    if len(models) > 1:
-        tensors = {name: np.concatenate([m.tensors[name] for m in models]) for name in tensors}
-    return to_plain({"tensors": tensors, **weights})

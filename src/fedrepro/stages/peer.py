@@ -1,8 +1,8 @@
-"""Stage peer."""
+"""Stage peer: methods in rounds without a server, and measurements of the nodes of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,13 +30,19 @@ from fedrepro.numbers.model_evaluation import (
     spreads,
     strange,
 )
-from fedrepro.planning.jobs import Job
-from fedrepro.planning.runs import Scenario
-from fedrepro.stages.rounds_job import FinishedJob, run_rounds, write_metrics
+from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.stages.rounds_job import run_rounds, write_metrics
 from fedrepro.stages.trial_data import TrialData
-from fedrepro.stages.trial_rounds import FinalEvaluation, Progress, RoundEvaluation, Splits
+from fedrepro.stages.trial_rounds import (
+    Progress,
+    Splits,
+    StateEvaluation,
+)
 from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.graphs import second_modulus, weights_of
+
+TEST = "test"
+FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
 
 
 def run(job: Job, device: str = "cpu") -> None:
@@ -47,9 +53,18 @@ def run(job: Job, device: str = "cpu") -> None:
     nodes.
     """
     made = run_rounds(job, device, node_evaluator)
-    kept = {result.key: result.kept["nodes"] for result in made.finished if result.kept is not None}
+    ended = [result for result in made.finished if result.kept is not None]
+    kept = {result.key: result.kept["nodes"] for result in ended}
     save_state(Path(job.out, "nodes.pt"), {"provenance": made.source, "trials": kept})
-    write_table(Path(job.out, "confusion.parquet"), _confusions(made), "confusion", made.source)
+    rows = [
+        (result.trial, result.setting.name, belief, *at, int(count))
+        for result in ended
+        for belief, counts in result.kept["confusion"].items()
+        for at, count in np.ndenumerate(counts)
+    ]
+    names = ("trial", "setting", "belief", "client", "label", "predicted", "count")
+    table = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    write_table(Path(job.out, "confusion.parquet"), table, "confusion", made.source)
     write_metrics(job, made)
 
 
@@ -59,25 +74,6 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
     return NodeEvaluator(method, GraphNodes(**vars(clients), weights=weights))
-
-
-def _confusions(made: FinishedJob) -> dict[str, list[Any]]:
-    """Return a row for each trial, setting, belief, node, label and prediction."""
-    rows = [
-        (result.trial, result.contender.name, belief, *at, int(count))
-        for result in made.finished
-        if result.kept is not None
-        for belief, counts in result.kept["confusion"].items()
-        for at, count in np.ndenumerate(counts)
-    ]
-    names = ("trial", "setting", "belief", "client", "label", "predicted", "count")
-    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
-
-
-TEST = "test"
-FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
-
-Scores = list[tuple[np.ndarray, np.ndarray]]  # of each node: class scores and labels
 
 
 @dataclass(frozen=True)
@@ -93,41 +89,36 @@ class NodeEvaluator:
 
     @cached_property
     def made(self) -> Decentralised:
-        """Return the method with its parameters."""
         made: Decentralised = self.method.component.fn(**self.method.values)
         return made
 
-    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
+    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         """Measure both beliefs on test examples, and the accuracy before on the other splits."""
-        held = self._held(state, rng)
-        values: list[Number] = []
-        for name, tensors in held.items():
-            scores = self._predicted(tensors, splits[TEST], ALONG, rng)
-            values += _told(self._numbers(tensors, scores), name)
-        values += [*_headline(values), *self._others(held, splits, ALONG, rng)]
-        return RoundEvaluation(values, True)
+        return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
-    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
+    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         """Measure the accuracy before."""
-        held = self._held(state, rng)
-        return RoundEvaluation(self._others(held, splits, ALONG, rng), True)
+        return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
-    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> FinalEvaluation:
-        """Measure as `along`, with accuracies of means, sizes and traffic; keep beliefs."""
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure as after a round, with accuracies of means, sizes and traffic; keep beliefs."""
         held = self._held(run.state, rng.at(round=run.done))
-        values: list[Number] = []
-        confusions = {}
-        for name, tensors in held.items():
-            scores = self._predicted(tensors, splits[TEST], SAMPLES, rng)
-            confusions[name] = np.stack([confusion(*node_scores) for node_scores in scores])
-            numbers = self._numbers(tensors, scores)
-            means = self._means(tensors, splits[TEST])
-            values += _told([a | b for a, b in zip(numbers, means, strict=True)], name)
-        values += [*_headline(values), *self._others(held, splits, SAMPLES, rng)]
-        values += self._cost(run, splits[TEST])
-        return FinalEvaluation(
-            values, {"nodes": to_plain(dict(held[LAST])), "confusion": confusions}
-        )
+        look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
+        model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
+        costs = {number.metric: number.value for number in size(model, splits[TEST], SAMPLES)}
+        sent = run.traffic
+        costs |= {
+            "rounds": run.exchanges,
+            "messages": sent.messages_up,
+            "bytes_up": sent.bytes_up,
+            "bytes_down": sent.bytes_down,
+            "edges": self.clients.edges,
+            "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
+            "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
+        }
+        look.values.extend(Number(metric, float(value)) for metric, value in costs.items())
+        kept = {"nodes": to_plain(dict(held[LAST])), "confusion": look.kept}
+        return StateEvaluation(look.values, kept=kept)
 
     def sent(self) -> Traffic:
         """Return the messages of a round: a belief along every edge."""
@@ -154,31 +145,47 @@ class NodeEvaluator:
 
     def _predicted(
         self, tensors: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
-    ) -> Scores:
-        """Return the scores of each node; both beliefs of a node have equal draws."""
-        network = self.clients.network
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        # both beliefs of a node have equal draws
         return [
-            predicted(network, _node(tensors, at), split, samples, rng.at(client=at))
+            predicted(self.clients.network, _node(tensors, at), split, samples, rng.at(client=at))
             for at in range(self.clients.count)
         ]
 
-    def _numbers(self, tensors: Tensors, scores: Scores) -> list[dict[str, float]]:
-        """Return the numbers of each node."""
-        network = self.clients.network
-        return [
-            scored(*node_scores) | spreads(network, _node(tensors, at))
-            for at, node_scores in enumerate(scores)
-        ]
+    def _evaluated(
+        self,
+        held: Mapping[str, Tensors],
+        splits: Splits,
+        samples: int,
+        rng: RngKey,
+        ended: bool = False,
+    ) -> StateEvaluation:
+        """Measure both beliefs, of each node and then of all; when it `ended`, means as well.
 
-    def _means(self, tensors: Tensors, split: EvaluationSplit) -> list[dict[str, float]]:
-        """Return the accuracy of each node's means, where weights are distributions."""
-        network = self.clients.network
-        if network.kind != "variational":
-            return [{} for _ in range(self.clients.count)]
-        return [
-            {"accuracy_of_means": accuracy_of_means(network, _node(tensors, at), split)}
-            for at in range(self.clients.count)
+        `kept` is the confusion of classes, (nodes, K, K) of each belief.
+        """
+        network, values, confusions = self.clients.network, list[Number](), {}
+        for name, tensors in held.items():
+            scores = self._predicted(tensors, splits[TEST], samples, rng)
+            nodes = []
+            for at, node_scores in enumerate(scores):
+                node = _node(tensors, at)
+                numbers = scored(*node_scores) | spreads(network, node)
+                if ended and network.kind == "variational":
+                    means = accuracy_of_means(network, node, splits[TEST])
+                    numbers |= {"accuracy_of_means": means}
+                nodes.append(numbers)
+                values += [Number(metric, v, name, client=at) for metric, v in numbers.items()]
+            values += [Number(metric, value, name) for metric, value in of_all(nodes).items()]
+            if ended:
+                confusions[name] = np.stack([confusion(*node_scores) for node_scores in scores])
+        headline = ("accuracy", "accuracy_worst")  # split test has those before, as other methods
+        values += [
+            number._replace(split=TEST)
+            for number in values
+            if number.split == FIRST and number.metric in headline
         ]
+        return StateEvaluation(values + self._others(held, splits, samples, rng), kept=confusions)
 
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
@@ -203,39 +210,6 @@ class NodeEvaluator:
                 values.append(Number("accuracy_clients", float(np.mean(accuracies)), name))
         return values
 
-    def _cost(self, run: Progress, split: EvaluationSplit) -> list[Number]:
-        """Return the size of a node's model, and the messages over the graph."""
-        belief = self.made.beliefs(run.state, self.clients)[FIRST]
-        model = GlobalModel(self.clients.model, {name: value[:1] for name, value in belief.items()})
-        held = {number.metric: number.value for number in size(model, split, SAMPLES)}
-        sent = run.traffic
-        costs = {
-            "rounds": run.exchanges,
-            "messages": sent.messages_up,
-            "bytes_up": sent.bytes_up,
-            "bytes_down": sent.bytes_down,
-            "edges": self.clients.edges,
-            "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
-            "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
-        }
-        return [Number(metric, float(value)) for metric, value in (held | costs).items()]
-
 
 def _node(tensors: Tensors, at: int) -> dict[str, np.ndarray]:
     return {name: value[at] for name, value in tensors.items()}
-
-
-def _told(nodes: list[dict[str, float]], belief: str) -> list[Number]:
-    """Return the numbers of each node, then those of all, on test examples."""
-    each = [
-        Number(metric, value, belief, client=at)
-        for at, numbers in enumerate(nodes)
-        for metric, value in numbers.items()
-    ]
-    return [*each, *(Number(metric, value, belief) for metric, value in of_all(nodes).items())]
-
-
-def _headline(values: list[Number]) -> Iterator[Number]:
-    for number in values:  # split test has the accuracies before, as of other methods
-        if number.split == FIRST and number.metric in ("accuracy", "accuracy_worst"):
-            yield number._replace(split=TEST)

@@ -14,12 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fedrepro.core.artifacts import (
-    read_provenance,
-    read_table,
-    write_bytes,
-    write_table,
-)
+from fedrepro.core.artifacts import read_provenance, read_table, write_bytes, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text
 from fedrepro.core.temporary_folders import temporary_folder
@@ -45,13 +40,9 @@ KEPT = ("data", "components", "computed", "timings")
 def redraw(
     scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
 ) -> Recorded:
-    """Draw recorded exhibits of a scale again, and record the result.
+    """Draw recorded exhibits of a scale again, and record the result in `target`.
 
-    Args:
-        scale: of the exhibits.
-        keys: of the exhibits.
-        target: the record.
-        source: a recorded exhibit that has the numbers of all of them; by default each its own.
+    `source` is a recorded exhibit that has the numbers of all; by default each has its own.
 
     Raises:
         FedreproError: an exhibit is not recorded, or lacks a method, a point or trials that the
@@ -63,7 +54,9 @@ def redraw(
             _draw(plan, key, open_recorded(target / scale, source or key, scale), folder)
         done = record(scale, keys, folder, target)
     for key in keys:
-        _forget(target / scale / key, open_recorded(target / scale, key, scale))
+        files = open_recorded(target / scale, key, scale)
+        for suffix in set(SUFFIXES) - set(files.suffixes):
+            Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's picture
     return done
 
 
@@ -74,12 +67,16 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
     _require_all(exhibit, numbers, plan.scale)
     if exhibit.pairs:
-        numbers = _paired(exhibit, numbers)
+        plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
+        rows = [{str(k): value for k, value in row.items()} for row in plain.to_dict("records")]
+        paired = with_pairs(rows, leading_columns(plain), exhibit.pairs)
+        numbers = pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
     text = csv_text(numbers)
     described = {name: files.about[name] for name in KEPT} | describe(
         exhibit, plan, plan.files[exhibit.paper]
     )
-    run = {name: files.run[name] for name in _kept_of_run(files, key) if name in files.run}
+    took = ("seconds", "cpu_seconds", "peak_bytes") if files.about["key"] == key else ()
+    run = {name: files.run[name] for name in ("machine", "machines", *took) if name in files.run}
     base = folder / plan.scale / key
     contents = {".csv": text.encode(), ".choice.csv": csv_text(choice).encode()}
     every = read_csv(text)
@@ -90,12 +87,6 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     base.parent.mkdir(parents=True, exist_ok=True)
     _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
     write_exhibit(str(base), described | {"run": run}, contents)
-
-
-def _kept_of_run(files: ExhibitFiles, key: str) -> tuple[str, ...]:
-    """Return the keys of a run to keep: its machine, and its time unless of another exhibit."""
-    took = ("seconds", "cpu_seconds", "peak_bytes") if files.about["key"] == key else ()
-    return ("machine", "machines", *took)
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
@@ -137,16 +128,3 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
             f"config, of {', '.join(other) or 'all'}; compute it again with: "
             f"{command_of(exhibit, scale)}"
         )
-
-
-def _paired(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
-    plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
-    rows = [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]
-    paired = with_pairs(rows, leading_columns(plain), exhibit.pairs)
-    return pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
-
-
-def _forget(base: Path, files: ExhibitFiles) -> None:
-    for suffix in SUFFIXES:
-        if suffix not in files.suffixes:
-            Path(f"{base}{suffix}").unlink(missing_ok=True)  # as the picture of a table

@@ -29,8 +29,8 @@ from fedrepro.numbers.summary import Metrics, csv_text, read_csv, read_metrics, 
 from fedrepro.numbers.times import method_times, times_of
 from fedrepro.numbers.verdicts.claims import verdicts
 from fedrepro.planning.config import load_exhibits
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Plan, Run
-from fedrepro.planning.runs import specs_of
 from fedrepro.record.leaderboards import parts_in, write_board
 from fedrepro.record.record_results import drawn_keys
 from fedrepro.record.site.build import build
@@ -135,11 +135,7 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
     """Draw each partition or graph of exhibits to an svg in `out`, and list them in a json.
 
-    Args:
-        kind: `partitions` or `graphs`.
-        plan: of the exhibits.
-        exhibits: their keys.
-        out: the folder.
+    `kind` is partitions or graphs.
     """
     found: list[tuple[PartitionMap | GraphMap, Spec, str, Sequence[str], dict[str, Any]]] = []
     if kind == "partitions":
@@ -186,13 +182,8 @@ def draw_site(
 ) -> None:
     """Write the site of the exhibits in `folder`, all of them if none is named.
 
-    Args:
-        scale: of the exhibits.
-        folder: of the drawn exhibits.
-        out: a folder, or an index.html whose pages go to `site` in its folder.
-        exhibits: keys of those to show.
-        maps: folder of partitions that were drawn by `draw_maps`.
-        graphs: folders of graphs.
+    `out` is a folder, or an index.html whose pages go to `site` in its folder; `maps` and `graphs`
+    are folders that `draw_maps` wrote.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = maps_of(maps) if maps else []

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,32 +15,55 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.artifacts import read_source, write_table
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin, provenance, resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.selection_rules import SPLIT, require_fits, successive_halving
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
-from fedrepro.stages.trial_rounds import (
-    Checkpointer,
-    Evaluator,
-    Progress,
-    Splits,
-    TrialRounds,
-    to_target,
-)
+from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, Progress, Splits, TrialRounds
 
 CHECKPOINTS = "checkpoints"  # their folder, in that of the job
 CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable: time between two
 
-
 EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
+
+
+@dataclass(frozen=True)
+class SettingRun:
+    """One of the settings of a job; number: its position among them, None if it is alone.
+
+    name: the column `setting` of its rows.
+    """
+
+    number: int | None
+    training: Spec
+    method: Spec
+    name: str
+
+
+@dataclass(frozen=True)
+class FinishedTrial:
+    """The result of a setting in a trial.
+
+    key: of its state among those of the job; kept: plain data of its last state; None where a race
+    stopped it.
+    """
+
+    trial: int
+    setting: SettingRun
+    times: Mapping[str, Any]
+    rows: Sequence[MetricRow]
+    kept: Any
+
+    @property
+    def key(self) -> str:
+        return str(self.trial) + ("" if self.setting.number is None else f";{self.setting.name}")
 
 
 @dataclass(frozen=True)
@@ -51,10 +74,11 @@ class FinishedJob:
     source: Mapping[str, Any]
 
 
-def run_rounds(inputs: Job, device: str, judge_of: EvaluatorOf) -> FinishedJob:
+def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJob:
     """Run every trial to its last round, and write timings.
 
-    A killed run goes on from its last checkpoint, which stays until `write_metrics`.
+    A setting that fails with an error of its own stops, and has a row of metric `failed`. A killed
+    run goes on from its last checkpoint, which stays until `write_metrics`.
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
@@ -67,7 +91,10 @@ def run_rounds(inputs: Job, device: str, judge_of: EvaluatorOf) -> FinishedJob:
     specs = (*scenario.specs, method)
     follow = tuple(dict.fromkeys((*inputs.follow, *([SPLIT] if measuring.race else []))))
     meaning = checkpoint_fingerprint(specs, prepared.checksum, measuring, follow, where)
-    measured = dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate))
+    measured = tuple(dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate)))
+    settings, failures = setting_runs(scenario, method, measuring.race), Failures()
+    known: dict[tuple[int, int], Progress] = {}
+    failed: set[tuple[int, int]] = set()
 
     # settings that race take turns at all trials, others finish one after another
     @lru_cache(maxsize=len(trials) if measuring.race else 1)
@@ -75,17 +102,86 @@ def run_rounds(inputs: Job, device: str, judge_of: EvaluatorOf) -> FinishedJob:
         members = members_of(scenario, partition, trial)
         return TrialData(prepared, members, RngKey(inputs.seed, trial), where)
 
-    job = RoundsJob(
-        scenario,
-        data_of,
-        judge_of,
-        measuring,
-        follow,
-        tuple(measured),
-        lambda name: Checkpointer(Path(inputs.out, CHECKPOINTS, name), meaning, seconds),
-    )
-    contenders = setting_runs(scenario, method, measuring.race)
-    finished = job.run(contenders, list(trials))
+    def rows(
+        at: int, trial: int, numbers: Sequence[Number], stopped: int | None
+    ) -> list[MetricRow]:
+        setting = settings[at]
+        more = [Number("stopped_at", float(stopped))] if stopped else []
+        return [MetricRow(trial, setting.method, *n, setting.training) for n in (*numbers, *more)]
+
+    def finished_trial(
+        rounds: TrialRounds,
+        run: Progress,
+        splits: Splits,
+        at: int,
+        rng: RngKey,
+        stopped: int | None,
+    ) -> FinishedTrial:
+        """Measure a setting at its end, or where a race stopped it."""
+        setting, end = settings[at], run.target or run  # nothing after the target counts
+        came = rounds.evaluator.evaluate_final(end, splits, rng)
+        numbers = [*run.recorded, *came.values]
+        if measuring.until is not None:
+            curve = [
+                (number.round, number.value)
+                for number in run.recorded
+                if (number.metric, number.split) == ("accuracy", "test")
+            ]
+            done, accuracies = zip(*curve, strict=True)
+            reached = rounds_to_target(done, accuracies, measuring.until)
+            numbers.append(Number("rounds_to_target", reached))
+        why = f", {end.ended}" if end.ended else ""
+        name = "" if setting.number is None else f", {setting.name}"
+        log(f"trial {rng.trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
+        kept = None if stopped else came.kept
+        own = rows(at, rng.trial, numbers, stopped)
+        return FinishedTrial(rng.trial, setting, run.times, own, kept)
+
+    def go_on(
+        at: int, trial: int, rung: int | None, stopped: int | None = None
+    ) -> FinishedTrial | None:
+        """Run a setting up to a rung, or to its end unless a race stopped it; None if it failed."""
+        setting, data = settings[at], data_of(trial)
+        own = replace(scenario, training=setting.training)
+        splits = data.splits((*measured, *follow))
+        rounds = TrialRounds(
+            setting.method,
+            evaluator_of(own, setting.method, data),
+            data.info(setting.method, own.training),
+            measuring,
+            {name: splits[name] for name in ("test", *follow)},
+        )
+        name = "" if setting.number is None else f"setting-{setting.number}-"
+        path = Path(inputs.out, CHECKPOINTS, f"{name}trial-{trial}.pt")
+        try:
+            run = known.get((at, trial))
+            if run is None or not stopped:
+                run = rounds.run(data.rng, Checkpointer(path, meaning, seconds), run, rung)
+            if rung is None:
+                return finished_trial(rounds, run, splits, at, data.rng, stopped)
+            known[at, trial] = run
+        except Exception as error:  # a method's code may raise anything
+            failures.note(setting.name, trial, error)
+            failed.add((at, trial))
+        return None
+
+    def score(at: int, rung: int) -> float:
+        for trial in trials:
+            go_on(at, trial, rung)
+        if any((at, trial) in failed for trial in trials):
+            return math.nan
+        return float(np.mean([known[at, trial].accuracy(SPLIT, rung) for trial in trials]))
+
+    def finish(at: int, trial: int) -> FinishedTrial:
+        left_at = stopped.get(at)
+        done = None if (at, trial) in failed else go_on(at, trial, None, left_at)
+        none = rows(at, trial, [Number("failed", 1.0)], left_at)
+        return done or FinishedTrial(trial, settings[at], Progress(0, {}).times, none, None)
+
+    stopped = successive_halving(len(settings), measuring.race, score)
+    for at, rung in stopped.items():
+        log(f"round {rung}: {settings[at].name} stops")
+    finished = [finish(at, trial) for trial in trials for at in range(len(settings))]
     source = provenance(
         inputs.seed,
         specs=specs,
@@ -94,11 +190,11 @@ def run_rounds(inputs: Job, device: str, judge_of: EvaluatorOf) -> FinishedJob:
         path=f"{scenario.token}/{method.token}",
         data=prepared.checksum,
         stand_in=prepared.stand_in,
-        **job.failures.diagnostics,
+        **failures.diagnostics,
     )
     columns = {
         "trial": [result.trial for result in finished],
-        "method": [result.contender.name for result in finished],
+        "method": [result.setting.name for result in finished],
         **{name: [result.times[name] for result in finished] for name in finished[0].times},
     }
     write_table(Path(inputs.out, TIMINGS), columns, "timings", source | resources_used())
@@ -114,167 +210,21 @@ def write_metrics(inputs: Job, made: FinishedJob) -> None:
     shutil.rmtree(Path(inputs.out, CHECKPOINTS), ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class SettingRun:
-    """One of the settings of a job; number: its position among them, None if it is alone.
-
-    name: the column `setting` of its rows.
-    """
-
-    number: int | None
-    training: Spec
-    method: Spec
-    name: str
-
-    def checkpoint(self, trial: int) -> str:
-        """Return the name of its checkpoint."""
-        prefix = "" if self.number is None else f"setting-{self.number}-"
-        return f"{prefix}trial-{trial}.pt"
-
-
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
     """List the settings of a job in the order of its tokens, methods varying slowest.
 
     Raises:
         FedreproError: a race takes more rounds than they run for.
     """
-    swept = scenario.training.swept
-    pairs = [
-        (setting, training)
-        for setting in method.expand()
-        for training in scenario.training.expand()
-    ]
-    contenders = []
+    pairs = [(own, how) for own in method.expand() for how in scenario.training.expand()]
+    found = []
     for at, (setting, training) in enumerate(pairs):
-        name = setting_token(setting, [(key, training[key]) for key in swept])
-        contenders.append(SettingRun(at if len(pairs) > 1 else None, training, setting, name))
+        name = setting_token(setting, [(key, training[key]) for key in scenario.training.swept])
+        found.append(SettingRun(at if len(pairs) > 1 else None, training, setting, name))
         require_fits(
             race, setting.component.fn(**setting.values).rounds, f"method '{setting.token}'"
         )
-    return contenders
-
-
-@dataclass(frozen=True)
-class FinishedTrial:
-    """The result of a setting in a trial.
-
-    kept: plain data of its last state; None where a race stopped it.
-    """
-
-    trial: int
-    contender: SettingRun
-    times: Mapping[str, Any]
-    rows: Sequence[MetricRow]
-    kept: Any
-
-    @property
-    def key(self) -> str:
-        """Return the key of its state among those of the job."""
-        alone = self.contender.number is None
-        return str(self.trial) if alone else f"{self.trial};{self.contender.name}"
-
-
-@dataclass(frozen=True)
-class RoundsJob:
-    """The runs of one job: each of its settings in each trial, side by side if they race."""
-
-    scenario: Scenario
-    data: Callable[[int], TrialData]
-    evaluator: EvaluatorOf
-    measuring: EvaluationSchedule
-    follow: Sequence[str]
-    evaluate: Sequence[str]
-    keeper: Callable[[str], Checkpointer]
-    failures: Failures = field(default_factory=Failures)
-
-    def run(self, contenders: Sequence[SettingRun], trials: Sequence[int]) -> list[FinishedTrial]:
-        """Run every setting to its end, unless a race stops it; trial by trial, settings in order.
-
-        A setting that fails with an error of its own stops, and has a row of metric `failed`.
-        """
-        known: dict[tuple[int, int], Progress] = {}
-        failed: set[tuple[int, int]] = set()
-
-        def score(at: int, rung: int) -> float:
-            for trial in trials:
-                runner = self._runner(contenders[at], trial)
-                try:
-                    known[at, trial] = runner.run(known.get((at, trial)), rung)
-                except Exception as error:
-                    self.failures.note(contenders[at].name, trial, error)
-                    failed.add((at, trial))
-            if any((at, trial) in failed for trial in trials):
-                return math.nan
-            return float(np.mean([known[at, trial].accuracy_at(rung) for trial in trials]))
-
-        stopped = successive_halving(len(contenders), self.measuring.race, score)
-        for at, rung in stopped.items():
-            log(f"round {rung}: {contenders[at].name} stops")
-
-        def finish(at: int, trial: int) -> FinishedTrial:
-            runner = self._runner(contenders[at], trial)
-            if (at, trial) not in failed:
-                try:
-                    return runner.finish(known.get((at, trial)), stopped.get(at))
-                except Exception as error:
-                    self.failures.note(contenders[at].name, trial, error)
-            return runner.failed(stopped.get(at))
-
-        return [finish(at, trial) for trial in trials for at in range(len(contenders))]
-
-    def _runner(self, contender: SettingRun, trial: int) -> TrialRunner:
-        """Return a setting at the clients of a trial."""
-        scenario = replace(self.scenario, training=contender.training)
-        trial_data = self.data(trial)
-        splits = trial_data.splits((*self.evaluate, *self.follow))
-        rounds = TrialRounds(
-            contender.method,
-            self.evaluator(scenario, contender.method, trial_data),
-            trial_data.info(contender.method, scenario.training),
-            self.measuring,
-            {name: splits[name] for name in ("test", *self.follow)},
-        )
-        keeper = self.keeper(contender.checkpoint(trial))
-        return TrialRunner(contender, rounds, trial_data.rng, keeper, splits)
-
-
-@dataclass(frozen=True)
-class TrialRunner:
-    """A setting in a trial with its checkpoints, and all the splits that it is measured on."""
-
-    contender: SettingRun
-    rounds: TrialRounds
-    rng: RngKey
-    keeper: Checkpointer
-    splits: Splits
-
-    def run(self, before: Progress | None, rung: int | None) -> Progress:
-        """Run further, up to a rung or to the end."""
-        return self.rounds.run(self.rng, self.keeper, before, rung)
-
-    def finish(self, before: Progress | None, stopped: int | None) -> FinishedTrial:
-        """Run to the end, unless a race stopped it, and measure there."""
-        run = before if before and stopped else self.run(before, None)
-        trial, end, judge = self.rng.trial, run.outcome, self.rounds.evaluator
-        came = judge.evaluate_final(end, self.splits, self.rng)
-        numbers = to_target(run, self.rounds.measuring.until)
-        numbers += [Number("stopped_at", float(stopped))] if stopped else []
-        rows = [self._row(number) for number in (*run.recorded, *came.values, *numbers)]
-        why = f", {end.ended}" if end.ended else ""
-        name = "" if self.contender.number is None else f", {self.contender.name}"
-        log(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
-        return FinishedTrial(trial, self.contender, run.times, rows, None if stopped else came.kept)
-
-    def failed(self, stopped: int | None) -> FinishedTrial:
-        """Return a result that says only that it failed."""
-        numbers = [Number("failed", 1.0)]
-        numbers += [Number("stopped_at", float(stopped))] if stopped else []
-        rows = [self._row(number) for number in numbers]
-        return FinishedTrial(self.rng.trial, self.contender, Progress(0, {}).times, rows, None)
-
-    def _row(self, number: Number) -> MetricRow:
-        contender = self.contender
-        return MetricRow(self.rng.trial, contender.method, *number, contender.training)
+    return found
 
 
 def checkpoint_fingerprint(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,6 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 from fedrepro.stages.job_log import log
-
-Numbers = Mapping[str, float | np.ndarray]
 
 
 def run(job: Job) -> None:
@@ -44,18 +43,15 @@ def run(job: Job) -> None:
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
     """Yield the numbers of single steps, of the last step again, and of the whole simulation."""
-    if not simulated.rounds:
+    rounds = simulated.rounds
+    if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")
-    for step, numbers in simulated.rounds.items():
-        yield from _numbers(trial, setting, numbers, step)
-    yield from _numbers(trial, setting, simulated.rounds[max(simulated.rounds)], None)
-    yield from _numbers(trial, setting, simulated.ended, None)
-
-
-def _numbers(trial: int, setting: Spec, numbers: Numbers, step: int | None) -> Iterator[MetricRow]:
-    for metric, value in numbers.items():
-        if np.ndim(value) == 0:  # of all nodes
-            yield MetricRow(trial, setting, metric, float(value), round=step)
-            continue
-        for node, node_value in enumerate(np.asarray(value)):
-            yield MetricRow(trial, setting, metric, float(node_value), round=step, client=node)
+    for step, numbers in (*rounds.items(), (None, rounds[max(rounds)]), (None, simulated.ended)):
+        for metric, value in numbers.items():
+            row = partial(MetricRow, trial, setting, metric, round=step)
+            if np.ndim(value) == 0:  # of all nodes
+                yield row(value=float(value))
+            else:
+                yield from (
+                    row(value=float(v), client=node) for node, v in enumerate(np.asarray(value))
+                )

@@ -21,13 +21,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from fedrepro.core import plugins
-from fedrepro.core.artifacts import (
-    SCHEMA_VERSION,
-    read_json,
-    read_source,
-    read_table,
-    write_json,
-)
+from fedrepro.core.artifacts import SCHEMA_VERSION, read_json, read_source, read_table, write_json
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.paper_files import OWN_EXHIBITS
 from fedrepro.core.provenance import file_of, origin, origins
@@ -36,7 +30,7 @@ from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, open_exhibit
 from fedrepro.planning.config import Config, ExhibitFile, ExhibitKey, load_config, load_exhibits
 from fedrepro.planning.drawing import Strict
-from fedrepro.planning.exhibit_entries import Scale
+from fedrepro.planning.exhibit_settings import Scale
 from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan, part_keys
 from fedrepro.record.leaderboards import ENTRY, VERDICT, digests_of, entries_folder, write_board
@@ -129,26 +123,16 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
     """List the files of metrics of these exhibits, each once."""
-    return list(
-        dict.fromkeys(path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
-    )
-
-
-# ------------------------------------------------------------------------------------- submitting
+    files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
+    return list(dict.fromkeys(files))
 
 
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write the entry of a method of `also` for a leaderboard, or for one exhibit of it.
 
-    Args:
-        key: of the leaderboard or exhibit.
-        wanted: label or name of the method; empty for the only one.
-        scale: of the exhibits.
-        by: its author, in words.
-        out: the folder; None for its place at the leaderboard of the record.
-
-    Returns:
-        The folder, and a sentence for each exhibit that is left out and each note for readers.
+    `wanted` is its label or name, empty for the only one; `by` says who sends it; `out` is the
+    folder, by default its place at the leaderboard of the record. Returns the folder, and a
+    sentence for each exhibit that is left out and each note for readers.
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no exhibit is
@@ -197,9 +181,10 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         raise FedreproError(f"{out} is there already: remove it, or name another folder by --out")
     with temporary_folder() as work:
         folder, drawn = work / "entry", work / REPORTS
-        for path in (*paths, *(str(Path(path).with_name(TIMINGS)) for path in paths)):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, folder / path)
+        for metrics in map(Path, paths):
+            (folder / metrics).parent.mkdir(parents=True, exist_ok=True)
+            for written in (metrics, metrics.with_name(TIMINGS)):
+                shutil.copyfile(written, folder / written)
         if own:
             shutil.copyfile(own, folder / f"{item.name}.py")
         (work / "results").symlink_to(os.path.abspath("results"))  # whose seconds are kept
@@ -244,9 +229,6 @@ def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
     return known[wanted]
 
 
-# -------------------------------------------------------------------------------------- verifying
-
-
 def read_entry(folder: Path) -> Submission:
     """Read the entry.json of a folder.
 
@@ -264,11 +246,7 @@ def read_entry(folder: Path) -> Submission:
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
     """Draw an entry's exhibits again from its metrics, compute some of these again, and compare.
 
-    Args:
-        folder: of the entry.
-        count: how many files of metrics to compute again; None for all.
-        seed: by which they are drawn.
-        cores: to compute on.
+    `count` is how many files of metrics, drawn by `seed`, to compute again; None for all.
 
     Raises:
         FedreproError: the entry cannot be planned here, or lacks a file.
@@ -292,9 +270,9 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
             differing += [
                 f"{key}{suffix} does not follow from the entry's metrics" for suffix in odd
             ]
-        drawn = (
-            paths if count is None else random.Random(seed).sample(paths, min(count, len(paths)))
-        )
+        drawn = paths
+        if count is not None:
+            drawn = random.Random(seed).sample(paths, min(count, len(paths)))
         failed = "it was not computed"
         if drawn:
             try:
@@ -305,11 +283,23 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
         for path in drawn:
             if not (work / "run" / path).exists():
                 differing.append(f"{path}: {failed}")
-            elif why := _difference(_read(work / "run", path), _read(folder, path)):
+                continue
+            tables = []
+            for place in (work / "run", folder):
+                with contextlib.chdir(place):
+                    tables.append(read_table(path, "metrics"))
+            if why := _difference(*tables):
                 failures = read_source(work / "run" / path).get("failed", ())
                 differing.append(f"{path}: {'; '.join(failures) or why}")
         if drawn and differing:
-            differing += _elsewhere(entry)
+            here = origin()
+            differing += [
+                f"this may be why: {key} is {json.dumps(here[key])} here, not "
+                f"{json.dumps(made.get(key))}"
+                for made in entry.origin
+                for key in ("digest", "versions", "arithmetic", "device")
+                if made.get(key) != here[key]
+            ]
     return Verdict(len(paths), drawn, differing)
 
 
@@ -358,52 +348,22 @@ def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
     return odd if said[0] == said[1] else [*odd, ".json"]
 
 
-def _read(folder: Path, path: str) -> pa.Table:
-    with contextlib.chdir(folder):
-        return read_table(path, "metrics")
-
-
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Say how two tables differ; empty if names, types and values have the same bytes.
+    """Say how two tables differ; empty if names, types and values are the same.
 
     Theirs may be measured on further splits, for exhibits of other papers.
     """
-    measured = set(_splits(ours))
-    asked = pa.array([pair in measured for pair in _splits(theirs)], pa.bool_())
-    theirs = theirs.filter(asked)
-    if _bytes(ours) == _bytes(theirs):
-        return ""
-    if ours.schema.names != theirs.schema.names or len(ours) != len(theirs):
-        return f"it has {len(theirs)} rows, and here {len(ours)}"
+    mine, measured = ours.to_pylist(), ("phase", "split")
+    asked = {tuple(row[name] for name in measured) for row in mine}
+    others = [row for row in theirs.to_pylist() if tuple(row[n] for n in measured) in asked]
+    if ours.schema.names != theirs.schema.names or len(mine) != len(others):
+        return f"it has {len(others)} rows, and here {len(mine)}"
     keys = ("trial", "setting", "client", "round", "split", "metric")
-    for mine, other in zip(ours.to_pylist(), theirs.to_pylist(), strict=True):
-        if repr(mine) != repr(other):
+    for own, other in zip(mine, others, strict=True):
+        if repr(own) != repr(other):
             place = ", ".join(f"{key} {other[key]}" for key in keys if other[key] is not None)
-            return f"{place}: {other['value']!r} in the entry, {mine['value']!r} here"
-    return "its columns are of other types here"
-
-
-def _splits(table: pa.Table) -> list[tuple[str, str]]:
-    return list(zip(*(table[name].to_pylist() for name in ("phase", "split")), strict=True))
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    bare = table.replace_schema_metadata().combine_chunks()
-    with pa.ipc.new_stream(sink, bare.schema) as writer:
-        writer.write_table(bare)
-    return bytes(sink.getvalue())
-
-
-def _elsewhere(entry: Submission) -> list[str]:
-    """Say which differences of sources, packages, arithmetic or device may explain it."""
-    here, keys = origin(), ("digest", "versions", "arithmetic", "device")
-    return [
-        f"this may be why: {key} is {json.dumps(here[key])} here, not {json.dumps(made.get(key))}"
-        for made in entry.origin
-        for key in keys
-        if made.get(key) != here[key]
-    ]
+            return f"{place}: {other['value']!r} in the entry, {own['value']!r} here"
+    return "" if ours.schema.equals(theirs.schema) else "its columns are of other types here"
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:

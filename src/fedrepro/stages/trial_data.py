@@ -18,7 +18,6 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout import (
     HOLDOUTS,
-    Holdout,
     missing_holdout_error,
     missing_validation_error,
     too_few_examples_error,
@@ -27,20 +26,15 @@ from fedrepro.data.partition_table import PartitionIndices, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
-from fedrepro.planning.runs import Scenario
+from fedrepro.planning.jobs import Scenario
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.procedure import settings_of
 
 # The needs of a one-shot method that clients fulfil.
 AT_CLIENTS = {
-    "client_training",
-    "client_evaluation",
-    "client_validation",
-    "client_inputs",
-    "client_labels",
-    "client_answers",
-    "client_validation_examples",
+    *("client_training", "client_evaluation", "client_validation", "client_inputs"),
+    *("client_labels", "client_answers", "client_validation_examples"),
 }
 
 
@@ -144,16 +138,23 @@ class TrialData:
     def _split(self, name: str) -> EvaluationSplit:
         aside = next((part for part in HOLDOUTS if part.split == name), None)
         of_clients = name in ("train", "client_validation")
+        taken = getattr(self.members, name) if of_clients or aside else ()
         if of_clients:
             examples = self.held
         else:
             examples = self._unheld if aside else examples_of(self.prepared, name, self.device)
-        rows = getattr(self.members, name) if of_clients else ()
-        if aside:
-            examples, rows = _part(examples, getattr(self.members, name), aside)
+        if aside:  # examples that were set aside, and the rows of each client among them
+            each = [] if isinstance(taken, np.ndarray) else list(taken)
+            index = np.concatenate(each) if each else np.asarray(taken, np.int64)
+            if not index.size:
+                raise missing_holdout_error("what is measured", aside)
+            loaded, (index,) = examples.of([index])
+            examples = Examples(loaded.inputs[index], loaded.targets[index], loaded.scale)
+            ends = np.cumsum([0, *map(len, each)])
+            taken = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
         labels = examples.targets.cpu().numpy()
         shape, classes = self.prepared.shape, len(self.prepared.classes)
-        return EvaluationSplit(examples, labels, shape, classes, rows)
+        return EvaluationSplit(examples, labels, shape, classes, taken)
 
     @cached_property
     def _unheld(self) -> Examples:
@@ -194,38 +195,19 @@ class TrialData:
                 fields["pooled_inputs"] = self.held.scaled(rows).cpu().numpy()
             if "pooled_labels" in needs:
                 fields["pooled_labels"] = self._labels[rows]
+        for part in HOLDOUTS:
+            if part.need in needs and part.at != "clients":
+                rows = getattr(members, part.split)
+                if not rows.size:
+                    raise missing_holdout_error(f"method '{method.name}'", part)
+                examples, (rows,) = self._unheld.of([rows])
+                fields[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
+                fields[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
         clients = clients if needs & AT_CLIENTS else None
-        server = self._at_server(method)
-        return ClientInfo(training, self.device, clients=clients, **fields, **server)
+        return ClientInfo(training, self.device, clients=clients, **fields)
 
     @property
     def _labels(self) -> np.ndarray:
         """Return the labels of the training examples, int64 (N,)."""
         made = self.members.population is not None
         return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")
-
-    def _at_server(self, method: Spec) -> dict[str, Any]:
-        arrays = {}
-        for part in HOLDOUTS:
-            if part.need in method.component.meta["needs"] and part.at != "clients":
-                rows = getattr(self.members, part.split)
-                if not rows.size:
-                    raise missing_holdout_error(f"method '{method.name}'", part)
-                examples, (rows,) = self._unheld.of([rows])
-                arrays[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
-                arrays[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
-        return arrays
-
-
-def _part(
-    examples: Examples, taken: np.ndarray | Sequence[np.ndarray], part: Holdout
-) -> tuple[Examples, Sequence[np.ndarray]]:
-    """Return examples that were set aside, and the rows of each client among them."""
-    each = [] if isinstance(taken, np.ndarray) else list(taken)
-    index = np.concatenate(each) if each else np.asarray(taken, np.int64)
-    if not index.size:
-        raise missing_holdout_error("what is measured", part)
-    ends = np.cumsum([0, *map(len, each)])
-    rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
-    examples, (index,) = examples.of([index])
-    return Examples(examples.inputs[index], examples.targets[index], examples.scale), rows

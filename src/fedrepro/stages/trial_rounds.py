@@ -1,4 +1,4 @@
-"""One trial of a method in rounds."""
+"""One trial of a method in rounds: its progress, checkpoints, and measurements after rounds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, Report, State, Traffic
+from fedrepro.api import ClientInfo, Report, Traffic
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
+from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.selection_rules import SPLIT, rungs
@@ -24,6 +24,10 @@ from fedrepro.stages.job_log import log
 from fedrepro.training.federation.clients import Clients
 
 REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds
+SECONDS = 1.0  # between two lines on a trial's progress
+MOST_IDLE = 20  # rounds in a row without a finite update that end a run
+
+Splits = Mapping[str, EvaluationSplit]
 
 
 @dataclass(frozen=True)
@@ -60,46 +64,35 @@ class Progress:
             "round_seconds": self.each,
         }
 
-    @property
-    def outcome(self) -> Progress:
-        """Return the progress that counts as a run: nothing after its target."""
-        return self.target or self
-
-    @property
-    def accuracy(self) -> float:
-        """Return the last accuracy on test data; NaN before the first."""
+    def accuracy(self, split: str = "test", rung: int | None = None) -> float:
+        """Return the last accuracy on a split, or that after a rung; NaN if there is none."""
         values = (
             number.value
             for number in reversed(self.recorded)
-            if (number.metric, number.split, number.client) == ("accuracy", "test", None)
-        )
-        return next(values, math.nan)
-
-    def accuracy_at(self, rung: int) -> float:
-        """Return the accuracy that decides a race at a rung; NaN for a run that ended before."""
-        wanted = ("accuracy", SPLIT, rung, None)
-        values = (
-            number.value
-            for number in self.recorded
-            if (number.metric, number.split, number.round, number.client) == wanted
+            if (number.metric, number.split, number.client) == ("accuracy", split, None)
+            and rung in (None, number.round)
         )
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
         """Return it as plain data and tensors, for a checkpoint."""
-        target = self.target and self.target.packed()
-        state, traffic = to_plain(self.state), vars(self.traffic)
-        recorded = [tuple(number) for number in self.recorded]
-        plain = {"state": state, "traffic": traffic, "target": target, "recorded": recorded}
+        plain = {
+            "state": to_plain(self.state),
+            "traffic": vars(self.traffic),
+            "target": self.target and self.target.packed(),
+            "recorded": [tuple(number) for number in self.recorded],
+        }
         return {**vars(self), **plain}
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
         """Restore the progress of `packed`."""
-        recorded = [Number(*row) for row in kept["recorded"]]
-        state, traffic = from_plain(kept["state"]), Traffic(**kept["traffic"])
-        target = kept["target"] and Progress.unpacked(kept["target"])
-        restored = {"recorded": recorded, "state": state, "traffic": traffic, "target": target}
+        restored = {
+            "state": from_plain(kept["state"]),
+            "traffic": Traffic(**kept["traffic"]),
+            "target": kept["target"] and Progress.unpacked(kept["target"]),
+            "recorded": [Number(*row) for row in kept["recorded"]],
+        }
         return Progress(**{**kept, **restored})
 
 
@@ -133,74 +126,35 @@ class Checkpointer:
             self.written = now
 
 
-SECONDS = 1.0  # between two lines on a trial's progress
-MOST_IDLE = 20  # rounds in a row without a finite update that end a run
-
-Splits = Mapping[str, EvaluationSplit]
-
-
 @dataclass(frozen=True)
-class RoundEvaluation:
-    """Measurements of a state; finite: whether its models are."""
+class StateEvaluation:
+    """Measurements of a state; finite: whether its models are; kept: plain data of the last one."""
 
     values: list[Number]
-    finite: bool
-
-    def accuracy(self, split: str) -> float:
-        """Return the accuracy of all clients on a split."""
-        return next(
-            number.value
-            for number in self.values
-            if (number.metric, number.split, number.client) == ("accuracy", split, None)
-        )
-
-
-@dataclass(frozen=True)
-class FinalEvaluation:
-    """Measurements at the end of a run, with its cost, and plain data to keep of its last state."""
-
-    values: list[Number]
-    kept: Any
-
-
-class InRounds(Protocol):
-    """The common interface of `Federated` and `Peer`."""
-
-    rounds: int
-
-    def init(self, clients: Any, info: ClientInfo, rng: RngKey, /) -> State: ...
-
-    def round(
-        self, state: State, clients: Any, info: ClientInfo, rng: RngKey, /
-    ) -> tuple[State, Report]: ...
+    finite: bool = True
+    kept: Any = None
 
 
 class Evaluator(Protocol):
-    """Measurements of the states of one trial."""
+    """Measurements of the states of one trial; kinds of methods differ in these and in clients.
+
+    `made` is the method with its parameters, `sent` the messages of a round whose report has none.
+    A state is measured after a round, at a rung of a race (accuracy alone), and at the end, where
+    cost and what is kept join.
+    """
 
     @property
     def clients(self) -> Clients: ...
-
     @property
-    def made(self) -> InRounds:
-        """Return the method with its parameters."""
-        ...
-
-    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
-        """Measure a state after a round; `place` is the round's, for draws of predictions."""
-        ...
-
-    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> RoundEvaluation:
-        """Measure accuracy on these splits alone."""
-        ...
-
-    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> FinalEvaluation:
-        """Measure a run that has ended."""
-        ...
-
-    def sent(self) -> Traffic:
-        """Return the messages of a round whose report has none."""
-        ...
+    def made(self) -> Any: ...
+    def sent(self) -> Traffic: ...
+    def evaluate_round(
+        self, state: dict[str, Any], splits: Splits, rng: RngKey
+    ) -> StateEvaluation: ...
+    def evaluate_rung(
+        self, state: dict[str, Any], splits: Splits, rng: RngKey
+    ) -> StateEvaluation: ...
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation: ...
 
 
 @dataclass(frozen=True)
@@ -213,16 +167,6 @@ class TrialRounds:
     measuring: EvaluationSchedule
     followed: Splits
 
-    @property
-    def clients(self) -> Clients:
-        """Return the clients of the trial."""
-        return self.evaluator.clients
-
-    @property
-    def made(self) -> InRounds:
-        """Return the method with its parameters."""
-        return self.evaluator.made
-
     def run(
         self,
         rng: RngKey,
@@ -232,18 +176,11 @@ class TrialRounds:
     ) -> Progress:
         """Run one trial, round by round, from `before` or the last checkpoint, if there is one.
 
-        Test accuracy decides no race: a run that reached its target goes on to the rung.
-
-        Args:
-            rng: of the trial.
-            keeper: of its checkpoints.
-            before: the progress to go on from.
-            rung: the round of a race up to which it is run, rather than to its end.
+        With a rung of a race it is run up to there rather than to its end. Test accuracy decides no
+        race: a run that reached its target goes on to the rung.
         """
-        progress = before or keeper.load()
-        if progress is None:
-            progress = self._begun(rng)
-        last = rung or self.made.rounds
+        progress = before or keeper.load() or self._begun(rng)
+        last = rung or self.evaluator.made.rounds
         goes_on = ("", REACHED) if rung else ("",)
         said = time.perf_counter()
         while progress.done < last and progress.ended in goes_on:
@@ -251,16 +188,16 @@ class TrialRounds:
             keeper.maybe_save(progress, last=bool(progress.ended) or progress.done == last)
             if time.perf_counter() - said >= SECONDS:
                 said = time.perf_counter()
-                accuracy = progress.accuracy
+                accuracy = progress.accuracy()
                 log(f"trial {rng.trial}: round {progress.done} of {last}, accuracy {accuracy:.4f}")
         return progress
 
     def _begun(self, rng: RngKey) -> Progress:
         """Return the progress before the first round, with any work of clients in `init`."""
-        ledger = self.clients.ledger
+        clients, ledger = self.evaluator.clients, self.evaluator.clients.ledger
         ledger.begin()
         began = time.perf_counter()
-        state = self._settled(self.made.init(self.clients, self.info, rng), "init")
+        state = self._settled(self.evaluator.made.init(clients, self.info, rng), "init")
         return Progress(
             0,
             state,
@@ -273,12 +210,11 @@ class TrialRounds:
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
         """Run one more round, and measure the state if that is due."""
-        ledger, done = self.clients.ledger, before.done + 1
+        evaluator, done = self.evaluator, before.done + 1
+        clients, ledger = evaluator.clients, evaluator.clients.ledger
         ledger.begin()
         began = time.perf_counter()
-        result: Any = self.made.round(
-            before.state, self.clients, self.info, rng.at(round=before.done)
-        )
+        result = evaluator.made.round(before.state, clients, self.info, rng.at(round=before.done))
         seconds = time.perf_counter() - began
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Report)):
             raise self._wrong("round", result, "a state, which is a dict, and a Report")
@@ -292,7 +228,7 @@ class TrialRounds:
             before.client_seconds + ledger.seconds,
             [*before.each, seconds],
             before.exchanges + report.exchanges,
-            before.traffic + (report.traffic or self.evaluator.sent()),
+            before.traffic + (report.traffic or evaluator.sent()),
             before.rejected + ledger.rejected,
             before.idle + 1 if ledger.all_rejected else 0,
             before.ended,
@@ -302,9 +238,16 @@ class TrialRounds:
             why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
             last = progress if reached else self._measured(progress, report, rng)
             return replace(last, ended=why)
-        if reached is None and self.measuring.is_due(done, self.made.rounds):
+        if reached is None and self.measuring.is_due(done, evaluator.made.rounds):
             return self._measured(progress, report, rng)
-        return self._at_rung(progress, rng) if done in rungs(self.measuring.race) else progress
+        if done not in rungs(self.measuring.race):
+            return progress
+        # the accuracy that decides a race, where nothing else is measured
+        deciding = {SPLIT: self.followed[SPLIT]}
+        look = evaluator.evaluate_rung(progress.state, deciding, rng.at(round=done))
+        values = [number._replace(round=done) for number in look.values]
+        ended = progress.ended or ("" if look.finite else DIVERGED)
+        return replace(progress, recorded=progress.recorded + values, ended=ended)
 
     def _settled(
         self, state: Any, step: str, before: dict[str, Any] | None = None
@@ -319,53 +262,25 @@ class TrialRounds:
             f"`{step}` of method '{self.method.name}' returns {what}: let it return {due}"
         )
 
-    def _at_rung(self, progress: Progress, rng: RngKey) -> Progress:
-        """Add the accuracy that decides a race, where nothing else is measured."""
-        deciding = {SPLIT: self.followed[SPLIT]}
-        look = self.evaluator.evaluate_rung(progress.state, deciding, rng.at(round=progress.done))
-        values = [number._replace(round=progress.done) for number in look.values]
-        ended = progress.ended or ("" if look.finite else DIVERGED)
-        return replace(progress, recorded=progress.recorded + values, ended=ended)
-
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
         """Add the measurements of a state, and the reason to end here, if there is one."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
-        done = progress.done
+        done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic
         look = self.evaluator.evaluate_round(progress.state, self.followed, rng.at(round=done))
         reported = [Number(name, value) for name, value in sorted(report.metrics.items())]
+        account = (
+            ledger.train_loss, ledger.selected, progress.rejected, sent.bytes_up, sent.bytes_down
+        )  # fmt: skip
+        of_harness = [Number(name, float(v)) for name, v in zip(OF_ROUNDS, account, strict=True)]
         of_clients = [
             Number(name, float(values[client]), client=client)
             for name, values in sorted(report.clients.items())
             for client in np.flatnonzero(~np.isnan(values)).tolist()
         ]
-        numbers = [*look.values, *reported, *self._account(progress), *of_clients]
+        numbers = [*look.values, *reported, *of_harness, *of_clients]
         recorded = progress.recorded + [number._replace(round=done) for number in numbers]
+        progress = replace(progress, recorded=recorded)
         until = self.measuring.until
-        reached = REACHED if until is not None and look.accuracy("test") >= until else ""
-        return replace(progress, recorded=recorded, ended=reached if look.finite else DIVERGED)
-
-    def _account(self, progress: Progress) -> list[Number]:
-        """Return the harness's numbers of a round, which follow those that the method reports."""
-        ledger, sent = self.clients.ledger, progress.traffic
-        values = (
-            ledger.train_loss,
-            ledger.selected,
-            progress.rejected,
-            sent.bytes_up,
-            sent.bytes_down,
-        )
-        return [Number(name, float(v)) for name, v in zip(OF_ROUNDS, values, strict=True)]
-
-
-def to_target(progress: Progress, target: float | None) -> list[Number]:
-    """Return the rounds to the target accuracy, from the measured curve; inf if not reached."""
-    if target is None:
-        return []
-    curve = [
-        (number.round, number.value)
-        for number in progress.recorded
-        if (number.metric, number.split) == ("accuracy", "test")
-    ]
-    rounds, accuracies = zip(*curve, strict=True)
-    return [Number("rounds_to_target", rounds_to_target(rounds, accuracies, target))]
+        ended = REACHED if until is not None and progress.accuracy() >= until else ""
+        return replace(progress, ended=ended if look.finite else DIVERGED)

@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import write_text
@@ -23,20 +24,17 @@ from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.intervals import half_width
-from fedrepro.numbers.summary import csv_text
+from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
 from fedrepro.planning.config import load_config, load_exhibits, parse_exhibits
 from fedrepro.planning.drawing import final
-from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point
+from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.jobs import TIMINGS, log_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.working_folder import WORKFLOW, compute, inside_folder, start
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 OUT = Path("runs")
 CONFIDENCE = 0.95
@@ -84,8 +82,11 @@ def run(
         plan = Plan(config, load_exhibits(), scale)
         paper, _, name = key.partition("/")
         if paper in plan.files and name in plan.files[paper].boards:
-            compute([f"reports/{scale}/{key}.csv"], cores)
-            return _frame(f"reports/{scale}/{key}.csv")
+            path = Path(f"reports/{scale}/{key}.csv")
+            compute([str(path)], cores)
+            frame = read_csv(path.read_text(encoding="utf-8"))
+            frame.attrs["file"] = os.path.abspath(path)
+            return frame
         for note in notes_of(plan, plan.exhibit(key)):
             warnings.warn(note, stacklevel=2)
         target = plan.exhibit_file(key, plan.exhibit(key).suffix)
@@ -93,14 +94,6 @@ def run(
         numbers = open_exhibit(Path("reports") / scale, key, scale).numbers
         numbers.attrs["file"] = os.path.abspath(target)
         return numbers
-
-
-def _frame(path: str) -> pd.DataFrame:
-    from fedrepro.numbers.summary import read_csv
-
-    frame = read_csv(Path(path).read_text(encoding="utf-8"))
-    frame.attrs["file"] = os.path.abspath(path)
-    return frame
 
 
 def compare(
@@ -135,8 +128,6 @@ def compare(
     Raises:
         FedreproError: an exhibit is not drawn.
     """
-    import pandas as pd
-
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
 
@@ -177,14 +168,8 @@ def run_words(
 
     A row per method: mean test accuracy over trials with its 95 % interval, megabytes that clients
     and server sent, and seconds of one core per trial. `attrs` has the picture (`file`), every
-    number (`csv`), the exhibits (`yaml`) and the `command` that repeats it.
-
-    Args:
-        given: the options, or the path of the file.
-        folder: the working folder, which is made where it is missing.
-        cores: to use.
-        profile: of Snakemake.
-        show: is called with lines of progress.
+    number (`csv`), the exhibits (`yaml`) and the `command` that repeats it. `show` is called with
+    lines of progress.
 
     Raises:
         FedreproError: an option is wrong, before anything is computed.
@@ -192,7 +177,9 @@ def run_words(
     source = None if isinstance(given, Mapping) else Path(given).absolute()
     words = _words(given) if isinstance(given, Mapping) else None
     command = words.command if words else ""
-    out = Path(folder or _folder_of(source) or OUT)
+    out = Path(folder or OUT)
+    if source and not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts:  # of a working folder
+        out = source.parents[2] if (source.parents[2] / WORKFLOW).is_file() else out
     there = (out / WORKFLOW).is_file()
     plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
     if there:
@@ -226,7 +213,9 @@ def run_words(
         targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
         watch = Watch(plan, exhibits, show) if show else None
         compute(targets, cores, profile, own=True, watch=watch)
-        table = table_of_run(plan, exhibits)
+        rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
+        leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
+        table = pd.DataFrame(rows, columns=[*leading, *COLUMNS])
         base = os.path.abspath(targets[0]).removesuffix(exhibits[0].suffix)
         write_text(f"{base}.table.csv", csv_text(table))
         picture = next(p for s in (".png", ".html") if os.path.exists(p := base + s))
@@ -250,13 +239,6 @@ def _words(given: Mapping[str, Any]) -> RunWords:
     return RunWords(**{**given, "methods": methods})
 
 
-def _folder_of(source: Path | None) -> Path | None:
-    """Return the working folder to whose exhibits a file belongs, if there is one."""
-    if source is None or source.parts[-3:-1] != OWN_EXHIBITS.parts:
-        return None
-    return source.parents[2] if (source.parents[2] / WORKFLOW).is_file() else None
-
-
 def _place(words: RunWords) -> tuple[Path, str]:
     """Return path and text of the exhibit of a run; other options never overwrite it."""
     for number in itertools.count(1):
@@ -267,18 +249,6 @@ def _place(words: RunWords) -> tuple[Path, str]:
         if not taken and paper not in paper_names():
             return path, text
     raise AssertionError
-
-
-# ----------------------------------------------------------------------------------- its numbers
-
-
-def table_of_run(plan: Plan, exhibits: list[Exhibit]) -> pd.DataFrame:
-    """Return accuracy with its interval, megabytes and seconds of the methods of exhibits."""
-    import pandas as pd
-
-    rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
-    leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
-    return pd.DataFrame(rows, columns=[*leading, *COLUMNS])
 
 
 def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
@@ -293,6 +263,18 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             values = np.array([float(text) for text in row["by_trial"].split()])
             half = half_width(values[:, None], CONFIDENCE)[0]
             sent = [means[m]["mean"].iloc[0] for m in ("bytes_up", "bytes_down") if m in means]
+            setting = next(s for s in measure.settings if s.token == row["setting"])
+            run, trials = point.runs[measure.label, setting], point.trials[measure.label]
+            paths = [Path(file).with_name(TIMINGS) for file in plan.run_files(run, trials)]
+            own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
+            blocks = plan.blocks_of(run, trials)
+            trained = [  # local models, of one core as well
+                Path(folder, TIMINGS)
+                for block in blocks
+                if run.scenario and run.stage == "aggregate"
+                for folder in plan.jobs.local(run.scenario, block).folders
+            ]
+            each = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
             yield {
                 **point.values,
                 "method": measure.label,
@@ -301,27 +283,8 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
                 "high": min(1.0, row["mean"] + half),
                 "trials": len(values),
                 "megabytes": sum(sent) / 1e6 if sent else None,
-                "seconds": _seconds(plan, point, measure, row["setting"]),
+                "seconds": float(np.mean(own)) + each,
             }
-
-
-def _seconds(plan: Plan, point: Point, measure: ExhibitMethod, token: str) -> float:
-    """Return seconds of one core in a trial, including those of local models."""
-    setting = next(s for s in measure.settings if s.token == token)
-    run = point.runs[measure.label, setting]
-    paths = [Path(f).with_name(TIMINGS) for f in plan.run_files(run, point.trials[measure.label])]
-    trials = sum(map(len, plan.blocks_of(run, point.trials[measure.label])))
-    own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
-    trained = [
-        Path(folder, TIMINGS)
-        for block in plan.blocks_of(run, point.trials[measure.label])
-        if run.scenario and run.stage == "aggregate"
-        for folder in plan.jobs.local(run.scenario, block).folders
-    ]
-    return float(np.mean(own)) + sum(exhibit_seconds(trained).values()) / trials
-
-
-# ----------------------------------------------------------------------------------- on the way
 
 
 @dataclass

@@ -39,7 +39,14 @@ def start(folder: str | Path = ".") -> Path:
     Raises:
         FedreproError: one of these exists already, since it may have been changed.
     """
-    target, origin = Path(folder), _beginning()
+    target, package = Path(folder), Path(source_digests.PACKAGE)
+    places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
+    origin = next((place for place in places if (place / WORKFLOW).is_file()), None)
+    if origin is None:
+        raise FedreproError(
+            f"this fedrepro has no workflow at {package}: install it from its wheel, or from a "
+            "checkout"
+        )
     taken = [name for name in BEGINNING if (target / name).exists()]
     if taken:
         raise FedreproError(
@@ -48,23 +55,11 @@ def start(folder: str | Path = ".") -> Path:
     target.mkdir(parents=True, exist_ok=True)
     for name in BEGINNING:
         if (origin / name).is_dir():
-            shutil.copytree(
-                origin / name, target / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(origin / name, target / name, ignore=ignored)
         else:
             shutil.copy(origin / name, target / name)
     return target
-
-
-def _beginning() -> Path:
-    """Return the folder to copy: of the wheel, or of the checkout with the package."""
-    package = Path(source_digests.PACKAGE)
-    for place in (package / INSTALLED, *package.parents[1:2]):
-        if (place / WORKFLOW).is_file():
-            return place
-    raise FedreproError(
-        f"this fedrepro has no workflow at {package}: install it from its wheel, or from a checkout"
-    )
 
 
 @contextlib.contextmanager
@@ -91,14 +86,9 @@ def compute(
     own: bool = False,
     watch: Callable[[], None] | None = None,
 ) -> None:
-    """Let Snakemake make files of this folder.
+    """Let Snakemake make files of this folder, on all cores of this process or as the profile says.
 
-    Args:
-        targets: the files.
-        cores: to use; by default all that this process may use, or as the profile has it.
-        profile: of Snakemake.
-        own: whether the files are of config/exhibits.
-        watch: is called now and then.
+    `own` says whether the files are of config/exhibits; `watch` is called now and then.
 
     Raises:
         FedreproError: jobs failed, with their sentences, or another run has the folder.
@@ -131,7 +121,10 @@ def compute(
         finally:
             os.close(lock)  # the workflow holds it from here on
         try:
-            while _runs(process):
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK)
+                    break
                 if watch:
                     watch()
         except BaseException:
@@ -150,12 +143,3 @@ def compute(
         warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
         return
     raise FedreproError(f"{targets[0]} was not made: {reason}")
-
-
-def _runs(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for its end, for a moment."""
-    try:
-        process.wait(LOOK)
-    except subprocess.TimeoutExpired:
-        return True
-    return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -180,13 +180,6 @@ class TrainingBlock:
         if self.crops is not None:
             self.crops.begin(tasks)
 
-    def remember(self, memory: Mapping[str, np.ndarray], span: slice | np.ndarray) -> None:
-        """Copy what the optimiser remembers of the models to these rows of `memory`."""
-        for name, value in self.memory.items():
-            array, kept = value.cpu().numpy(), memory[name]
-            if not np.may_share_memory(array, kept):
-                kept[span] = array
-
     def train(self, tasks: Sequence[Task]) -> tuple[np.ndarray, np.ndarray]:
         """Take every step of the tasks, or stop when no model has a finite loss any more.
 
@@ -199,7 +192,10 @@ class TrainingBlock:
         kept = [self.flat] if self.summed is None else [self.flat, self.summed]
         chunk_losses = []
         lost = np.zeros(len(tasks), bool)
-        for chunk in self._chunks(tasks, stopping):
+        chunks: Iterator[Chunk] = self.procedure.plan(tasks)
+        if stopping.patience:
+            chunks = (part for chunk in chunks for part in stopping.parts(chunk))
+        for chunk in chunks:
             if stopping.patience:
                 shape = len(chunk.index), len(tasks)
                 self.right = torch.zeros(shape, dtype=torch.int64, device=self.device)
@@ -216,10 +212,6 @@ class TrainingBlock:
         if stopping.kept:
             whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
         return whole, stopping.taken
-
-    def _chunks(self, tasks: Sequence[Task], stopping: EarlyStopping) -> Iterator[Chunk]:
-        for chunk in self.procedure.plan(tasks):
-            yield from stopping.parts(chunk) if stopping.patience else (chunk,)
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
@@ -343,8 +335,7 @@ class TrainingBlock:
         finite = torch.isfinite(flat.sum(1)).cpu().numpy()
         for model in np.flatnonzero(~finite):
             finite[model] = bool(torch.isfinite(flat[int(model)]).all())
-        mask: np.ndarray = finite
-        return mask
+        return np.asarray(finite)
 
 
 class BlockTrainer:
@@ -385,18 +376,22 @@ class BlockTrainer:
         reference = None if given.reference is None else self.inner.pack(given.reference)
         for at in range(0, len(order), self.models):
             chosen = order[at : at + self.models]
-            some, span = [tasks[i] for i in chosen], _span(chosen)
+            some, span = [tasks[i] for i in chosen], cast("slice | np.ndarray", chosen)
+            if (np.diff(chosen) == 1).all():  # a slice copies nothing
+                span = slice(int(chosen[0]), int(chosen[0]) + len(chosen))
             private = {name: value[chosen] for name, value in given.private.items()}
             trained.begin(
-                _of(start, span),
+                start if len(start) == 1 else start[span],
                 self.outer.pack(private) if private else None,
-                None if reference is None else _of(reference, span),
+                reference if reference is None or len(reference) == 1 else reference[span],
                 {name: value[span] for name, value in (memory or {}).items()},
                 some,
             )
             losses, taken = trained.train(some)
-            if memory is not None:
-                trained.remember(memory, span)
+            for name, value in trained.memory.items():
+                array, kept = value.cpu().numpy(), (memory or {})[name]
+                if not np.may_share_memory(array, kept):
+                    kept[span] = array
             yield self._part(trained, chosen, losses, taken)
 
     def _part(
@@ -416,13 +411,3 @@ class BlockTrainer:
             if summed is None
             else {k: v.cpu().numpy() for k, v in self.inner.views(summed[:count]).items()},
         )
-
-
-def _span(chosen: np.ndarray) -> slice | np.ndarray:
-    """Turn places that follow each other into a slice, which copies nothing."""
-    first, count = int(chosen[0]), len(chosen)
-    return slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
-
-
-def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
-    return flat if len(flat) == 1 else flat[chosen]

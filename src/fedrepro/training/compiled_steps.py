@@ -16,12 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops import compiled_math as products
-from fedrepro.core.portable_ops import (
-    cpu_instructions,
-    gathered_products,
-    philox,
-    sparse_products,
-)
+from fedrepro.core.portable_ops import cpu_instructions, gathered_products, philox, sparse_products
 from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.compiled_math import (
     Array,

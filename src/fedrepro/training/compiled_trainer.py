@@ -16,15 +16,9 @@ from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, MatchingTerm, compiled_kind
-from fedrepro.training.minibatches import Visits, visits
+from fedrepro.training.minibatches import visits
 from fedrepro.training.procedure import EarlyStopping, InitialTensors, Procedure, TrainedModels
-from fedrepro.training.step_randomness import (
-    CROPS,
-    NOISE,
-    kinds,
-    normal_pairs,
-    require_images,
-)
+from fedrepro.training.step_randomness import CROPS, NOISE, kinds, normal_pairs, require_images
 
 if TYPE_CHECKING:
     from fedrepro.training.examples import Examples
@@ -70,6 +64,7 @@ class CompiledTrainer:
         from fedrepro.training import compiled_parts
 
         network = procedure.network
+        self.compiled: Any = compiled_parts  # which imports Numba
         self.procedure, self.drawn = procedure, network.all_drawn
         self.dense = network.of_means if self.drawn else network
         self.dtype = np.dtype(str(examples.dtype).removeprefix("torch."))
@@ -85,7 +80,7 @@ class CompiledTrainer:
             self.drawn or layers.recurrent
         )
         scale = self.dtype.type(examples.scale)
-        self.data = compiled_parts.Data(
+        self.data = self.compiled.Data(
             examples.inputs.numpy(), examples.targets.numpy(), scale, 1 / scale
         )
         self.net, body = self._net()
@@ -133,24 +128,18 @@ class CompiledTrainer:
         for name, value in (given.reference or {}).items():
             view = self.received[name]
             view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
-        if self.drawn:
-            self._prior()
+        if self.drawn:  # the prior of the divergence: as received, or the same for all weights
+            model, size = self.model, self.net.size
+            term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
+            sd = 1 if term is None else term.sd
+            if sd is None:
+                model.prior[:] = model.received[:size]
+                self.compiled.softplus(model.received[size:], model.prior_deviation)
+            else:
+                model.prior[:], model.prior_deviation[:] = 0, sd
         self.model.summed[:] = 0
         for k, name in enumerate(self.procedure.settings.remembered):
             self.model.moments[k][:] = 0 if memory is None else memory[name][place]
-
-    def _prior(self) -> None:
-        """Write the prior of the divergence: what was received, or the same for all weights."""
-        from fedrepro.training import compiled_parts
-
-        model, size = self.model, self.net.size
-        term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
-        if term is not None and term.sd is None:
-            model.prior[:] = model.received[:size]
-            compiled_parts.softplus(model.received[size:], model.prior_deviation)
-        else:
-            model.prior[:] = 0
-            model.prior_deviation[:] = 1 if term is None or term.sd is None else term.sd
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
         """Train a model: losses (steps,) of the steps that were taken, and how many these are."""
@@ -158,11 +147,19 @@ class CompiledTrainer:
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
-            losses = np.empty(len(some.ends) - 1)
+            losses, keys, places, crops = np.empty(len(some.ends) - 1), NO_KEYS, NO_PLACES, NO_CROPS
+            if self.procedure.network.draws:
+                keys, places = some.words(task.rng, NOISE)
+            if settings.augment != "none":
+                crops = some.per_row(
+                    lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
+                )
+            order = self.compiled.StepOrder(
+                some.rows, some.ends, self.procedure.rows, keys, places, crops
+            )
             right = _said(
-                self.data, self._order(task, some), self.net, descent, self.model, self.room,
-                taken + done, losses,
-            )  # fmt: skip
+                self.data, order, self.net, descent, self.model, self.room, taken + done, losses
+            )
             loss_parts.append(losses)
             done += len(losses)
             if stopping is not None:
@@ -172,29 +169,13 @@ class CompiledTrainer:
         planned = task.total(settings.batch_size, settings.epochs)
         return np.concatenate(loss_parts), planned if stopping is None else int(stopping.taken[0])
 
-    def _order(self, task: Task, some: Visits) -> Any:
-        from fedrepro.training import compiled_parts
-
-        keys, places = NO_KEYS, NO_PLACES
-        if self.procedure.network.draws:
-            keys, places = some.words(task.rng, NOISE)
-        crops = NO_CROPS
-        if self.procedure.settings.augment != "none":
-            crops = some.per_row(
-                lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
-            )
-        piece = self.procedure.rows
-        return compiled_parts.StepOrder(some.rows, some.ends, piece, keys, places, crops)
-
     def _descent(self, task: Task) -> Any:
-        from fedrepro.training import compiled_parts
-
         settings, number = self.procedure.settings, self.dtype.type
-        adam = compiled_parts.AMSGRAD if settings.amsgrad else compiled_parts.ADAM
-        kind = compiled_parts.SGD if settings.optimiser == "sgd" else adam
+        adam = self.compiled.AMSGRAD if settings.amsgrad else self.compiled.ADAM
+        kind = self.compiled.SGD if settings.optimiser == "sgd" else adam
         pull = sum(term.pull for term in self.procedure.weight_penalties)
         shift = sum(term.shift for term in self.procedure.weight_penalties)
-        return compiled_parts.StepNumbers(
+        return self.compiled.StepNumbers(
             kind,
             self.direct,
             number(settings.lr if task.lr is None else task.lr),
@@ -211,12 +192,11 @@ class CompiledTrainer:
     def _net(self) -> tuple[Any, Any]:
         """Describe the network, and make the buffers of its body."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
-        from fedrepro.training import compiled_parts
         from fedrepro.training.compiled_matching import maps_of
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
         sizes, below = layers.sizes, layers.below
-        body: Any = compiled_parts.Nothing()
+        body: Any = self.compiled.Nothing()
         buffers: Any = body
         if below:
             matched = any(compiled_kind(term) == "matching" for term in self.procedure.losses)
@@ -225,17 +205,10 @@ class CompiledTrainer:
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = self._pairs()
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
-        given: Any = compiled_parts.Nothing()
+        given: Any = self.compiled.Nothing()
         if images:
-            given = maps_of(
-                layers,
-                body,
-                pairs[:images],
-                shares[:images],
-                self.procedure.private,
-                at,
-                self.dtype,
-            )
+            private = self.procedure.private
+            given = maps_of(layers, body, pairs[:images], shares[:images], private, at, self.dtype)
         tensors = [
             (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
         ]
@@ -244,7 +217,7 @@ class CompiledTrainer:
             for term in self.procedure.losses
             if isinstance(term, Entropy)
         ]
-        net = compiled_parts.Net(
+        net = self.compiled.Net(
             body,
             np.array(sizes, np.int64),
             np.array([at[f"weight{below + k}"] for k in range(len(sizes) - 1)], np.int64),
@@ -283,15 +256,13 @@ class CompiledTrainer:
         return pairs, shares
 
     def _room(self, body: Any) -> Any:
-        from fedrepro.training import compiled_matching, compiled_parts
-
         sizes, rows = self.net.sizes.tolist(), self.net.rows
         across, matching = padded_to(rows), len(self.net.pairs) > 0
         hidden = sum(map(row_of, sizes[1:])) * rows
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
-        word_count = compiled_parts.DRAWN // 8 if self.drawn else word_count
+        word_count = self.compiled.DRAWN // 8 if self.drawn else word_count
         numbers = {
             "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
             "activations": hidden,
@@ -305,16 +276,14 @@ class CompiledTrainer:
             "zeros": max(widest, across),
         }
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
-        words, given = np.zeros(word_count, np.uint64), cast(Any, compiled_parts.Nothing())
+        words, given = np.zeros(word_count, np.uint64), cast(Any, self.compiled.Nothing())
         if self.layers.convolutions and matching:
-            given = compiled_matching.room_of(
-                self.net.body, self.net.given, body, buffers["x"].size
-            )
-        return compiled_parts.Scratch(body, given, **buffers, words=words)
+            from fedrepro.training.compiled_matching import room_of
+
+            given = room_of(self.net.body, self.net.given, body, buffers["x"].size)
+        return self.compiled.Scratch(body, given, **buffers, words=words)
 
     def _model(self, keep_gradients: bool) -> Any:
-        from fedrepro.training import compiled_parts
-
         # a step of the optimiser goes through several at once: where these lie equally in their
         # pages it takes the processor twice as long
         places = itertools.count(0, 9 * LINE)
@@ -324,7 +293,7 @@ class CompiledTrainer:
 
         means, weights = self.net.size, flat(True)
         kept = len(self.procedure.settings.remembered)
-        return compiled_parts.Model(
+        return self.compiled.Model(
             weights,
             flat(True, int(self.net.maps[0])) if self.direct else flat(True),
             flat(bool(self.procedure.terms)),

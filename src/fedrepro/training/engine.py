@@ -253,10 +253,7 @@ class _TrainingRun:
         block: int | None,
         path: StepPath | None,
     ) -> None:
-        check_tasks(tasks)
-        check_private(procedure.private, given.private, len(tasks))
-        check_going_on(procedure.settings, tasks, memory is not None)
-        procedure.require_pieces()
+        check_tasks(procedure, tasks, given, memory is not None)
         device = examples.inputs.device.type
         path = require(path, procedure, device) if path else choose_path(procedure, device)
         self.trainer: CompiledTrainer | BlockTrainer
@@ -271,7 +268,11 @@ class _TrainingRun:
         self.private = {
             name: np.array(given.private[name], self.dtype) for name in procedure.private
         }
-        self.memory = self._recalled(memory, procedure.settings)
+        self.memory = None if memory is None else {k: v.copy() for k, v in memory.items()}
+        if self.memory == {}:  # it is zero to begin with
+            room = (len(tasks), self.trainer.size)
+            buffers = {k: np.zeros(room, self.dtype) for k in procedure.settings.remembered}
+            self.memory = {"steps": np.zeros(len(tasks), np.int64), **buffers}
         self.steps = np.zeros(len(tasks), np.int64)
         self.finite = np.ones(len(tasks), bool)
         self.failed_at = np.full(len(tasks), -1)
@@ -280,39 +281,22 @@ class _TrainingRun:
     def parts(self) -> Iterator[TrainedModels]:
         """Train models part by part; a part is valid until the next one is asked for."""
         for part in self.trainer.parts(self.tasks, self.given, self.memory):
-            self._judge(part)
+            chosen = part.chosen
+            self.steps[chosen] = part.taken
+            for i, model in enumerate(chosen.tolist()):
+                losses = part.losses[:, i]
+                lost = ~np.isfinite(losses)
+                self.failed_at[model] = lost.argmax() if lost.any() else -1
+                self.finite[model] = not lost.any() and part.finite[i]
+                if self.finite[model]:
+                    # an exact sum does not depend on how the steps were cut
+                    self.loss[model] = math.fsum(losses.tolist()) / self.steps[model]
             if self.memory is not None:
-                self.memory["steps"][part.chosen] += self.steps[part.chosen]
-            whole = self.finite[part.chosen]
+                self.memory["steps"][chosen] += self.steps[chosen]
+            whole = self.finite[chosen]
             for name, value in part.private.items():
-                self.private[name][part.chosen[whole]] = value[whole]
+                self.private[name][chosen[whole]] = value[whole]
             yield part
-
-    def _judge(self, part: TrainedModels) -> None:
-        """Note the losses and steps of some models, and which of these are finite."""
-        chosen = part.chosen
-        self.steps[chosen] = part.taken
-        for i, model in enumerate(chosen.tolist()):
-            losses = part.losses[:, i]
-            whole = np.isfinite(losses)
-            failed = not whole.all()
-            self.failed_at[model] = whole.argmin() if failed else -1
-            self.finite[model] = not failed and part.finite[i]
-            if self.finite[model]:
-                # an exact sum does not depend on how the steps were cut
-                self.loss[model] = math.fsum(losses.tolist()) / self.steps[model]
-
-    def _recalled(
-        self, memory: Mapping[str, np.ndarray] | None, settings: Settings
-    ) -> dict[str, np.ndarray] | None:
-        """Copy what the optimiser remembers; it is zero to begin with."""
-        if memory is None:
-            return None
-        if memory:
-            return {name: value.copy() for name, value in memory.items()}
-        room = (len(self.tasks), self.trainer.size)
-        buffers = {name: np.zeros(room, self.dtype) for name in settings.remembered}
-        return {"steps": np.zeros(len(self.tasks), np.int64), **buffers}
 
     def outcome(self, began: float) -> dict[str, Any]:
         """Collect the fields of `Outcome`."""
@@ -332,8 +316,10 @@ class _TrainingRun:
         return {name: np.empty((models, *shape), self.dtype) for name, shape in shapes.items()}
 
 
-def check_tasks(tasks: Sequence[Task]) -> None:
-    """Refuse a client without examples or steps."""
+def check_tasks(
+    procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
+) -> None:
+    """Refuse clients without examples or steps, wrong private tensors, and what cannot go on."""
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):
@@ -345,32 +331,24 @@ def check_tasks(tasks: Sequence[Task]) -> None:
             raise FedreproError(
                 f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
             )
-
-
-def check_private(
-    wanted: Mapping[str, Shape], private: Mapping[str, np.ndarray], models: int
-) -> None:
-    """Refuse private tensors that are missing, too many, or of another shape."""
+    wanted, private = procedure.private, given.private
     if set(wanted) != set(private):
         raise FedreproError(
             f"the loss terms have private tensors {shown(sorted(wanted))}, but "
             f"{shown(sorted(private))} were handed over; give exactly those"
         )
     for name, shape in wanted.items():
-        if private[name].shape != (models, *shape):
+        if private[name].shape != (len(tasks), *shape):
             raise FedreproError(
-                f"private tensor '{name}' must have shape {(models, *shape)}, one part for each "
-                f"model that trains, not {private[name].shape}"
+                f"private tensor '{name}' must have shape {(len(tasks), *shape)}, one part for "
+                f"each model that trains, not {private[name].shape}"
             )
-
-
-def check_going_on(settings: Settings, tasks: Sequence[Task], remembers: bool) -> None:
-    """Refuse early stopping of trainings that go on from others."""
-    if settings.patience and (remembers or any(task.done for task in tasks)):
+    if procedure.settings.patience and (remembers or any(task.done for task in tasks)):
         raise FedreproError(
             "clients that go on from round to round within an epoch, or with an optimiser that "
             "remembers, cannot stop early; leave `patience` of the training at 0"
         )
+    procedure.require_pieces()
 
 
 # compiled: on the CPU, networks and terms whose gradients are written out, one model after another.

@@ -108,11 +108,7 @@ class Gradients:
     def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
         """Let other models take their places, with their step sizes and shares of a divergence."""
         self.lr = rates[0] if self.direct else None
-        new_shares = next(iter(self.weights.values())).new_tensor(shares)
-        if self.shares is None or self.shares.shape != new_shares.shape:
-            self.shares = new_shares
-        else:  # in place, where a recorded step looks for them
-            self.shares.copy_(new_shares)
+        self.shares = next(iter(self.weights.values())).new_tensor(shares)
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
@@ -190,8 +186,8 @@ def observed_hits(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
     return hits
 
 
-class Adam:
-    """Adam or AMSGrad on a buffer (models, size); L2 enters the gradient, as in the loss.
+class _Optimiser:
+    """An optimiser on a buffer (models, size).
 
     rates: step size of each model; by default the procedure's. memory: buffers to go on with, of
     models that have all taken `steps` steps.
@@ -209,8 +205,14 @@ class Adam:
 
         self.settings, self.rates = settings, rates
         kept = memory or {name: torch.zeros_like(flat) for name in settings.remembered}
-        self.first, self.second, self.largest = kept["first"], kept["second"], kept.get("largest")
+        self.first, self.second, self.largest, self.velocity = (
+            kept.get(name) for name in ("first", "second", "largest", "velocity")
+        )
         self.steps = torch.full((), float(steps), dtype=torch.float32, device=flat.device)
+
+
+class Adam(_Optimiser):
+    """Adam or AMSGrad on a buffer (models, size); L2 enters the gradient, as in the loss."""
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """Take one step for the first models of the buffer; all of them have taken equally many."""
@@ -226,13 +228,14 @@ class Adam:
         import torch
 
         settings = self.settings
-        moment, square, largest = self._kept(models)
+        assert self.first is not None
+        assert self.second is not None
         torch._fused_adam_(
             [flat],
             [gradient],
-            moment,
-            square,
-            largest,
+            [self.first[models]],
+            [self.second[models]],
+            [] if self.largest is None else [self.largest[models]],
             [self.steps],
             lr=rate,
             beta1=settings.beta1,
@@ -243,17 +246,11 @@ class Adam:
             maximize=False,
         )
 
-    def _kept(self, models: slice) -> list[list[torch.Tensor]]:
-        """First and second moments, and the largest of these with AMSGrad, of some models."""
-        kept = [[self.first], [self.second], [] if self.largest is None else [self.largest]]
-        if models == slice(len(self.first)):
-            return kept
-        return [[value[models] for value in buffers] for buffers in kept]
-
     def state(self) -> dict[str, torch.Tensor]:
         """Return what must be kept to go on: moments and number of steps."""
-        state = {"first": self.first, "second": self.second, "steps": self.steps}
-        return state if self.largest is None else {**state, "largest": self.largest}
+        named = {"first": self.first, "second": self.second, "steps": self.steps}
+        named["largest"] = self.largest
+        return {name: value for name, value in named.items() if value is not None}
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """Go on from a state; it is copied, so the state itself does not change."""
@@ -261,22 +258,8 @@ class Adam:
             value.copy_(state[name])
 
 
-class Sgd:
-    """Gradient descent with heavy-ball momentum on a buffer (models, size); the rest: as Adam."""
-
-    def __init__(
-        self,
-        flat: torch.Tensor,
-        settings: Settings,
-        rates: list[float] | None = None,
-        memory: Mapping[str, torch.Tensor] | None = None,
-        steps: int = 0,
-    ) -> None:
-        import torch
-
-        self.settings, self.rates = settings, rates
-        kept = memory or {name: torch.zeros_like(flat) for name in settings.remembered}
-        self.velocity = kept.get("velocity")
+class Sgd(_Optimiser):
+    """Gradient descent with heavy-ball momentum on a buffer (models, size)."""
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """Take one step for the first models of the buffer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,8 +72,7 @@ def checked_weights(
             f"{who} is periodic: what a node sends comes back after multiples of {length} rounds "
             "only, so that beliefs never settle; add self-loops"
         )
-    normalised: np.ndarray = weights / sums[:, None]
-    return normalised
+    return np.asarray(weights / sums[:, None])
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
@@ -136,8 +135,7 @@ def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
         np.fill_diagonal(adjacency, 1.0)
-    shares: np.ndarray = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1.0)
-    return shares
+    return np.asarray(adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1.0))
 
 
 RULES = {"metropolis": metropolis, "uniform": uniform}
@@ -156,11 +154,6 @@ def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     return sums.reshape(values.shape)
 
 
-def mixed_tensors(weights: np.ndarray, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Apply `mixed` to each tensor, (N, *shape)."""
-    return {name: mixed(weights, value) for name, value in tensors.items()}
-
-
 ENOUGH = 1e-12  # of a sum, in what is left out of it
 LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
@@ -171,8 +164,7 @@ def stationary(weights: np.ndarray) -> np.ndarray:
     From (I - W + 11')' v = 1, a linear solve: powers of W would stall on a long ring.
     """
     size = len(weights)
-    shares: np.ndarray = np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size))
-    return shares
+    return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
 
 
 def second_modulus(weights: np.ndarray) -> float:
@@ -216,9 +208,7 @@ def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
 
 
 def _transient(weights: np.ndarray) -> np.ndarray:
-    """W - 1v', whose k-th power is W^k - 1v'."""
-    transient: np.ndarray = weights - stationary(weights)[None, :]
-    return transient
+    return np.asarray(weights - stationary(weights)[None, :])
 
 
 def circle(count: int) -> np.ndarray:

@@ -185,6 +185,4 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
 
 
 def _before(tasks: Sequence[Task], step: np.ndarray | int) -> np.ndarray:
-    """Numbers of these steps (…, 1) in the sequences of the tasks: int64 (…, models)."""
-    numbers: np.ndarray = step + np.array([task.done for task in tasks])
-    return numbers
+    return np.asarray(step + np.array([task.done for task in tasks]))

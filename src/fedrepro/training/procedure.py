@@ -221,12 +221,14 @@ class EarlyStopping:
         while at < steps and self.running.any():
             now, ends = chunk.first + at, self.per_epoch[self.running]
             length = min(steps - at, int((ends - now % ends).min()))
-            yield self._shorter(chunk if chunk.whole is not None else _cut(chunk, at, length))
+            some = chunk
+            if chunk.whole is None:
+                part = slice(at, at + length)
+                cut = {k: getattr(chunk, k)[part] for k in ("index", "size", "active", "epoch")}
+                some = replace(chunk, first=now, **cut)
+            last = int(np.flatnonzero(self.running).max()) + 1
+            yield replace(some, active=[min(count, last) for count in some.active])
             at += length
-
-    def _shorter(self, chunk: Chunk) -> Chunk:
-        last = int(np.flatnonzero(self.running).max()) + 1
-        return replace(chunk, active=[min(count, last) for count in chunk.active])
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor]) -> None:
         """Count right predictions, int (models,), of a part that ends with the step `end`.
@@ -251,16 +253,3 @@ class EarlyStopping:
         for model, rows in self.kept.items():
             for buffer, row in zip(buffers, rows, strict=True):
                 buffer[model].copy_(row)
-
-
-def _cut(chunk: Chunk, at: int, length: int) -> Chunk:
-    """Take some of the steps of a chunk."""
-    part = slice(at, at + length)
-    return replace(
-        chunk,
-        first=chunk.first + at,
-        index=chunk.index[part],
-        size=chunk.size[part],
-        active=chunk.active[part],
-        epoch=chunk.epoch[part],
-    )

@@ -48,8 +48,7 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
     bits = bits * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = bits ^ (bits >> np.uint64(31))
-    return mixed
+    return np.asarray(bits ^ (bits >> np.uint64(31)))
 
 
 def require_images(network: Network) -> None:
@@ -96,14 +95,11 @@ class Crops:
 
         channels = self.shape[0]
         pixels = pad(x.reshape(-1, channels, x.shape[-1] // channels), (0, 1))
-        source = self._sources_at(x.device)[kind.reshape(-1)]
+        if self._placed is None or self._placed.device != x.device:
+            self._placed = self._sources.to(x.device)
+        source = self._placed[kind.reshape(-1)]
         taken = pixels.gather(2, source.unsqueeze(1).expand(-1, channels, -1))
         return taken.view(x.shape)
-
-    def _sources_at(self, device: torch.device) -> torch.Tensor:
-        if self._placed is None or self._placed.device != device:
-            self._placed = self._sources.to(device)
-        return self._placed
 
     @cached_property
     def _sources(self) -> torch.Tensor:

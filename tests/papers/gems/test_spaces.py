@@ -10,17 +10,17 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fedrepro.papers.gems.spaces import linear, unit_balls
-from fedrepro.papers.gems.spaces.certificate import certified
-from fedrepro.papers.gems.spaces.intersection import (
+from fedrepro.papers.gems.spaces import hidden_units, softmax_models
+from fedrepro.papers.gems.spaces.hidden_units import GROUPINGS, Units, merged, proven
+from fedrepro.papers.gems.spaces.intersections import (
     Spaces,
+    certified,
     descended,
     of_balls,
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.papers.gems.spaces.radius_search import Bisection, Radius, bisected
-from fedrepro.papers.gems.spaces.unit_merging import GROUPINGS, Units, merged, proven
+from fedrepro.papers.gems.spaces.softmax_models import Bisection, Radius, bisected
 
 SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
 WIDE = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
@@ -36,7 +36,7 @@ def softmax(seed=0, shape=ONE, examples=60, inputs=5):
     centre = rng.normal(size=(inputs + 1, CLASSES)).astype(np.float32)
     labels = (x @ centre[:-1] + centre[-1]).argmax(axis=1)
     labels[::7] = rng.integers(0, CLASSES, len(labels[::7]))
-    return linear.Softmax(x, labels, centre, shape)
+    return softmax_models.Softmax(x, labels, centre, shape)
 
 
 def accuracy(model, weights):
@@ -57,7 +57,7 @@ def surface(model, seed, points):
 def layer(seed=0, examples=30, inputs=6, width=4):
     rng = np.random.default_rng(seed)
     x = rng.random((examples, inputs), np.float32)
-    return unit_balls.HiddenUnits(x, rng.normal(size=(inputs + 1, width)).astype(np.float32))
+    return hidden_units.HiddenUnits(x, rng.normal(size=(inputs + 1, width)).astype(np.float32))
 
 
 def spaces(seed, count, dims, ellipsoids, spread=1.0):
@@ -91,7 +91,7 @@ def test_bisection_gives_the_tested_side_of_the_last_interval_however_fine():
 @given(seeds, st.floats(0, 50))
 def test_predictions_are_right_between_the_distances_found(seed, distance):
     model = softmax(seed)
-    kept = linear.right_within(model, np.random.default_rng(seed), 12)
+    kept = softmax_models.right_within(model, np.random.default_rng(seed), 12)
     plain = [accuracy(model, model.centre + distance * u) for u in surface(model, seed, 12)]
     assert np.abs(kept.accuracies(distance) - plain).max() <= 1.5 / len(model.labels)
 
@@ -101,11 +101,11 @@ def test_predictions_are_right_between_the_distances_found(seed, distance):
 def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least, bar):
     model = softmax()
     drawn = np.random.default_rng(1)
-    found = linear.information(model.inputs, model.centre, drawn)
-    shape = linear.relative_radii(found, least) if least < 1 else ONE
+    found = softmax_models.information(model.inputs, model.centre, drawn)
+    shape = softmax_models.relative_radii(found, least) if least < 1 else ONE
     model = softmax(shape=shape)
-    kept = linear.right_within(model, np.random.default_rng(2), SEARCH.points)
-    radius = linear.ball(kept, model, bar, SEARCH)
+    kept = softmax_models.right_within(model, np.random.default_rng(2), SEARCH.points)
+    radius = softmax_models.ball(kept, model, bar, SEARCH)
     assert 0 < radius.value < SEARCH.r_max
     own = surface(model, 2, SEARCH.points)
     assert min(accuracy(model, model.centre + radius.value * u) for u in own) >= bar
@@ -114,37 +114,26 @@ def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least,
 
 def test_a_centre_that_is_not_good_enough_has_an_empty_space_and_no_bar_the_largest():
     model = softmax()
-    kept = linear.right_within(model, np.random.default_rng(2), 5)
-    assert linear.ball(kept, model, 1.0, SEARCH) == Radius(0.0, empty=True)
-    fresh = linear.ball_of_fresh_draws(model, np.random.default_rng(2), 1.0, SEARCH)
+    kept = softmax_models.right_within(model, np.random.default_rng(2), 5)
+    assert softmax_models.ball(kept, model, 1.0, SEARCH) == Radius(0.0, empty=True)
+    fresh = softmax_models.ball_of_fresh_draws(model, np.random.default_rng(2), 1.0, SEARCH)
     assert fresh == Radius(0.0, empty=True)
-    assert linear.ball(kept, model, 0.0, SEARCH).capped
+    assert softmax_models.ball(kept, model, 0.0, SEARCH).capped
 
 
 def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
     model = softmax()
-    whole = linear.right_within(model, np.random.default_rng(2), 40)
-    monkeypatch.setattr(linear, "BLOCK_FLOATS", 10 * model.logits.size)
-    parts = linear.right_within(model, np.random.default_rng(2), 40)
+    whole = softmax_models.right_within(model, np.random.default_rng(2), 40)
+    monkeypatch.setattr(softmax_models, "BLOCK_FLOATS", 10 * model.logits.size)
+    parts = softmax_models.right_within(model, np.random.default_rng(2), 40)
     assert parts.least.shape == whole.least.shape
     one, two = (kept.accuracies(2.0).mean() for kept in (whole, parts))
     assert one == pytest.approx(two, abs=0.1)
 
 
-def test_shared_and_fresh_directions_give_the_same_radii_on_average():
-    model, search = softmax(), Bisection(64.0, 0.01, 100)
-    shared, fresh = [], []
-    for seed in range(20):
-        kept = linear.right_within(model, np.random.default_rng(seed), search.points)
-        shared.append(linear.ball(kept, model, 0.6, search).value)
-        drawn = np.random.default_rng(1000 + seed)
-        fresh.append(linear.ball_of_fresh_draws(model, drawn, 0.6, search).value)
-    assert np.mean(shared) == pytest.approx(np.mean(fresh), rel=0.05)
-
-
 def test_fisher_information_is_the_mean_square_of_the_scores():
     model = softmax(examples=7)
-    found = linear.information(model.inputs, model.centre, np.random.default_rng(3))
+    found = softmax_models.information(model.inputs, model.centre, np.random.default_rng(3))
     places = np.random.default_rng(3).random((7, 1))[:, 0]
     plain = np.zeros_like(found)
     for x, place in zip(model.inputs.astype(float), places, strict=True):
@@ -158,7 +147,7 @@ def test_fisher_information_is_the_mean_square_of_the_scores():
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=8), st.floats(0.01, 0.99))
 def test_relative_radii_run_from_the_least_to_one(information, least):
-    found = linear.relative_radii(np.array(information), least)
+    found = softmax_models.relative_radii(np.array(information), least)
     assert found.max() == 1
     assert found.min() >= np.float32(least)
     order = np.argsort(information)
@@ -172,9 +161,9 @@ def test_relative_radii_run_from_the_least_to_one(information, least):
 @pytest.mark.parametrize("epsilon", [0.05, 0.2])
 def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, epsilon):
     own = layer()
-    moved = unit_balls.moves(own, np.random.default_rng(4), SEARCH.points)
-    most = unit_balls.allowed(epsilon, len(own.inputs), deviation)
-    radii = unit_balls.values(unit_balls.balls(own, moved, most, SEARCH))
+    moved = hidden_units.moves(own, np.random.default_rng(4), SEARCH.points)
+    most = hidden_units.allowed(epsilon, len(own.inputs), deviation)
+    radii = hidden_units.values(hidden_units.balls(own, moved, most, SEARCH))
     drawn = np.random.default_rng(4).standard_normal((SEARCH.points, len(own.units)), np.float32)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     root = 1 / len(own.inputs) if deviation == "outside" else 1 / math.sqrt(len(own.inputs))
@@ -194,28 +183,14 @@ def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, eps
 @given(seeds, st.floats(0.01, 1.0))
 def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
     own = layer(seed)
-    moved = unit_balls.moves(own, np.random.default_rng(seed), 30)
-    most = unit_balls.allowed(epsilon, len(own.inputs), "inside")
+    moved = hidden_units.moves(own, np.random.default_rng(seed), 30)
+    most = hidden_units.allowed(epsilon, len(own.inputs), "inside")
     starts = (own.with_ones @ own.units).T
     plain = [
-        bisected(lambda r, a=a: bool((unit_balls.deviations(a, moved, r) <= most).all()), SEARCH)
+        bisected(lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), SEARCH)
         for a in starts
     ]
-    assert unit_balls.balls(own, moved, most, SEARCH) == plain
-
-
-def test_units_have_the_same_radii_from_shared_and_fresh_directions_on_average():
-    own, search = layer(), Bisection(64.0, 0.01, 100)
-    most = unit_balls.allowed(0.2, len(own.inputs), "inside")
-    shared, fresh = [], []
-    for seed in range(20):
-        moved = unit_balls.moves(own, np.random.default_rng(seed), search.points)
-        shared.append(unit_balls.values(unit_balls.balls(own, moved, most, search)).mean())
-        drawn = np.random.default_rng(1000 + seed)
-        fresh.append(
-            unit_balls.values(unit_balls.balls_of_fresh_draws(own, drawn, most, search)).mean()
-        )
-    assert np.mean(shared) == pytest.approx(np.mean(fresh), rel=0.05)
+    assert hidden_units.balls(own, moved, most, SEARCH) == plain
 
 
 # --- a common point

@@ -13,8 +13,13 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import from_plain, load_state, save_state, to_plain
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
-from fedrepro.papers.p2p.methods.variational_consensus import heard
+from fedrepro.papers.p2p.methods.variational_consensus import (
+    consensus,
+    deviation_of,
+    heard,
+    mean_of_means,
+    spread_of,
+)
 from fedrepro.training.loss_terms import GaussianPrior, with_prior
 
 METHODS = components("method")

@@ -23,7 +23,7 @@ from fedrepro.methods.matching.unit_permutations import (
 )
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.pfnm.methods.pfnm_sized import solved
+from fedrepro.papers.pfnm.methods.at_equal_size import solved
 from fedrepro.training.federation.client_queries import Evaluated
 
 METHODS = components("method")

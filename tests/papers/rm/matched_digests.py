@@ -16,7 +16,7 @@ import step_digests
 
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.rm.methods._representation import RepresentationMatching
+from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.loss_terms import Entropy
 
 

@@ -16,7 +16,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.papers.rm.methods import adaptive as methods
-from fedrepro.papers.rm.methods._adaptive import (
+from fedrepro.papers.rm.methods.adaptive import (
     LEAST_PRECISION,
     MOST_PRECISION,
     DiscreteGaussian,

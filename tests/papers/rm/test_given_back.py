@@ -20,7 +20,7 @@ from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Pass
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.rm.methods._representation import RepresentationMatching
+from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Entropy, Proximal

@@ -20,7 +20,7 @@ from test_networks import (
 )  # fmt: skip
 from torch.nn import functional
 
-from fedrepro.papers.rm.methods._representation import RepresentationMatching, _centred
+from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching, _centred
 from fedrepro.training.engine import train
 from fedrepro.training.loss_terms import Entropy, Proximal
 

@@ -1,16 +1,20 @@
-"""What config says of representation matching, and the keys of an exhibit that it needs."""
+"""What config says of representation matching, its findings, and its drawing."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from findings import RECORD, asked, told
 from small_exhibits import small
 from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.canvas import figure, render, rules
 from fedrepro.numbers.verdicts.claims import load_claims
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
+from fedrepro.papers.rm.drawings.hyper_parameters import FOLLOWED
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 
@@ -81,3 +85,105 @@ def test_no_rule_of_choice_reads_test_examples():
         for exhibit in Plan(Config(), FILES, scale).exhibits.values():
             rules = {m.choose.split for p in exhibit.points for m in p.measures if m.choose}
             assert rules <= {"server_validation"}
+
+
+ADAPTIVE = [{"name": "adaptive_fedavg", "label": "AH"}]
+DRAWN_CASES = {"one": {"label": "one"}, "two": {"label": "two"}}
+SETTINGS = {
+    "drawing": "hyper-parameters",
+    "sweep": {"partition.clients": [2]},
+    "cases": DRAWN_CASES,
+}
+
+
+def rows():
+    """Two cases, three rounds, two trials; every number is another one."""
+    value = 1
+    for case in DRAWN_CASES:
+        for done in (1, 2, 3):
+            for metric in ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward"):
+                one, two = value / 1000, (value + 1) / 1000
+                value += 2
+                yield {
+                    "case": case,
+                    "round": done,
+                    "method": "AH",
+                    "metric": metric,
+                    "split": "",
+                    "mean": (one + two) / 2,
+                    "sd": 0.01,
+                    "by_trial": f"{one} {two}",
+                }
+
+
+def test_lines_are_means_and_dots_are_what_trials_drew():
+    numbers = pd.DataFrame(rows())
+    with rules():
+        drawn = figure(small(methods=ADAPTIVE, **SETTINGS), numbers)
+    for axes, followed in zip(drawn.axes, FOLLOWED, strict=True):
+        own = numbers[numbers["metric"] == followed.metric]
+        assert [y for line in axes.lines for y in line.get_ydata()] == list(own["mean"])
+        drew = numbers.loc[numbers["metric"] == followed.dots, "by_trial"]
+        dots = [
+            y
+            for dots in axes.collections
+            for y in dots.get_offsets()[:, 1]
+            if len(dots.get_offsets()) == 6
+        ]
+        assert dots == [float(value) for text in drew for value in text.split()]
+
+
+def test_equal_numbers_give_equal_pictures():
+    exhibit, numbers = small(methods=ADAPTIVE, **SETTINGS), pd.DataFrame(rows())
+    assert render(exhibit, numbers) == render(exhibit, numbers)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"methods": [{"name": "fedavg"}]}, "the hyper-parameters that 'fedavg' chooses are not"),
+        ({"methods": [*ADAPTIVE, {"name": "fedavg"}]}, "of one method are drawn, not of 2"),
+        ({"sweep": {"partition.clients": [2, 4]}}, "2 cases and 4 points"),
+        ({"cases": {}}, "0 cases and 1 points"),
+    ],
+)
+def test_what_cannot_be_drawn_so_is_a_sentence(change, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        small(**{"methods": ADAPTIVE, **SETTINGS, **change})
+
+
+FLAT = told("rm")
+
+
+def test_what_is_said_of_table_1_is_in_the_record():
+    table = pd.read_csv(RECORD / "paper/rm/table-1.printed.csv").query("metric == 'accuracy'")
+    good = table[table["verdict"] == "reproduced"]
+    assert good["apart"].isna().sum() == 10
+    assert sorted(good["method"][good["apart"].notna()]) == ["FA", *["FA+WD"] * 3]
+    few = table[(table["verdict"] == "few trials") & table["method"].isin(["FA+RM", "FA+WD"])]
+    assert set(few["case"]) == {"C = 0.5, one class each"}
+    left = table.drop(index=[*good.index, *few.index])
+    assert (len(few), len(left)) == (2, 4)
+    assert (left["verdict"] == "worse").sum() == 2
+    assert set(left["case"]) == {"C = 1.0, one class each", "C = 0.5, one class each"}
+    assert set(left["method"]) == {"FA+AH", "FA+RM+AH"}
+    fa = 100 * table[table["method"] == "FA"]["difference"].abs().max()
+    assert f"FA in all four cells, by {fa:.1f} at most" in FLAT
+    apart = asked("rm/table-1", "range FA minus FA+WD", 2)
+    assert f"with our λ is FA to {max(map(abs, apart)):.2f} points" in FLAT
+    fixed = table[table["method"].isin(["FA", "FA+WD", "FA+RM"])]
+    assert f"all {len(fixed)} accuracies are within 0.5 points of the printed ones" in FLAT
+    assert fixed["difference"].abs().max() < 0.005
+
+
+def test_no_setting_reaches_the_fixed_schedule_and_accuracy_falls_along_each():
+    rows = pd.read_csv(RECORD / "paper/rm/sensitivity.csv").query("metric == 'accuracy'")
+    of = {
+        name: list(rows[(rows["method"] == name) & (rows["split"] == "test")]["mean"])
+        for name in rows["method"].unique()
+    }
+    assert all(values == sorted(values, reverse=True) for values in of.values())
+    tried = [*of["FA+AH, hyper learning rate"], *of["FA+AH, window"]]
+    assert len(tried) - 1 == 8  # one is that of table 1, in both
+    assert 100 * max(tried) < asked("rm/sensitivity", "FA, least entropy at least_entropy=2")[0]
+    assert "In none of the eight settings does it reach the fixed schedule" in FLAT

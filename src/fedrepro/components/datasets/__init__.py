@@ -1,1 +1,1 @@
-"""Data sets: arrays with named splits, one file per data set, found by themselves."""
+"""Data sets: arrays with named splits, found by themselves."""

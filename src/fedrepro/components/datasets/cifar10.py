@@ -35,11 +35,7 @@ CLASSES = (
     "report, University of Toronto, 2009",
 )
 def cifar10(
-    raw: Path,
-    *,
-    validation: Validation = 0,
-    features: Features = "pixels",
-    train: Train = None,
+    raw: Path, *, validation: Validation = 0, features: Features = "pixels", train: Train = None
 ) -> Arrays:
     """CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, split as published.
 

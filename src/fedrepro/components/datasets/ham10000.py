@@ -185,7 +185,9 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
         if name.endswith(".csv"):
             table = _metadata(raw / name)
             continue
-        with unpack_archive("ham10000", raw / name, _is_used) as folder:
+        with unpack_archive(
+            "ham10000", raw / name, lambda member: member.endswith((".jpg", ".csv"))
+        ) as folder:
             for path in folder.rglob("*.csv"):
                 table = _metadata(path)
             for key, picture, size_ in _pictures(folder, size, raw / name):
@@ -206,10 +208,6 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
         width,
         height,
     )
-
-
-def _is_used(member: str) -> bool:
-    return member.endswith((".jpg", ".csv"))
 
 
 def _metadata(path: Path) -> dict[str, tuple[str, str]]:

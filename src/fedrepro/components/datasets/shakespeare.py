@@ -1,21 +1,226 @@
-"""Shakespeare, the next character of a text, where every role of every play is a group.
+"""Shakespeare's plays, or a small generated text: windows of characters of what each role says.
 
-Data set of FedAvg (H. B. McMahan et al., Communication-efficient learning of deep networks from
-decentralized data, AISTATS 2017) and of LEAF (S. Caldas et al., arXiv:1812.01097).
+Data set of FedAvg (H. B. McMahan et al., AISTATS 2017) and of LEAF (S. Caldas et al.,
+arXiv:1812.01097). Three sources have three layouts; a role is a speaker of one play, and a line is
+one uninterrupted speech of a role.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fedrepro.components.datasets._plays import read_leaf, read_plays, read_tiny
-from fedrepro.components.datasets._windows import PAD, Windows, texts_of
+import numpy as np
+
 from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
+from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.prepared import Arrays
+from fedrepro.data.archive import decompress_file, unpack_archive
+from fedrepro.data.prepared import SPLITS, Arrays
+
+Lines = dict[str, list[str]]
+
+HEADING = re.compile(r"(ACT|SCENE)\b")
+DIRECTION = re.compile(r"\[[^\]]*\]")
+TINY_SPEAKER = re.compile(r"([A-Z][^\n:]*):$")
+LEAF_YEAR = re.compile(r"1[56]\d\d$")
+LEAF_SPEAKER = re.compile(r"  ([A-Z][A-Za-z ]*)\. (.*)")
+LEAF_ERRORS = re.compile(r"([A-Z][A-Z ]*)\. (.*)")
+
+
+class _Speeches:
+    """Collects speeches; what nobody says (directions in brackets) is left out."""
+
+    def __init__(self) -> None:
+        self.lines: Lines = {}
+        self.open: list[str] | None = None
+        self.role = ""
+
+    def begin(self, role: str, text: str = "") -> None:
+        self.end()
+        self.role, self.open = role, [text] if text else []
+
+    def more(self, text: str) -> None:
+        if self.open is not None:
+            self.open.append(text)
+
+    def end(self) -> None:
+        if self.open is not None:
+            spoken = DIRECTION.sub("", "\n".join(self.open))
+            text = "\n".join(line.strip() for line in spoken.splitlines() if line.strip())
+            if text:
+                self.lines.setdefault(self.role, []).append(text)
+        self.open = None
+
+
+def read_plays(path: Path) -> Lines:
+    """`plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by lines `<tab>text`."""
+    speeches = _Speeches()
+    with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
+        for play in sorted(folder.rglob("*.txt")):
+            try:
+                lines = play.read_text(encoding="utf-8").splitlines()
+            except ValueError as error:
+                raise corrupt_file_error(path, f"{play.name} is not a text in UTF-8") from error
+            started = False
+            for line in lines:
+                speaker, tab, speech = line.partition("\t")
+                if HEADING.match(line):
+                    # what stands before the first act is the list of roles
+                    started = started or line.startswith("ACT")
+                    speeches.end()
+                elif started and tab and speaker:
+                    speeches.begin(f"{play.stem}/{speaker}", speech)
+                elif started and tab and not speech.isupper():
+                    speeches.more(speech)
+                elif started and tab:
+                    speeches.end()  # the title of the play, again
+            speeches.end()
+    return speeches.lines
+
+
+def read_tiny(path: Path) -> Lines:
+    """`tiny_shakespeare.txt.xz`: parts of plays one after another, `Speaker:` above a speech."""
+    speeches = _Speeches()
+    with decompress_file("shakespeare", path) as stream:
+        text = stream.read().decode("utf-8")
+    above = ""
+    for line in text.splitlines():
+        speaker = TINY_SPEAKER.fullmatch(line)
+        if speaker and not above:
+            speeches.begin(speaker[1])
+        else:
+            speeches.more(line)
+        above = line
+    speeches.end()
+    return speeches.lines
+
+
+def read_leaf(path: Path) -> Lines:
+    """Read the zip of Project Gutenberg that LEAF and FedAvg start from, all works in one text.
+
+    A play begins with its year, then its title; a speech is `  ROLE. text`, indented by two (not at
+    all in The Comedy of Errors), and goes on with lines indented by four.
+    """
+    speeches = _Speeches()
+    with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
+        texts = sorted(folder.rglob("*.txt"))
+        if not texts:
+            raise corrupt_file_error(path, "it holds no text")
+        lines = texts[0].read_text(encoding="latin-1").splitlines()
+    play, awaiting = "", False
+    for line in lines:
+        errors = "COMEDY OF ERRORS" in play
+        speaker = (LEAF_ERRORS if errors else LEAF_SPEAKER).match(line)
+        if LEAF_YEAR.match(line.strip()):
+            speeches.end()
+            play, awaiting = "", True
+        elif awaiting and line.strip():
+            play, awaiting = line.strip(), False
+        elif play and HEADING.match(line.strip()):
+            speeches.end()
+        elif play and speaker:
+            speeches.begin(f"{play}/{speaker[1].strip()}", speaker[2])
+        elif play and line.startswith("  " if errors else "    "):
+            speeches.more(line)
+        else:
+            speeches.end()
+    speeches.end()
+    return speeches.lines
+
+
+PAD = "\n"
+
+
+def texts_of(
+    lines: Lines, roles: Sequence[str], test: float, validation: float
+) -> dict[str, list[str]]:
+    """Cut the text of each role into splits, its lines in the order of the play."""
+    texts: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for role in roles:
+        role_lines = lines[role]
+        last = len(role_lines) - min(max(1, math.ceil(test * len(role_lines))), len(role_lines) - 1)
+        first = max(1, last - math.floor(validation * len(role_lines)))
+        parts = {
+            "train": role_lines[:first],
+            "validation": role_lines[first:last],
+            "test": role_lines[last:],
+        }
+        for split, part in parts.items():
+            texts[split].append("\n".join(part))
+    return texts
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A way to cut texts into windows.
+
+    size, stride: characters of a window, and from one to the next. whole: whether all windows lie
+    in the text; else its beginning is filled with line breaks.
+    """
+
+    size: int
+    stride: int
+    whole: bool = False
+
+    def alphabet(self, texts: list[str]) -> str:
+        """List the characters that training examples ask for: each class then has examples."""
+        alphabet = "".join(sorted({PAD, *"".join(texts)}))
+        while True:
+            asked = np.unique(self.examples(texts, alphabet)[1])
+            kept = "".join(sorted({PAD, *(alphabet[code] for code in asked)}))
+            # a character left out moves the steps of a stride above 1, so look again
+            if kept == alphabet:
+                return alphabet
+            alphabet = kept
+
+    def examples(
+        self, texts: list[str], alphabet: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cut windows uint8 (N, size), next characters int64 (N,), roles int32 (N,)."""
+        code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
+        keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
+        sizes, codes, ends = [], [], []
+        offset = 0
+        for text in texts:
+            text_codes = np.frombuffer(text.translate(keep).encode("latin-1"), np.uint8)
+            filled = np.concatenate([np.full(self.size, alphabet.index(PAD), np.uint8), text_codes])
+            ends.append(
+                np.arange(self.size if self.whole else 0, text_codes.size, self.stride) + offset
+            )
+            sizes.append(ends[-1].size)
+            codes.append(filled)
+            offset += filled.size
+        whole, first = np.concatenate(codes), np.concatenate(ends)
+        windows = np.lib.stride_tricks.sliding_window_view(whole, self.size)
+        role = np.repeat(np.arange(len(texts), dtype=np.int32), sizes)
+        return windows[first], whole[first + self.size].astype(np.int64), role
+
+    def arrays(
+        self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
+    ) -> Arrays:
+        """Make a data set of what roles say in each split, a group for every role."""
+        alphabet = self.alphabet(texts["train"])
+        cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
+        return Arrays(
+            x={split: cut[split][0] for split in SPLITS},
+            y={split: cut[split][1] for split in SPLITS},
+            scale=1.0,
+            shape=(self.size,),
+            classes=tuple(alphabet),
+            stand_in=stand_in,
+            notes=(note,),
+            kind="text",
+            groups={split: cut[split][2] for split in SPLITS},
+            group_names=tuple(roles),
+        )
+
 
 FILES = {
     "plays": ("plays.tar.xz",),
@@ -94,3 +299,74 @@ def shakespeare(
         STAND_INS[source].format(roles=len(roles), lines=min_lines),
         f"{len(lines):,} roles, {len(roles):,} of them with {min_lines} lines or more",
     )
+
+
+# a sentence is the, one of NOUNS, one of DEEDS, the, one of NOUNS, with KINDS before a noun or not
+NOUNS = [
+    *("king", "queen", "fool", "ghost", "sea", "crown"),
+    *("letter", "sword", "night", "garden", "moon", "rose"),
+]
+KINDS = ["old", "sad", "merry", "pale", "golden", "silent"]
+DEEDS = ["loves", "fears", "finds", "forgets", "follows", "calls", "breaks", "keeps"]
+ENDS = ".!?"
+SENTENCES = 3  # of a line, at most
+TASTE = 0.3  # concentration of a role's words: the smaller, the fewer it uses
+NOTE = "The text is generated: sentences of a small grammar, of which each role has its words."
+
+
+@register(
+    "dataset",
+    "speeches",
+    version=1,
+    files=(),
+    title="Speeches",
+    licence="MIT (generated)",
+    citation="Written by this project",
+)
+def speeches(
+    raw: Path,
+    *,
+    roles: Annotated[int, Arg("roles that speak", least=1, most=10_000)] = 20,
+    lines: Annotated[int, Arg("lines of a role", unit="lines", least=2, most=10_000)] = 40,
+    window: Annotated[int, Arg("characters that an example shows", least=1)] = 20,
+    stride: Annotated[int, Arg("characters from one example to the next", least=1)] = 20,
+    test: Annotated[float, Arg("last lines of each role, for testing", above=0, most=0.9)] = 0.2,
+    validation: Annotated[
+        float, Arg("lines of each role before these, for validation", least=0, most=0.9)
+    ] = 0.0,
+) -> Arrays:
+    """Generate text: 20 characters of what a role says, and the next one; roles are groups.
+
+    Sentences of a small grammar; which words a role likes is drawn for it, so that roles differ, as
+    those of plays do. Drawn with a fixed seed, so that the text is the same in all runs; `raw` is
+    not used. Cut as `shakespeare+whole~true` cuts plays. Kind text; x uint8 (N, window), character
+    codes that are also the class numbers; scale 1.
+    """
+    names = [f"role {number}" for number in range(roles)]
+    by_role = {name: _lines(number, lines) for number, name in enumerate(names)}
+    texts = texts_of(by_role, names, test, validation)
+    return Windows(window, stride, whole=True).arrays(texts, names, NOTE, NOTE)
+
+
+def _lines(role: int, count: int) -> list[str]:
+    """Draw the lines of a role; a line does not depend on how many there are."""
+    draw = RngKey(0, client=role).stream("speeches")
+    taste = {
+        words: draw.dirichlet(np.full(len(words), TASTE))
+        for words in (tuple(NOUNS), tuple(KINDS), tuple(DEEDS))
+    }
+    return [_line(draw, taste) for _ in range(count)]
+
+
+def _line(draw: np.random.Generator, taste: dict[tuple[str, ...], np.ndarray]) -> str:
+    nouns, kinds, deeds = ((words, share) for words, share in taste.items())
+
+    def noun() -> str:
+        kind = f"{draw.choice(kinds[0], p=kinds[1])} " if draw.random() < 0.5 else ""
+        return f"the {kind}{draw.choice(nouns[0], p=nouns[1])}"
+
+    sentences = []
+    for _ in range(draw.integers(1, SENTENCES + 1)):
+        end = ENDS[draw.integers(len(ENDS))]
+        sentences.append(f"{noun()} {draw.choice(deeds[0], p=deeds[1])} {noun()}{end}")
+    return " ".join(sentences)

@@ -1,1 +1,1 @@
-"""Features that stand for the pixels of images, one file each, found by themselves."""
+"""Features that stand for the pixels of images, found by themselves."""

@@ -1,13 +1,16 @@
-"""The pixels themselves."""
+"""Pixels as they are, from -0.5 to 0.5, or standardised."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
-from fedrepro.data.prepared import Arrays
+from fedrepro.core.spec import Arg
+from fedrepro.data.prepared import SPLITS, Arrays
 
 
 @register("feature", "pixels", version=1, device="cpu")
@@ -17,3 +20,49 @@ def pixels(images: Arrays) -> Mapping[str, np.ndarray]:
     Shapes: {split: uint8 (N, *shape)}.
     """
     return images.x
+
+
+@register("feature", "centred", version=1, device="cpu")
+def centred(images: Arrays) -> Mapping[str, np.ndarray]:
+    """Subtract one half from each pixel. Shapes: {split: float32 (N, *shape)}.
+
+    A half is the middle of what a pixel can be, not the mean of the data, so nothing is measured.
+    """
+    return {
+        split: images.x[split].astype(np.float32) / np.float32(images.scale) - np.float32(0.5)
+        for split in SPLITS
+    }
+
+
+# of pixels from 0 to 1, a channel each; FedFisher's code has those of MNIST for Fashion-MNIST too
+NUMBERS = {
+    "mnist": ([0.1307], [0.3081]),
+    "cifar10": ([0.491, 0.482, 0.447], [0.247, 0.243, 0.262]),
+    "half": ([0.5], [0.5]),
+}
+
+
+@register("feature", "standard", version=1, device="cpu")
+def standard(
+    images: Arrays,
+    *,
+    of: Annotated[
+        Literal["mnist", "cifar10", "half"],
+        Arg("whose mean and deviation: of MNIST, of CIFAR-10, or a half each (from -1 to 1)"),
+    ] = "mnist",
+) -> Mapping[str, np.ndarray]:
+    """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}."""
+    mean, deviation = (np.array(numbers, np.float32) for numbers in NUMBERS[of])
+    channels = images.shape[0] if len(images.shape) == 3 else 1
+    if mean.size not in (1, channels):
+        raise FedreproError(
+            f"features 'standard' has numbers for {mean.size} channels with of '{of}', and the "
+            f"images have {channels}: name another `of`"
+        )
+    over = (-1, 1, 1) if len(images.shape) == 3 else (-1,)
+    scale = np.float32(images.scale)
+    return {
+        split: (images.x[split].astype(np.float32) / scale - mean.reshape(over))
+        / deviation.reshape(over)
+        for split in SPLITS
+    }

@@ -1,1 +1,1 @@
-"""Graphs: who hears whom, and how much each counts; one file each, found by themselves."""
+"""Graphs: who hears whom, and how much each counts, found by themselves."""

@@ -1,1 +1,1 @@
-"""Models: architectures as pure functions of (parameters, inputs), one file each."""
+"""Models: architectures as pure functions of (parameters, inputs)."""

@@ -1,1 +1,1 @@
-"""Partitions: which client holds which examples, one file each, found by themselves."""
+"""Partitions: which client holds which examples, found by themselves."""

@@ -1,12 +1,14 @@
-"""Clients with unlike shares of each class, drawn from a symmetric Dirichlet distribution.
+"""Partitions by Dirichlet shares, drawn by class or by client, and as published code draws them.
 
-M. Yurochkin et al. Bayesian Nonparametric Federated Learning of Neural Networks. ICML 2019,
-section 4 (the heterogeneous partition).
+Sources: PFNM (M. Yurochkin et al., ICML 2019, section 4), FedFisher (D. Jhunjhunwala, S. Wang,
+G. Joshi, AISTATS 2024, by the authors' code), NIID-Bench (Q. Li et al., ICDE 2022), whose sampler
+DENSE and FedLPA took over.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -110,3 +112,129 @@ class _Counts:
             weight = np.exp((score - score.max(axis=1, keepdims=True)) / self.alpha)
         share: np.ndarray = weight / weight.sum(axis=1, keepdims=True)
         return share
+
+
+@register("partition", "dirichlet_clients", version=1, title="Dirichlet, per client")
+def dirichlet_clients(
+    examples: TrainingLabels,
+    rng: RngKey,
+    *,
+    clients: Clients,
+    alpha: Alpha = 0.1,
+    min_examples: MinExamples = 10,
+    max_redraws: MaxRedraws = 10_000,
+) -> Assignment:
+    """Each client i draws q_i ~ Dir_K(alpha) over classes; of class k it gets q_ik / sum_i q_ik.
+
+    `dirichlet` draws over clients for each class instead; papers call either "Dirichlet alpha".
+    Source: the code of FedFisher, which asks for no least number of examples. Repeated draws are
+    counted in the result.
+    """
+    require_examples(examples, clients, min_examples)
+    available = np.bincount(examples.labels, minlength=examples.classes)
+    gamma, uniform = rng.stream("partition-gamma"), rng.stream("partition-uniform")
+    for redraws in range(max_redraws + 1):
+        shape = (clients, examples.classes)
+        # log g with g ~ Gamma(alpha), which itself underflows where alpha is small
+        grown = np.log(gamma.standard_gamma(alpha + 1, shape))
+        scores = grown + np.log1p(-uniform.random(shape)) / alpha
+        shares = _shares(_shares(scores, axis=1, logs=True), axis=0)
+        bounds = np.rint(available * np.cumsum(shares, axis=0)).astype(np.int64)
+        bounds[-1] = available
+        counts = np.diff(bounds, axis=0, prepend=0)
+        if counts.sum(axis=1).min() >= min_examples:
+            owner = deal_counts(examples, counts.T, rng)
+            return Assignment(owner, clients, redraws=redraws)
+    raise never_full(
+        "dirichlet_clients", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
+    )
+
+
+def _shares(scores: np.ndarray, axis: int, logs: bool = False) -> np.ndarray:
+    """exp(scores) divided by its sum along an axis, or the logarithm of it."""
+    top = scores.max(axis=axis, keepdims=True)
+    log_shares: np.ndarray = (
+        scores - top - np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))
+    )
+    return log_shares if logs else np.exp(log_shares)
+
+
+@register("partition", "published_draw", version=1, title="Dirichlet, as published")
+def published_draw(
+    examples: TrainingLabels,
+    rng: RngKey,
+    *,
+    clients: Clients,
+    alpha: Alpha = 0.5,
+    code: Annotated[
+        Literal["niid_bench", "fedfisher"],
+        Arg(
+            "niid_bench: for each class shares of the clients, none for one that holds its even "
+            "part; fedfisher: for each client shares of the classes"
+        ),
+    ] = "niid_bench",
+    first_seed: Annotated[int, Arg("of trial 0, the next ones follow", least=0, most=2**31)] = 0,
+    one_draw: Annotated[bool, Arg("all trials have that of trial 0")] = False,
+    min_examples: MinExamples = 10,
+    max_redraws: MaxRedraws = 10_000,
+) -> Assignment:
+    """`dirichlet` with balance, or `dirichlet_clients`, from NumPy's generator of before 1.17.
+
+    That generator's numbers never change, so that of a publisher's data in their order each client
+    holds the very images of the papers. Trial t has the seed `first_seed` + t, and where a run has
+    another seed than 0 a million more for each. Source: the code of both. Repeated draws go on in
+    the stream, and are counted.
+    """
+    require_examples(examples, clients, min_examples)
+    seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed
+    generator = np.random.RandomState(seed % 2**32)
+    dealt = {"niid_bench": _over_clients, "fedfisher": _over_classes}[code]
+    for redraws in range(max_redraws + 1):
+        owner = dealt(examples, clients, alpha, generator)
+        if owner is not None and np.bincount(owner, minlength=clients).min() >= min_examples:
+            return Assignment(owner, clients, redraws=redraws)
+    raise never_full(
+        "published_draw", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
+    )
+
+
+def _over_clients(
+    examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
+) -> np.ndarray | None:
+    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
+    owner = np.empty(len(examples), np.int32)
+    held = np.zeros(clients)
+    for label in range(examples.classes):
+        rows = np.flatnonzero(examples.labels == label)
+        generator.shuffle(rows)
+        share = generator.dirichlet(np.repeat(alpha, clients))
+        share = share * (held < len(examples) / clients)
+        if not share.sum() > 0:
+            return None
+        held += _deal(owner, rows, share / share.sum())
+    return owner
+
+
+def _over_classes(
+    examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
+) -> np.ndarray | None:
+    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
+    draw = partial(generator.dirichlet, np.repeat(alpha, examples.classes))
+    shares = np.array([draw() for _ in range(clients)])
+    if not (shares.sum(axis=0) > 0).all():
+        return None
+    owner = np.empty(len(examples), np.int32)
+    for label, share in enumerate((shares / shares.sum(axis=0)).T):
+        rows = np.flatnonzero(examples.labels == label)
+        generator.shuffle(rows)
+        _deal(owner, rows, share)
+    return owner
+
+
+def _deal(owner: np.ndarray, rows: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Write who owns these rows, cut in order by shares (clients,): how many each gets, int64."""
+    cuts = (np.cumsum(share) * rows.size).astype(int)
+    cuts[-1] = rows.size
+    counts = np.diff(cuts, prepend=0)
+    owner[rows] = np.repeat(np.arange(share.size, dtype=np.int32), counts)
+    return counts

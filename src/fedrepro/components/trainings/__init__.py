@@ -1,1 +1,1 @@
-"""Training procedures: what a client does with its data, one file each, found by themselves."""
+"""Training procedures: what a client does with its data, found by themselves."""

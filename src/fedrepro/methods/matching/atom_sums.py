@@ -47,32 +47,23 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     are those of one client, so they share one precision. `products` (units, atoms) are the inner
     products of h_l and G_i on the uniform coordinates. Returns (units, atoms).
     """
-    return _uniform_gain(units, atoms, products) + _classed_gain(units, atoms)
-
-
-def _uniform_gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """Compute |h + G|^2 / (p + S) - |G|^2 / S, the two terms in |G|^2 joined before they cancel."""
+    # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
+    # cancel
     shrink = 1.0 / (units.precision + atoms.precision)
     offset = shrink * units.precision * atoms.lengths / atoms.precision
-    result = products * (2.0 * shrink)
-    result += np.multiply.outer(units.lengths, shrink)
-    result -= offset
-    return result
-
-
-def _classed_gain(units: Gaussians, atoms: Gaussians) -> Array:
-    """Compute `gain` on the classed coordinates, all pairs at once through one matrix product.
-
-    With A = 1 / (p + S): (h^2) A' + 2 h (G A)' - sum_d p_d G_d^2 A_d / S_d.
-    """
+    uniform = products * (2.0 * shrink)
+    uniform += np.multiply.outer(units.lengths, shrink)
+    uniform -= offset
+    # on the classed ones, with A = 1 / (p + S): (h²) A' + 2 h (G A)' - sum_d p_d G_d² A_d / S_d,
+    # all pairs at once through one matrix product
     shrink = 1.0 / (units.classed_precision + atoms.classed_precision)
     pull = atoms.classed * shrink
     left = np.concatenate([units.classed**2, 2.0 * units.classed], axis=1)
     right = np.concatenate([shrink, pull], axis=1)
     offset = (pull * atoms.classed / atoms.classed_precision * units.classed_precision).sum(axis=1)
-    result: Array = left @ right.T
-    result -= offset
-    return result
+    classed: Array = left @ right.T
+    classed -= offset
+    return uniform + classed
 
 
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
@@ -82,8 +73,7 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
     its derivation; the cap is not in the text but in the authors' code.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
-    result: Array = factor * np.log(capped / (clients - capped))
-    return result
+    return np.asarray(factor * np.log(capped / (clients - capped)))
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
@@ -92,8 +82,7 @@ def habit(members: Ints, step: int, factor: float) -> Array:
     `members` m (atoms,) are between 0 and s - 1, at step s = 1, 2, ... of a stream. The paper
     declares it a heuristic, with the factor 1. Source: supplement, equation (11).
     """
-    result: Array = factor * np.log((1.0 + members) / (step - members))
-    return result
+    return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
 
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
@@ -101,8 +90,7 @@ def novelty(columns: int, clients: int, gamma0: float) -> Array:
 
     At step s of a stream s * J takes the place of J (supplement, equation (11)).
     """
-    result: Array = 2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1))
-    return result
+    return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
 
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
@@ -231,66 +219,37 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 class _Rows:
     """A row per slot: the origin, plus the rows of the units that sit there.
 
-    rows: (units, width), what each unit adds; origin: (width,), the row of an empty atom; past:
-    (atoms, width), the rows of the slots that are taken from the start.
+    rows: (units, width), what each unit adds; origin: (width,), the row of an empty atom. Inner
+    products are computed when asked for; or with `tabled` a slot's row holds its inner products
+    with all units, so they are read off: it is the sum of the members' rows in a table of the
+    units' products with each other, which is computed once for all passes.
     """
 
-    def __init__(self, rows: Array, origin: Array, past: Array) -> None:
-        self.rows = rows
-        self.origin = origin
+    def __init__(self, natural: Array, origin: Array, past: Array, tabled: bool) -> None:
+        if tabled:
+            natural, origin, past = natural @ natural.T, natural @ origin, past @ natural.T
+        self.rows, self.origin, self.tabled = natural, origin, tabled
         # Room for every unit alone; memory is touched only as far as slots are used.
         self.used = len(past)
-        self.slots = np.empty((self.used + len(rows), rows.shape[1]))
+        self.slots = np.empty((self.used + len(natural), natural.shape[1]))
         self.slots[: self.used] = past
 
     def open(self, slots: Ints) -> None:
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.slots[slots] = self.origin
 
-    def add(self, units: slice, slots: Ints) -> None:
-        self.slots[slots] += self.rows[units]
-
-    def subtract(self, units: slice, slots: Ints) -> None:
-        self.slots[slots] -= self.rows[units]
-
     def products(self, units: slice, slots: Ints) -> Array:
         """Compute the inner product of every unit with every slot's sum: (units, slots)."""
-        raise NotImplementedError
+        if self.tabled:
+            return self.slots[slots, units].T
+        # One product over all slots in use costs less than gathering the live ones first.
+        return np.asarray((self.rows[units] @ self.slots[: self.used].T)[:, slots])
 
     def own_products(self, units: slice, slots: Ints) -> Array:
         """Compute the inner product of each unit with the sum of its assigned slot: (units,)."""
-        raise NotImplementedError
-
-
-class SummedRows(_Rows):
-    """A slot's row is the sum itself; inner products are computed when asked for."""
-
-    def products(self, units: slice, slots: Ints) -> Array:
-        # One product over all slots in use costs less than gathering the live ones first.
-        result: Array = (self.rows[units] @ self.slots[: self.used].T)[:, slots]
-        return result
-
-    def own_products(self, units: slice, slots: Ints) -> Array:
-        result: Array = np.einsum("ud,ud->u", self.rows[units], self.slots[slots])
-        return result
-
-
-class TabledRows(_Rows):
-    """A slot's row holds its inner products with all units, so they are read off.
-
-    It is the sum of the members' rows in a table of the units' products with each other, which
-    is computed once for all passes.
-    """
-
-    def __init__(self, natural: Array, origin: Array, past: Array) -> None:
-        super().__init__(natural @ natural.T, natural @ origin, past @ natural.T)
-
-    def products(self, units: slice, slots: Ints) -> Array:
-        return self.slots[slots, units].T
-
-    def own_products(self, units: slice, slots: Ints) -> Array:
-        result: Array = self.slots[slots, np.arange(units.start, units.stop)]
-        return result
+        if self.tabled:
+            return np.asarray(self.slots[slots, np.arange(units.start, units.stop)])
+        return np.asarray(np.einsum("ud,ud->u", self.rows[units], self.slots[slots]))
 
 
 class RunningSums:
@@ -317,8 +276,7 @@ class RunningSums:
             prior.classed[None] / prior.variance,
             np.full((1, len(prior.classed)), 1.0 / prior.variance),
         )
-        kind = TabledRows if len(natural) <= TABLE else SummedRows
-        self.rows: _Rows = kind(natural, origin, before.natural)
+        self.rows = _Rows(natural, origin, before.natural, tabled=len(natural) <= TABLE)
         lengths = np.einsum("ad,ad->a", before.natural, before.natural)
         self.lengths = _with_room(lengths, len(natural))
         self.classed = _with_room(before.classed, len(natural))
@@ -337,23 +295,19 @@ class RunningSums:
         self.classed[slots] = self.prior.classed
         self.classed_precision[slots] = self.prior.classed_precision
 
-    def add(self, client: int, slots: Ints) -> None:
-        """Add the client's units, in row order, to these slots (all different)."""
-        units = self.units[client]
-        products = self.rows.own_products(units, slots)
-        self.rows.add(units, slots)
-        self.lengths[slots] += 2.0 * products + self.unit_lengths[units]
-        self.classed[slots] += self.unit_classed[units]
-        self.classed_precision[slots] += self.client_precision[client]
+    def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
+        """Add (np.add) the client's units to slots, all different, or take them out (np.subtract).
 
-    def subtract(self, client: int, slots: Ints) -> None:
-        """Take the client's units, in row order, out of the slots that hold them."""
-        units = self.units[client]
-        products = self.rows.own_products(units, slots)
-        self.rows.subtract(units, slots)
-        self.lengths[slots] -= 2.0 * products - self.unit_lengths[units]
-        self.classed[slots] -= self.unit_classed[units]
-        self.classed_precision[slots] -= self.client_precision[client]
+        Units are in row order.
+        """
+        units, rows = self.units[client], self.rows
+        products = rows.own_products(units, slots)
+        rows.slots[slots] = op(rows.slots[slots], rows.rows[units])
+        self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, self.unit_lengths[units]))
+        self.classed[slots] = op(self.classed[slots], self.unit_classed[units])
+        self.classed_precision[slots] = op(
+            self.classed_precision[slots], self.client_precision[client]
+        )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
         """Compute gains (L_j, slots) of the client's units over slots with `counts` members."""

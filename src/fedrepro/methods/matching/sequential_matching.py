@@ -96,7 +96,17 @@ def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: 
 def _matched(
     layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int, visits: Ints
 ) -> Matching:
-    _check(layer, visits)
+    for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
+        if not all(np.isfinite(block).all() for block in blocks):
+            raise FedreproError(
+                f"matching: the model of client {client} has weights that are not finite"
+            )
+    everyone = np.arange(layer.clients)
+    if visits.ndim != 2 or any(not np.array_equal(np.sort(row), everyone) for row in visits):
+        raise FedreproError(
+            f"matching: each pass must visit all {layer.clients} clients once; "
+            "an order that was given does not"
+        )
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
         table = _Table(layer, terms, past, width_cap)
         # Wide clients first, equal ones in their order: a stable sort on the negated widths.
@@ -179,7 +189,7 @@ class _Table:
         slots = np.arange(len(new))
         self._join(client, slots, new)
         self.sums.open(slots)
-        self.sums.add(client, slots)
+        self.sums.change(np.add, client, slots)
 
     def seat(self, client: int) -> None:
         """Assign a client that holds no atoms, given all that do."""
@@ -190,7 +200,7 @@ class _Table:
         slots[new] = np.flatnonzero(self.counts == 0)[: new.sum()]
         self._join(client, slots, new)
         self.sums.open(slots[new])
-        self.sums.add(client, slots)
+        self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
         """Remove the client, delete the atoms it leaves empty, and assign it again.
@@ -203,7 +213,7 @@ class _Table:
         if self.settled[client]:
             self._join(client, old_slots, alone)
             return
-        self.sums.subtract(client, old_slots)
+        self.sums.change(np.subtract, client, old_slots)
         self.seat(client)
         new_slots = self.slots[client]
         shared = ~alone
@@ -234,8 +244,7 @@ class _Table:
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
-        alone: np.ndarray = self.counts[slots] == 0
-        return alone
+        return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
         """Find the best columns of equation (9) for one client, given the atoms of all others."""
@@ -261,20 +270,6 @@ class _Table:
                 f"leaves room for {atoms + columns}; raise width_cap to {max(self.layer.widths)}"
             )
         return columns
-
-
-def _check(layer: MatchedLayer, visits: Ints) -> None:
-    for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
-        if not all(np.isfinite(block).all() for block in blocks):
-            raise FedreproError(
-                f"matching: the model of client {client} has weights that are not finite"
-            )
-    everyone = np.arange(layer.clients)
-    if visits.ndim != 2 or any(not np.array_equal(np.sort(row), everyone) for row in visits):
-        raise FedreproError(
-            f"matching: each pass must visit all {layer.clients} clients once; "
-            "an order that was given does not"
-        )
 
 
 LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers

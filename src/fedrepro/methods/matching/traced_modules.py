@@ -157,12 +157,7 @@ class Traced:
         return tuple(made)
 
     def fused(
-        self,
-        networks: Sequence[UnitArrays],
-        share: Array,
-        towards: Array,
-        order: Ints,
-        sweeps: int,
+        self, networks: Sequence[UnitArrays], share: Array, towards: Array, order: Ints, sweeps: int
     ) -> UnitArrays:
         """Fuse networks by optimal transport of units, set after set; see `unit_fusion.fused`.
 

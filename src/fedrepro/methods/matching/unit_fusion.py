@@ -86,8 +86,7 @@ def _carried(origins: Array, points: Array) -> Array:
 
     costs = (origins**2).sum(1)[:, None] - 2 * origins @ points.T + (points**2).sum(1)
     masses = np.full(len(origins), 1.0 / len(origins)), np.full(len(points), 1.0 / len(points))
-    plan: Array = emd(*masses, np.maximum(costs, 0.0)) * len(origins)
-    return plan
+    return np.asarray(emd(*masses, np.maximum(costs, 0.0)) * len(origins))
 
 
 STEPS = 300  # of Lloyd's algorithm at most

@@ -432,7 +432,7 @@ def leave_out_mistaken(plan: Plan) -> None:
             if claims.parent == OWN_PUBLISHED and claims.exists():
                 load_claims(claims)
         except FedreproError as error:
-            plan.leave_out(paper, error)
+            plan.mistaken[paper] = error
 
 
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, exhibit
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, exhibit
 
 CHANGES = [
     """Settings are chosen in each trial, as the best client is. A table shows the one that is best
@@ -92,21 +92,20 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
     `defaults` are those of all exhibits; `of_both` has the notes of arena/1 that hold for arena/2.
     """
-    methods = first.get("methods", defaults["methods"])
-    notes = [note for note in first.get("notes", defaults["notes"]) if note in of_both]
+    both = {**defaults, **first}
+    notes = [note for note in both["notes"] if note in of_both]
     cases = {
         name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
         for name, case in first["cases"].items()
     }
     small = exhibit(
-        first.get("at", {}).get("tiny", {}),
-        methods=regrid(defaults["methods"], {**GRIDS, **SMALL}),
+        first.get("at", {}).get("tiny", {}), methods=regrid(defaults["methods"], {**GRIDS, **SMALL})
     )
     made = exhibit(
         first,
         place="arena/2",
         scales=[scale for scale in first.get("scales", ["paper"]) if scale != "quick"],
-        methods=regrid(methods, GRIDS),
+        methods=regrid(both["methods"], GRIDS),
         cases=cases,
         notes=[LOCAL_TRAINING, *CHANGES, *notes],
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.arena.board_2 import more_rounds, second
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     PaperData,

@@ -6,7 +6,7 @@ other number. C is the share of clients that take part in a round.
 
 from __future__ import annotations
 
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     PaperData,
@@ -399,8 +399,7 @@ exhibits["learned-or-drawn"] = exhibit(
         over(with_changes(AH, "drawn", meta_lr=0.0), least_entropy=ENTROPIES),
         over(with_changes(AH, "learned, higher grid", lrs=HIGHER), least_entropy=ENTROPIES),
         over(
-            with_changes(AH, "drawn, higher grid", lrs=HIGHER, meta_lr=0.0),
-            least_entropy=ENTROPIES,
+            with_changes(AH, "drawn, higher grid", lrs=HIGHER, meta_lr=0.0), least_entropy=ENTROPIES
         ),
         NO_ENTROPY,
         with_changes(AH, "learned, no entropy term", entropy=0.0),

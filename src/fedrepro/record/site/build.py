@@ -148,8 +148,8 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
         )  # fmt: skip
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
-    contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
-    contents.pages["glossary.md"] = pages.glossary_page(claims)
+    contents.pages["reproduce.md"] = pages.page("reproduce.md", reports=reports, origin=origin)
+    contents.pages["glossary.md"] = pages.page("glossary.md", guide=claims)
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):
@@ -201,7 +201,9 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
         for suffix in board.about["files"]:
             if not suffix.endswith(".png"):
                 contents.copies[f"shown/{board.key}{suffix}"] = folder / f"{board.key}{suffix}"
-    contents.pages[f"papers/{paper.name}-numbers.md"] = pages.numbers_page(paper)
+    contents.pages[f"papers/{paper.name}-numbers.md"] = pages.page(
+        "numbers.md", up="../", paper=paper
+    )
     charts = set()
     for shown in paper.exhibits.values():
         numbers = [] if shown.name in paper.parts else [".csv"]

@@ -81,22 +81,21 @@ def chart(shown: ExhibitView) -> dict[str, Any] | None:
 def _spec(data: pd.DataFrame, across: str, shown: ExhibitView) -> dict[str, Any]:
     import altair as alt
 
-    colour = alt.Color("method:N", title=None, scale=alt.Scale(range=COLOURS)).legend(
-        orient="bottom", columns=3, labelLimit=300
-    )
     wide = data["x"].min() > 0 and data["x"].max() / data["x"].min() > 50
-    x = alt.X("x:Q", title=across, scale=alt.Scale(type="log" if wide else "linear", zero=False))
-    y = alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
-    tooltips = [
-        alt.Tooltip("method:N"),
-        alt.Tooltip("x:Q", title=across),
-        alt.Tooltip("accuracy:Q", format=".2f", title="accuracy (%)"),
-        alt.Tooltip("sd:Q", format=".2f"),
-        alt.Tooltip("trials:Q"),
-    ]
     picked = alt.selection_point(fields=["method"], bind="legend")
     marks = alt.Chart(data).mark_line(point=alt.OverlayMarkDef(size=45)).encode(
-        x=x, y=y, color=colour, tooltip=tooltips,
+        x=alt.X("x:Q", title=across, scale=alt.Scale(type="log" if wide else "linear", zero=False)),
+        y=alt.Y("accuracy:Q", title="Test accuracy (%)", scale=alt.Scale(zero=False)),
+        color=alt.Color("method:N", title=None, scale=alt.Scale(range=COLOURS)).legend(
+            orient="bottom", columns=3, labelLimit=300
+        ),
+        tooltip=[
+            alt.Tooltip("method:N"),
+            alt.Tooltip("x:Q", title=across),
+            alt.Tooltip("accuracy:Q", format=".2f", title="Test accuracy (%)"),
+            alt.Tooltip("sd:Q", format=".2f"),
+            alt.Tooltip("trials:Q"),
+        ],
         opacity=alt.condition(picked, alt.value(1.0), alt.value(0.12)),
     ).add_params(picked)  # fmt: skip
     if data["panel"].nunique() > 1:
@@ -106,5 +105,4 @@ def _spec(data: pd.DataFrame, across: str, shown: ExhibitView) -> dict[str, Any]
     else:
         made = marks.properties(width=520, height=300)
     spec: dict[str, Any] = json.loads(made.to_json(indent=None))
-    spec["usermeta"] = {"key": shown.key}
-    return spec
+    return spec | {"usermeta": {"key": shown.key}}

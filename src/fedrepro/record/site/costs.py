@@ -63,13 +63,11 @@ def costs_of(
         if any(held.get((method["label"], "bytes_up"), {}).values())
     }
     alike = len({tuple(held[label, "bytes_up"].values()) for label in methods}) == 1
-    names = {method["name"] for method in methods.values()}
-    if len(methods) < 2 or (alike and len(names) == 1):
-        return "", []
     by_name = {method["name"]: label for label, method in reversed(methods.items())}
+    if len(methods) < 2 or (alike and len(by_name) == 1):
+        return "", []
     plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(methods)))
-    base = held[plain, "bytes_up"]
-    costs = []
+    base, found = held[plain, "bytes_up"], []
     for label, method in methods.items():
         sent = held[label, "bytes_up"]
         by_metric = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
@@ -79,8 +77,8 @@ def costs_of(
             by_metric["seconds"] = [one for token in settings for one in seconds.get(token, ())]
         ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
         sees = needs_in_words(method["needs"], method.get("sends", ""))
-        costs.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
-    return plain, costs
+        found.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
+    return plain, found
 
 
 def cost_table(plain: str, costs: Sequence[MethodCosts]) -> tuple[str, list[dict[str, str]]]:
@@ -90,22 +88,25 @@ def cost_table(plain: str, costs: Sequence[MethodCosts]) -> tuple[str, list[dict
         "Clients send": lambda method: _range(method.sent, megabytes),
         f"Times {plain}": lambda method: _range(method.ratios, _times),
         "Exchanges": lambda method: _range(method.exchanges, _count),
-        "Passes beside training": lambda method: _range(method.passes, _count),
+        "Passes": lambda method: _range(method.passes, _count),
         "Parameters": lambda method: _range(method.parameters, _count),
         "Seconds a trial": lambda method: _range(method.seconds, "{:.3g}".format),
         "It sees": lambda method: method.sees,
     }
     filled = {head: text for head, text in columns.items() if any(map(text, costs))}
     rows = [{head: text(method) for head, text in filled.items()} for method in costs]
+    quoted = {
+        name: f"“{name}”" if "," in name else name for name in (plain, *(c.label for c in costs))
+    }
     groups: dict[str, list[str]] = {}
     for method in costs:
         if method.label != plain and method.ratios:
-            groups.setdefault(_range(method.ratios, _times), []).append(_quoted(method.label))
+            groups.setdefault(_range(method.ratios, _times), []).append(quoted[method.label])
     same = groups.pop(_times(1.0), [])
     if not groups:
-        return f"Costs: all methods send as much as {_quoted(plain)}", rows
-    more = "; ".join(f"{text} {_quoted(plain)}: {', '.join(who)}" for text, who in groups.items())
-    others = f"; the others as much as {_quoted(plain)}" if same else ""
+        return f"Costs: all methods send as much as {quoted[plain]}", rows
+    more = "; ".join(f"{text} {quoted[plain]}: {', '.join(who)}" for text, who in groups.items())
+    others = f"; the others as much as {quoted[plain]}" if same else ""
     return f"Costs: clients send {more}{others}", rows
 
 
@@ -119,20 +120,20 @@ def with_sent(
     labels = {method["label"] for method in about["methods"]}
     if len(table.corner) != 1 or not costs or any(r.heads[0] not in labels for r in table.rows):
         return table
-    known = {method.label: method for method in costs}
     depth = max((1, *map(len, table.heads)))
     heads = [(*("",) * (depth - len(head)), *head) for head in (*table.heads, ("Clients send",))]
-    rows = []
-    for row in table.rows:
-        row_costs = known.get(row.heads[0])
-        below = tuple(filter(None, [_range(row_costs.ratios, _times)])) if row_costs else ()
-        sent = _range(row_costs.sent, megabytes) if row_costs else "nothing"
-        rows.append(replace(row, cells=(*row.cells, TextCell(text=sent, below=below))))
+    cells = {
+        one.label: TextCell(
+            text=_range(one.sent, megabytes),
+            below=tuple(filter(None, [_range(one.ratios, _times)])),
+        )
+        for one in costs
+    }
+    nothing = TextCell(text="nothing")
+    rows = [
+        replace(row, cells=(*row.cells, cells.get(row.heads[0], nothing))) for row in table.rows
+    ]
     return replace(table, heads=tuple(heads), rows=tuple(rows))
-
-
-def _quoted(label: str) -> str:
-    return f"“{label}”" if "," in label else label
 
 
 def _times(value: float) -> str:

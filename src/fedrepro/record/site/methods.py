@@ -16,7 +16,7 @@ from fedrepro.core.tokens import names_of_field
 from fedrepro.drawings.tables import markdown_text
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.record.site.leaderboard_pages import number
-from fedrepro.record.site.pages import marked, page, plain_name
+from fedrepro.record.site.pages import marked, page
 from fedrepro.record.site.report_data import Reports
 from fedrepro.record.site.verdicts import page_data
 
@@ -74,7 +74,7 @@ def method_pages(reports: Reports) -> dict[str, str]:
     for name, item in methods.items():
         own = [label for label, href in links.items() if href == href_of(name) and label in scores]
         rows = [(*row, label)[: 5 if len(own) > 1 else 4] for label in own for row in scores[label]]
-        text = _page(item, [*used.get(name, ())], rows, board)
+        text = _page(item, used=[*used.get(name, ())], scores=rows, board=board)
         if _bound(item):
             bounds.append(marked(text))
         else:
@@ -162,39 +162,29 @@ def _plain(text: str) -> str:
     return INDEXED.sub(indexed, markdown_text(text))
 
 
-def _page(
-    item: Component, used: Sequence[tuple[str, str]], scores: Sequence[Sequence[str]], board: str
-) -> str:
+def _page(item: Component, **given: Any) -> str:
     known, kind = KNOWN.get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
-    doc = inspect.getdoc(inspect.getmodule(item.fn)) or ""
     options = [
         (param.name, "required" if param.required else render(param.default), param.arg.unit,
          param.arg.doc + (f": one of {', '.join(param.choices)}" if param.choices else ""))
         for param in item.own_params.values()
     ]  # fmt: skip
-    inside = "/fedrepro/" in item.file
+    reference = (inspect.getdoc(inspect.getmodule(item.fn)) or "").partition("\n\n")[2]
     return page(
         "method.md",
         up="../",
         item=item,
+        kind=kind,
         title=title_of(item),
         part=_bound(item),
-        called=item.meta.get("label") or item.name,
-        kind=kind.words,
-        reference=" ".join(doc.partition("\n\n")[2].split()),
-        link=known.get("link", ""),
+        known=known,
+        reference=" ".join(reference.split()),
         formula=formula(known["formula"]) if "formula" in known else None,
         about=about(item),
         sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
         sends=SENDS.get(item.meta["kind"], "It is a simulation."),
         options=options,
-        combined=kind.stage == "aggregate" and item.meta["kind"] != "control",
-        run=kind.with_data and item.meta["kind"] not in ("peer", "control"),
-        in_rounds=kind.in_rounds,
-        scores=scores,
-        board=board,
-        used=[(paper, name, plain_name(name)) for paper, name in used],
-        file=f"src/fedrepro/{item.file.rpartition('/fedrepro/')[2]}" if inside else item.file,
+        **given,
     )
 
 

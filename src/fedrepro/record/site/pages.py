@@ -5,7 +5,6 @@ Templates are markdown with parts of html, in which every text is escaped.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,32 +13,10 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.paper_files import paper_attribute
 from fedrepro.drawings.tables import environment, html_text
 from fedrepro.numbers.exhibit_metadata import same_bytes
-from fedrepro.numbers.leaderboard import HERE
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
+from fedrepro.record.site import costs, verdicts
 from fedrepro.record.site import leaderboard_pages as boards
-from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.report_data import BoardView, ExhibitView, Paper, Reports
-from fedrepro.record.site.verdicts import (
-    BOARD,
-    CLAIMS,
-    PRINTED,
-    UNKNOWN,
-    WORDS,
-    bound_text,
-    glossary,
-    interval,
-    interval_drawing,
-    judged,
-    of_claims,
-    of_readings,
-    of_values,
-    printed_cells,
-    ratio_dots,
-    remarks,
-    slug,
-    verdict_counts,
-    verdict_of,
-)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -47,24 +24,32 @@ if TYPE_CHECKING:
 
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 IN_TEXT = re.compile(r"(?<![\w-])(?:s-)?(?:figure|table)-\d+[a-z]?(?:-[a-z0-9-]+)?")
-PARTS = re.compile(rf"({'|'.join(sorted(WORDS['exhibits'], key=len, reverse=True))}|[^-]+)(?:-|$)")
+PARTS = re.compile(
+    rf"({'|'.join(sorted(verdicts.WORDS['exhibits'], key=len, reverse=True))}|[^-]+)(?:-|$)"
+)
 MEASURED = re.compile(r"\baccuracy \((\w+)\)")
 
 
 @cache
 def _templates() -> Environment:
     made = environment(html_text, "fedrepro.record.site", "fedrepro.drawings")
+    for names in (verdicts, boards, costs):
+        made.globals |= vars(names)
     made.globals |= {
-        "slug": slug,
-        "unknown": UNKNOWN,
         "in_words": plain_name,
-        "paper_name": paper_name,
+        **{
+            f.__name__: f for f in (paper_attribute, paper_name, picture, exhibit_title, same_bytes)
+        },
+        **{f.__name__: f for f in (printed_counts, settled_counts, verdict_summary, machines)},
+        **{f.__name__: f for f in (origins, sections)},
     }
     made.filters |= {
         "num": boards.number,
         "times": boards.times_sent,
         "known": lambda value: "" if boards.is_none(value) else value,
         "worded": worded,
+        "verdict_of": verdicts.verdict_of,
+        "natural": lambda ones, key: sorted(ones, key=lambda one: _natural(getattr(one, key))),
     }
     return made
 
@@ -91,7 +76,7 @@ def plain_name(name: str) -> str:
     found = NUMBERED.fullmatch(name)
     if not found:
         return name.replace("-", " ").capitalize()
-    parts = [WORDS["exhibits"].get(part, part) for part in PARTS.findall(found[5] or "")]
+    parts = [verdicts.WORDS["exhibits"].get(part, part) for part in PARTS.findall(found[5] or "")]
     place = "Supplement, " if found[1] else ""
     kind = found[2] if place else found[2].capitalize()
     return ", ".join([f"{place}{kind} {found[3]}{found[4]}", *parts])
@@ -120,46 +105,40 @@ def home(
         trees: captions of the menu with pages.
         links: method -> its page, for the chooser.
     """
-    shown = [
-        (paper, board)
+    shown = next(
+        (
+            board
+            for paper in reports.papers
+            for board in paper.boards
+            if not boards.superseded_by(board, paper.boards)
+        ),
+        None,
+    )
+    found = boards.answer(shown) if shown else {}
+    chosen = {**boards.choices(shown), "links": links or {}} if shown and found else {}
+    cards: list[dict[str, Any]] = [
+        {
+            "paper": paper,
+            "picture": picture(paper),
+            "sentence": marked(inline(telling(answers[paper.name])))
+            if answers.get(paper.name)
+            else verdict_summary(paper),
+            "counts": settled_counts(paper.printed, paper.claims),
+        }
         for paper in reports.papers
-        for board in paper.boards
-        if not boards.superseded_by(board, paper.boards)
+        if not paper.boards
     ]
-    found = boards.answer(shown[0][1]) if shown else {}
-    chosen = {**boards.choices(shown[0][1]), "links": links or {}} if found else {}
-    papers = [
-        _card(paper, answers.get(paper.name, "")) for paper in reports.papers if not paper.boards
-    ]
-    papers.sort(key=lambda card: -card["counts"]["decided"])
+    cards.sort(key=lambda card: -card["counts"]["decided"])
     return page(
         "home.md",
         board=found,
-        paper=shown[0][0].name if shown else "",
-        listed=boards.joined_names,
-        scale=reports.scale,
-        notes=reports.stand_ins if reports.scale != "paper" else (),
-        choices=chosen,
-        by_place=boards.by_place(chosen) if chosen else [],
-        cards=papers,
+        paper=shown.key.partition("/")[0] if shown else "",
+        reports=reports,
+        chosen=chosen,
+        cards=cards,
         trees=trees,
         guides="docs/using" in {name for _, names in trees for name in names},
     )
-
-
-def _card(paper: Paper, answer: str) -> dict[str, Any]:
-    shown = picture(paper)
-    return {
-        "paper": paper,
-        "name": paper_name(paper.name),
-        "part": paper_attribute(paper.name, "PART"),
-        "picture": shown,
-        "drawn": None if shown else ratio_dots(paper.printed),
-        "sentence": marked(inline(telling(answer))) if answer else verdict_summary(paper),
-        "counts": settled_counts(paper.printed, paper.claims),
-        "printed": of_values(paper.printed),
-        "claims": of_claims(paper.claims),
-    }
 
 
 def picture(paper: Paper) -> ExhibitView | None:
@@ -211,7 +190,6 @@ def paper_page(
         links: places of a leaderboard's methods by label.
         guide: the page that says how a leaderboard is decided.
     """
-    shown = picture(paper)
     leaderboards = [
         board_part(one, links or {}, guide, boards.superseded_by(one, paper.boards))
         for one in paper.boards
@@ -220,41 +198,22 @@ def paper_page(
         "paper.md",
         up="../",
         paper=paper,
-        name=paper_name(paper.name),
-        link=paper_attribute(paper.name, "LINK"),
         finding=marked(answer or verdict_summary(paper)),
         details=details,
-        counts=[
-            ("Printed values", of_values(paper.printed), PRINTED),
-            ("Claims", of_claims(paper.claims), CLAIMS),
-        ],
-        picture=None if paper.boards else shown,
-        drawn=None if shown else ratio_dots(paper.printed),
+        shown=picture(paper),
         boards=[marked(text) for text in leaderboards],
         claims=marked(claims_part(paper.claims)),
-        judged_cells=any(shown.printed for shown in paper.exhibits.values()),
-        sections=[
-            (title, [(at, [_exhibit(paper, one, charts) for one in ones]) for at, ones in groups])
-            for title, groups in _sections(paper)
-        ],
+        charts=charts,
     )
 
 
 def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
     """Write a table of claims, each given as the rows of its checks; empty without any."""
-    shown = [
-        {
-            "checks": checks,
-            "decided": of_readings(checks) if checks[0]["check"] else {},
-            "remarks": remarks(checks[0]),
-        }
-        # claims of the paper go before those that were added here
-        for checks in sorted(
-            claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"]))
-        )
-    ]
-    given = {"interval_text": interval, "bound_text": bound_text, "drawing": interval_drawing}
-    return page("claims.html", up="../", claims=shown, known=CLAIMS, **given) if shown else ""
+    # claims of the paper go before those that were added here
+    shown = sorted(
+        claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"]))
+    )
+    return page("claims.html", up="../", claims=shown) if shown else ""
 
 
 def board_part(shown: BoardView, links: Mapping[str, str], guide: str = "", later: str = "") -> str:
@@ -266,23 +225,10 @@ def board_part(shown: BoardView, links: Mapping[str, str], guide: str = "", late
         guide: the page that says how it is decided.
         later: key of the leaderboard that supersedes it, or "".
     """
-    return page(
-        "board.md",
-        up="../",
-        shown=shown,
-        about=shown.about["board"],
-        families=boards.families(shown),
-        made_from=boards.made_from(shown.about),
-        computed=boards.COMPUTED,
-        here=HERE,
-        words=BOARD,
-        methods=links,
-        guide=guide,
-        later=later,
-    )
+    return page("board.md", up="../", shown=shown, methods=links, guide=guide, later=later)
 
 
-def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
+def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
     """Group figures and tables by the paper's sections, followed by our own."""
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
@@ -297,52 +243,21 @@ def _sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]
         of_paper.items(), key=lambda item: (not item[0].startswith("S"), _natural(item[0]))
     )
     added = "Single scenarios" if paper.boards else "Added here"
-    sections = [("Tables and figures", groups), (added, [("", ours)] if ours else [])]
-    return [(title, found) for title, found in sections if found]
+    parts = [("Tables and figures", groups), (added, [("", ours)] if ours else [])]
+    return [(title, found) for title, found in parts if found]
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name) if p]
 
 
-def _exhibit(paper: Paper, shown: ExhibitView, charts: frozenset[str]) -> Any:
-    costs, numbers = costs_of(shown.about, shown.numbers, shown.seconds), None
-    if shown.is_table:
-        numbers = with_sent(shown.table(paper.printed_of(shown.name)), shown.about, costs[1])
-    text = page(
-        "exhibit.html", up="../", paper=paper, shown=shown, numbers=numbers, judged=judged,
-        costs=cost_table(*costs), numbered=NUMBERED.fullmatch(shown.name), known=PRINTED,
-        counts=verdict_counts(map(verdict_of, paper.printed_of(shown.name)), PRINTED),
-        with_chart=shown.key in charts, parts=paper.parts.get(shown.name, ()),
-    )  # fmt: skip
-    return marked(text)
+def exhibit_title(paper: Paper, name: str) -> str:
+    """Return the number of an exhibit in the paper, or the title of one without a number."""
+    found = paper.exhibits.get(name)
+    return plain_name(name) if not found or NUMBERED.fullmatch(name) else found.about["title"]
 
 
-def numbers_page(paper: Paper) -> str:
-    """Write the page with every printed value of a paper, and the making of each exhibit."""
-    titles = {
-        name: shown.about["title"]
-        for name, shown in paper.exhibits.items()
-        if not NUMBERED.fullmatch(name)
-    }
-    values = [
-        {"exhibit": titles.get(row["exhibit"]) or plain_name(row["exhibit"]), **printed_cells(row)}
-        for row in paper.printed
-    ]
-    exhibits = sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name))
-    return page(
-        "numbers.md",
-        up="../",
-        name=paper_name(paper.name),
-        summary=" ".join(printed_counts(list(paper.printed))),
-        values=values,
-        # where all were read in one place, the summary says so
-        sources=len({value["source"] for value in values}) > 1,
-        made=[(shown, _origins(shown.about)) for shown in exhibits],
-    )
-
-
-def _origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List the versions and machines with which an exhibit was computed and drawn."""
     drawn = ("Drawn", about.get("drawn", about))
     rows = []
@@ -357,33 +272,15 @@ def _origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def reproduce_page(reports: Reports, origin: str = "") -> str:
-    """Write the page of commands, core-hours and machines; `origin` is the page on origins."""
-    rows = [
-        (paper_name(paper.name), paper.name, shown, _machines(shown), same_bytes(shown.about))
-        for paper in reports.papers
-        for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name))
-    ]
-    hours = sum(0.0 if math.isnan(shown.hours) else shown.hours for _, _, shown, *_ in rows)
-    return page("reproduce.md", rows=rows, hours=f"{hours:.0f}", numbered=NUMBERED, origin=origin)
-
-
-def _machines(shown: ExhibitView) -> str:
-    machines = shown.files.run.get("machines") or [
+def machines(shown: ExhibitView) -> str:
+    """Name the processors and devices that computed an exhibit."""
+    known = shown.files.run.get("machines") or [
         {"device": made["device"], **made["machine"]}
         for made in shown.about["computed"]
         if "machine" in made
     ]
-    names = (
-        machine.get("cpu", "") if machine.get("device") == "cpu" else machine["device"]
-        for machine in machines
-    )
+    names = (one.get("cpu") if one.get("device") == "cpu" else one["device"] for one in known)
     return ", ".join(dict.fromkeys(filter(None, names))) or "not recorded"
-
-
-def glossary_page(guide: str) -> str:
-    """Write the glossary: words of verdicts and terms; `guide` says how verdicts come about."""
-    return page("glossary.md", rows=glossary(), terms=WORDS["terms"], guide=guide)
 
 
 def drawings_page(reports: Reports) -> str:

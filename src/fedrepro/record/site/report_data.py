@@ -30,7 +30,7 @@ from fedrepro.drawings.tables import (
 )
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.series import select_series
-from fedrepro.numbers.summary import read_csv
+from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.numbers.times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
 from fedrepro.numbers.verdicts.printed_verdicts import (
     DIFFERENT,
@@ -107,7 +107,8 @@ class ExhibitView:
 
     def table(self, printed: Sequence[Row]) -> TextTable:
         """Return the exhibit's own table, with these verdicts on printed values."""
-        frame = _frame(printed) if printed else None
+        rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
+        frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
         return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
 
     @property
@@ -175,7 +176,13 @@ class Paper:
     @cached_property
     def parts(self) -> dict[str, list[str]]:
         """Map each figure to others that hold all of its numbers between them."""
-        rows = {name: _rows(shown.numbers) for name, shown in self.exhibits.items()}
+        rows = {
+            name: {  # each row as its columns that hold something, whatever its case
+                tuple((key, one) for key, one in row.items() if key != "case" and pd.notna(one))
+                for row in shown.numbers.to_dict("records")
+            }
+            for name, shown in self.exhibits.items()
+        }
         parts: dict[str, list[str]] = {}
         for name, whole in rows.items():
             within = [other for other, some in rows.items() if some < whole]
@@ -229,16 +236,6 @@ def _shown(folder: Path, key: str, scale: str) -> ExhibitView:
     return ExhibitView(key, files, numbers, rows)
 
 
-def _rows(numbers: pd.DataFrame) -> set[tuple[tuple[str, Any], ...]]:
-    """Return each row as its columns that hold something, whatever its case."""
-    columns = [name for name in numbers.columns if name != "case"]
-    values = numbers[columns].itertuples(index=False, name=None)
-    return {
-        tuple((name, one) for name, one in zip(columns, row, strict=True) if pd.notna(one))
-        for row in values
-    }
-
-
 def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Paper:
     about = next(iter(exhibits.values())).about["paper"]
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
@@ -251,20 +248,17 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
     ]
     values = read_published(published_file(name))
     rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
-    boards = [_board(path) for path in sorted((folder / name).glob("[1-9]*.groups.svg"))]
+    boards = []
+    for drawn in sorted((folder / name).glob("[1-9]*.groups.svg")):
+        base = drawn.with_name(drawn.name.removesuffix(".groups.svg"))
+        described = Path(f"{base}.json")
+        own = read_json_of(described, {"key": str, "files": dict, "board": dict})
+        tables = (
+            read_csv(read_checked(f"{base}{suffix}", own["files"][suffix], described).decode())
+            for suffix in (".csv", ".times.csv", ".scenarios.csv")
+        )
+        boards.append(BoardView(own, *tables))
     return Paper(name, about["title"], about["source"], exhibits, rows, claim_rows, boards)
-
-
-def _board(drawn: Path) -> BoardView:
-    """Read the leaderboard of this picture."""
-    base = drawn.with_name(drawn.name.removesuffix(".groups.svg"))
-    beside = f"{base}.json"
-    about = read_json_of(beside, {"key": str, "files": dict, "board": dict})
-    tables = (
-        read_csv(read_checked(f"{base}{suffix}", about["files"][suffix], beside).decode())
-        for suffix in (".csv", ".times.csv", ".scenarios.csv")
-    )
-    return BoardView(about, *tables)
 
 
 def maps_of(folder: Path) -> list[dict[str, Any]]:
@@ -323,16 +317,6 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
     again |= {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
     far = abs(away) > float(row["tolerance"]) + ROUNDING
     return again | {"verdict": OPEN if row["set_up"] and far else own_verdict(again)}
-
-
-def _frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return rows of text as the table of a printed.csv, without their exhibit."""
-    out = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row if name != "exhibit"))
-    writer = csv.DictWriter(out, names, extrasaction="ignore", restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    return read_csv(out.getvalue())
 
 
 def _number(text: str) -> Any:

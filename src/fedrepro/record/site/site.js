@@ -118,7 +118,7 @@
     const lines = near.lines.filter(function (line) {
       return !rows.some(function (row) { return row[1] === line[1]; });
     });
-    const heads = ["Method", "Score, 95 %", "Accuracy, %", "Sends", "Exchanges"];
+    const heads = ["Method", "Score (95 % interval)", "Test accuracy (%)", "Clients send", "Exchanges"];
     const body = element("tbody", []);
     const two = function (score) { return score.toFixed(2).replace("-", "−"); };
     let last = "";

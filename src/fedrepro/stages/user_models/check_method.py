@@ -79,35 +79,33 @@ class CheckedMethod:
 def methods_of(wanted: str) -> list[Component]:
     """Load the methods of a file, or the installed method of this name.
 
+    A name of the field is its component with other defaults.
+
     Raises:
         FedreproError: For a file without a method or that cannot be loaded, and an unknown name.
     """
-    if not wanted.endswith(".py"):
-        return [_with_defaults(wanted)]
-    files = plugins.configured_files()
-    same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
-    if not same:
-        plugins.set_plugin_files((*files, wanted))
-    methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
-    if not methods:
-        raise FedreproError(f"{wanted} has no method: decorate a function or a class by @method")
-    return methods
-
-
-def _with_defaults(name: str) -> Component:
-    """Find a method by name; a name of the field is its component with other defaults."""
+    if wanted.endswith(".py"):
+        files = plugins.configured_files()
+        same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
+        if not same:
+            plugins.set_plugin_files((*files, wanted))
+        methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+        if not methods:
+            raise FedreproError(
+                f"{wanted} has no method: decorate a function or a class by @method"
+            )
+        return methods
     known = components("method")
-    found = require_called(name, known, "fedrepro (a file ends in .py)")
+    found = require_called(wanted, known, "fedrepro (a file ends in .py)")
     item = known[found.method]
     if not found.values:
-        return item
+        return [item]
     changed = replace(item)
-    own = {
+    vars(changed)["own_params"] = {  # in the place of those of the signature
         key: replace(param, default=found.values.get(key, param.default))
         for key, param in item.own_params.items()
     }
-    vars(changed)["own_params"] = own  # in the place of those of the signature
-    return changed
+    return [changed]
 
 
 def check_method(item: Component, model: str = "") -> CheckedMethod:
@@ -121,23 +119,23 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
             f"method '{item.name}' has no default for '{missing[0]}': give it one, with which it "
             "can be tried"
         )
-    simulated = not METHOD_KINDS[item.meta["kind"]].with_data
-    digits = None if simulated else problem_for(item, model)
+    kind = METHOD_KINDS[item.meta["kind"]]
+    digits = problem_for(item, model) if kind.with_data else None
     findings = [(check.words, _tried(check.run, item, digits)) for check in checks_of(item)]
     if digits is None:
         return CheckedMethod(item, findings)
     numbers: dict[str, float] = {}
-    in_rounds = METHOD_KINDS[item.meta["kind"]].in_rounds
-    work = _in_rounds if in_rounds else _at_once
+    work = _in_rounds if kind.in_rounds else _at_once
     findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
     if numbers:
-        whole = sum(value.nbytes for value in digits.models.tensors.values())
-        shares = np.bincount(digits.test.labels) / len(digits.test.labels)
-        most = float(shares.max())  # of one class for all examples, and two standard errors
-        chance = most + 2 * math.sqrt(most * (1 - most) / len(digits.test.labels))
+        count = len(digits.test.labels)
+        most = float(np.bincount(digits.test.labels).max()) / count  # of one class for all examples
         alone = [digits.models.alone(j) for j in range(digits.models.clients)]
-        accuracy = metrics_on(alone, digits.test, Draws(RngKey(0)))["accuracy"]
-        numbers |= {"models": float(whole), "alone": accuracy, "chance": chance}
+        numbers |= {
+            "models": float(sum(value.nbytes for value in digits.models.tensors.values())),
+            "alone": metrics_on(alone, digits.test, Draws(RngKey(0)))["accuracy"],
+            "chance": most + 2 * math.sqrt(most * (1 - most) / count),  # two standard errors
+        }
     rounds = int(numbers.pop("done", 0))
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
@@ -171,38 +169,31 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Run a check; return why it fails, empty if it passes."""
+    """Run a check; return why it fails, empty if it passes.
+
+    Where it fails on None, a field of `info` that the file reads and its method does not declare is
+    named.
+    """
     try:
         run(item, problem)
+        return ""
     except (ContractError, FedreproError) as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
         message = plugins.own_fault(error) or f"{type(error).__name__}: {error}"
-        return message + _undeclared(item, problem) if "None" in str(error) else message
-    return ""
-
-
-def _undeclared(item: Component, problem: SmallProblem | None) -> str:
-    """Name a field of `info` that the file reads and its method does not declare: it is None."""
-    if problem is None:
-        return ""
-    read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", Path(item.file).read_text(encoding="utf-8")))
-    handed = allowed(problem.info, item)
-    none = [f"info.{name}" for name in read if getattr(handed, name, item) is None]
-    return f"; {none[0]} is None where `needs` does not declare it" if none else ""
+        if problem is None or "None" not in str(error):
+            return message
+    handed, text = allowed(problem.info, item), Path(item.file).read_text(encoding="utf-8")
+    read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", text))
+    none = next((f"info.{name}" for name in read if getattr(handed, name, item) is None), "")
+    return message + (f"; {none} is None where `needs` does not declare it" if none else "")
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
     """Measure accuracy, sizes, messages and seconds of a one-shot method or a control."""
     info, rng = allowed(problem.info, item), RngKey(0)
-    spec = item.spec()
-    done = run_setting(
-        spec,
-        problem.models,
-        info,
-        rng,
-        SharedPreparation(item.meta["prepare"], problem.models, info, rng),
-    )
+    costly = SharedPreparation(item.meta["prepare"], problem.models, info, rng)
+    done = run_setting(item.spec(), problem.models, info, rng, costly)
     if done.made is None:
         raise FedreproError("it has no model of these clients (None)")
     if not all(model.finite for model in each(done.made)):
@@ -220,7 +211,7 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
         judge = NodeEvaluator(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
     trial = TrialRounds(spec, judge, info, EvaluationSchedule(None), splits)
-    rounds = min(trial.made.rounds, MOST_ROUNDS)
+    rounds = min(judge.made.rounds, MOST_ROUNDS)
     with temporary_folder() as folder:
         keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
         progress = trial.run(RngKey(0), keeper, rung=rounds)

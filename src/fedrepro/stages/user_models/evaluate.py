@@ -21,7 +21,7 @@ from fedrepro.numbers.model_evaluation import (
     measure_alone,
 )
 from fedrepro.stages.user_models.user_files import DataForm, read_files, read_state
-from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelFiles, numbers_of
+from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelFiles
 from fedrepro.training.examples import Examples
 
 MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks
@@ -88,18 +88,16 @@ def evaluations(
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
     """Measure a model on these examples; `local` has its shape and classes."""
     labels, classes = examples.targets.numpy(), local.classes
-    split = EvaluationSplit(examples, labels, local.shape, classes)
     network = network_of(model.model, local.shape, classes)
-    scores = class_scores(network, model, split.examples, None).double().numpy()
+    scores = class_scores(network, model, examples, None).double().numpy()
     taken = scores.argmax(axis=1)
     confusion = np.bincount(classes * labels + taken, minlength=classes**2)
-    shares = model.gate is None and model.ties is None
-    label_scores = scores[np.arange(len(labels)), labels]
-    loss = -np.log(np.maximum(label_scores, np.finfo(np.float64).tiny)).mean()
+    right = scores[np.arange(len(labels)), labels]
+    loss = -np.log(np.maximum(right, np.finfo(np.float64).tiny)).mean()
     return Evaluation(
         name,
         float((taken == labels).mean()),
-        float(loss) if shares else None,
+        float(loss) if model.gate is None and model.ties is None else None,
         confusion.reshape(classes, classes),
         model.trained(network.buffers),
         model.networks,
@@ -125,13 +123,7 @@ def _model(
     several = list(state["state_dicts"]) if mixed else [state]
     if mixed:
         names = [f"{path}, network {place}" for place in range(len(several))]
-    local = LocalModels.from_state_dicts(
-        several,
-        model=[word for word in words if word],
-        shape=numbers_of(files.shape),
-        layers=files.layers.split(",") if files.layers else None,
-        names=names,
-    )
+    local = files.read(several, names, [word for word in words if word])
     made = GlobalModel(local.model, local.tensors, widths=local.widths)
     if not mixed:
         return made, local

@@ -1,4 +1,8 @@
-"""contract"""
+"""Contract of every method, on a small federated problem in memory.
+
+The package's own methods are held to it by its tests, others by `fedrepro check-method`. A check is
+a function of a component and a small problem, and raises `ContractError` if it fails.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,6 @@ from fedrepro.api import (
     GlobalModel,
     LocalModels,
     MethodOutput,
-    Report,
     Simulated,
     State,
 )
@@ -67,39 +70,30 @@ class SmallProblem:
     test: EvaluationSplit
 
 
-@dataclass(frozen=True)
-class ServerInputs:
-    """Examples that no client trains with: inputs float32 (n, D) and labels int64 (n,).
-
-    Client j validates with the rows rows[j] of `clients`.
-    """
-
-    clients: tuple[np.ndarray, np.ndarray]
-    rows: list[np.ndarray]
-    server: tuple[np.ndarray, np.ndarray]
-    public: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
-
-
 def problem_of(
-    inputs: np.ndarray,
-    labels: np.ndarray,
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
     rows: list[np.ndarray],
-    beside: ServerInputs,
+    validation: list[np.ndarray],
     model: Spec,
     training: Spec,
     shape: tuple[int, ...],
     classes: int,
 ) -> SmallProblem:
-    """Train the clients' models, by seed 0 and trial 0."""
+    """Train the clients' models, by seed 0 and trial 0.
+
+    `pairs` are inputs float32 (n, D) and labels int64 (n,), by what they are for: `train` (rows[j]
+    are those of client j), `clients` (it validates with validation[j]), `server`, `public`, `test`.
+    """
+    examples = {
+        name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
+    }
+    inputs, labels = pairs["train"]
     network, settings = network_of(model, shape, classes), settings_of(training)
-    examples = _examples(inputs, labels)
     tasks = [Task(client_rows, RngKey(0, 0, j)) for j, client_rows in enumerate(rows)]
     starts = initial_weights(network, settings, [task.rng for task in tasks])
-    trained = train(network, examples, tasks, settings, starts)
-    validated = _examples(*beside.clients)
-    data = ClientData(examples, rows, beside.rows, validated)
-    clients = Clients(model, network, settings, data, needs=NEEDS, own=trained.tensors)
+    own = train(network, examples["train"], tasks, settings, starts).tensors
+    data = ClientData(examples["train"], rows, validation, examples["clients"])
+    clients = Clients(model, network, settings, data, needs=NEEDS, own=own)
     counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
     info = ClientInfo(
         training=training,
@@ -107,28 +101,16 @@ def problem_of(
         label_counts=counts,
         pooled_inputs=inputs,
         pooled_labels=labels,
-        validation_inputs=beside.server[0],
-        validation_labels=beside.server[1],
-        public_inputs=beside.public[0],
-        public_labels=beside.public[1],
+        validation_inputs=pairs["server"][0],
+        validation_labels=pairs["server"][1],
+        public_inputs=pairs["public"][0],
+        public_labels=pairs["public"][1],
         clients=clients,
         start=initial_weights(network, settings, [RngKey(0)]),
     )
-    tested = _examples(*beside.test)
-    return SmallProblem(
-        inputs,
-        labels,
-        rows,
-        training,
-        clients,
-        LocalModels(model, shape, classes, trained.tensors),
-        info,
-        EvaluationSplit(tested, beside.test[1], shape, classes),
-    )
-
-
-def _examples(inputs: np.ndarray, labels: np.ndarray) -> Examples:
-    return Examples(torch.from_numpy(inputs), torch.from_numpy(labels))
+    models = LocalModels(model, shape, classes, own)
+    test = EvaluationSplit(examples["test"], pairs["test"][1], shape, classes)
+    return SmallProblem(inputs, labels, rows, training, clients, models, info, test)
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
@@ -142,29 +124,26 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
 
     `training` changes the local training, adam for 10 epochs.
     """
-    x, y, shape, classes = _digits()
-    scaled = {split: (part / np.float32(16)).reshape(len(part), -1) for split, part in x.items()}
+    made = _digits()
+    y, classes = made.y, len(made.classes)
+    x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
     held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
     values = {} if pooled else {"clients": 5, "alpha": 0.5}
     kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
     owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
     rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
-    thirds = [(scaled["validation"][at::3], y["validation"][at::3]) for at in range(3)]
-    validation_rows = [
-        np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)
-    ]
-    beside = ServerInputs(
-        thirds[0], validation_rows, thirds[1], thirds[2], (scaled["test"], y["test"])
-    )
+    thirds = [(x["validation"][at::3], y["validation"][at::3]) for at in range(3)]
+    own = [np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)]
+    pairs = {split: (x[split], y[split]) for split in ("train", "test")}
+    pairs |= dict(zip(("clients", "server", "public"), thirds, strict=True))
     how = components("training")["adam"].spec({"epochs": 10, **training})
-    return problem_of(scaled["train"], y["train"], rows, beside, model, how, shape, classes)
+    return problem_of(pairs, rows, own, model, how, made.shape, classes)
 
 
 @cache
-def _digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tuple[int, ...], int]:
+def _digits() -> Arrays:
     spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
-    made = spec.component.make(Arrays, Path(), **spec.values)
-    return dict(made.x), dict(made.y), made.shape, len(made.classes)
+    return spec.component.make(Arrays, Path(), **spec.values)
 
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
@@ -178,9 +157,6 @@ def hold(whether: bool, sentence: str) -> None:
     """Raise ContractError with this sentence unless the condition is true."""
     if not whether:
         raise ContractError(sentence)
-
-
-# ------------------------------------------------------------------------------------ handed over
 
 
 class _Watched:
@@ -198,12 +174,10 @@ class _Watched:
         return super().__getattribute__(name)
 
 
-class WatchedClients(_Watched, Clients):
-    """Clients whose data no method may read."""
+class WatchedClients(_Watched, Clients): ...
 
 
-class WatchedPeers(_Watched, GraphNodes):
-    """Nodes of a graph whose data no method may read."""
+class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
@@ -261,9 +235,6 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
         ) from error
 
 
-# ----------------------------------------------------------------------------------------- checks
-
-
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
     """Check for known needs, a label, a first line, and that it is measured on test examples."""
     meta = item.meta
@@ -314,11 +285,7 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 
 def reports(item: Component, problem: SmallProblem) -> None:
     """Check a round with what is declared: known metrics, and a model that predicts."""
-    made, clients, info = _begun(item, problem)
-    state, report = made.round(
-        made.init(clients, info, RngKey(0)), clients, info, RngKey(0).at(round=0)
-    )
-    _reported(item, report, clients)
+    made, clients, _, state = _one_round(item, problem)
     predicting = made.model(state, clients)
     first = predicting if isinstance(predicting, GlobalModel) else predicting[0]
     scores = scores_of(first, problem)
@@ -327,15 +294,11 @@ def reports(item: Component, problem: SmallProblem) -> None:
 
 def believes(item: Component, problem: SmallProblem) -> None:
     """Check a round on a graph: both beliefs of every node, float32, finite, before and after."""
-    made, peers, info = _begun(item, problem)
-    begun = made.init(peers, info, RngKey(0))
-    state, report = made.round(begun, peers, info, RngKey(0).at(round=0))
-    _reported(item, report, peers)
+    made, peers, begun, state = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(begun, peers), made.beliefs(state, peers)):
-        hold(
-            set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {', '.join(BELIEFS)}"
-        )
+        names = ", ".join(BELIEFS)
+        hold(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {names}")
         for tensors in beliefs.values():
             actual = {key: value.shape for key, value in tensors.items()}
             hold(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
@@ -357,18 +320,17 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
         state = made.init(clients, info, RngKey(0))
         for done in range(2):
-            before = kept(state)
+            before, rng = kept(state), RngKey(0).at(round=done)
             read = from_plain(load_state(path))
-            after, _ = made.round(state, clients, info, RngKey(0).at(round=done))
-            again, _ = made.round(read, clients, info, RngKey(0).at(round=done))
+            after, _ = made.round(state, clients, info, rng)
+            again, _ = made.round(read, clients, info, rng)
             hold(
                 kept(after) == kept(again),
                 "from the same state, saved and read, a round comes to another one: keep all that "
                 "it goes on with in the state, and draw from rng",
             )
-            hold(
-                kept(state) == before, "a round changes the state that it is given: make a new one"
-            )
+            changed = "a round changes the state that it is given: make a new one"
+            hold(kept(state) == before, changed)
             state = after
 
 
@@ -390,11 +352,16 @@ def _begun(item: Component, problem: SmallProblem) -> tuple[Any, Any, ClientInfo
     return item.fn(), watched(item, problem.clients), allowed(problem.info, item)
 
 
-def _reported(item: Component, report: Report, clients: Clients) -> None:
+def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
+    """Return a method, its clients, and its states before and after a round with a good report."""
+    made, clients, info = _begun(item, problem)
+    before = made.init(clients, info, RngKey(0))
+    after, report = made.round(before, clients, info, RngKey(0).at(round=0))
     _known({*report.metrics, *report.clients}, set(metrics_of(item.spec())), "its report")
     for name, values in report.clients.items():
         shape = np.shape(values)
         hold(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
+    return made, clients, before, after
 
 
 def _known(names: set[str], known: set[str], where: str) -> None:

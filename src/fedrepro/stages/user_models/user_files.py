@@ -208,9 +208,6 @@ def _examples(
     return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
 
 
-# ------------------------------------------------------------------------------- whose is what
-
-
 def paired_files(
     option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
 ) -> tuple[list[Path], list[str]]:
@@ -243,9 +240,6 @@ def _listed(parts: Sequence[object], models: Sequence[Path]) -> str:
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
     return ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
-
-
-# ------------------------------------------------------------------------------------- counts
 
 
 def read_counts(

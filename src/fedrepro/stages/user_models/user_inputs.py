@@ -1,4 +1,4 @@
-"""Own models with data that are known of them: which methods can be applied, and why not."""
+"""Own models with data that are known of them, from files: which methods apply, and why not."""
 
 from __future__ import annotations
 
@@ -115,7 +115,15 @@ class ModelContext:
             return (
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
             )
-        lacks = [need for need in sorted(meta["needs"]) if not self._has(need)]
+        given = {
+            "example_counts": True,  # without them all clients weigh the same
+            "label_counts": models.label_counts is not None,
+            "start": self.start is not None,
+            "public_inputs": self.public is not None,
+            **dict.fromkeys(VALIDATING, self.validation is not None),
+            **dict.fromkeys(OF_CLIENTS, self.trained_on),
+        }
+        lacks = [need for need in sorted(meta["needs"]) if not given.get(need)]
         ways = dict.fromkeys(WAYS.get(n, f"{NEEDS[n]}, which no file here holds") for n in lacks)
         return f"needs {'; '.join(ways)}" if ways else ""
 
@@ -132,20 +140,9 @@ class ModelContext:
         counts = self.models.label_counts
         return self.sizes if counts is None else counts.sum(1)
 
-    def _has(self, need: str) -> bool:
-        if need == "example_counts":
-            return True  # without them all clients weigh the same
-        if need == "label_counts":
-            return self.models.label_counts is not None
-        if need in VALIDATING:
-            return self.validation is not None
-        extras = {"start": self.start, "public_inputs": self.public}
-        return extras[need] is not None if need in extras else need in WAYS and self.trained_on
-
     def info(self, method: Spec) -> ClientInfo:
         """Collect what a method declared, and what its rule of BatchNorm reads."""
         needs, again, models = method.component.meta["needs"], recalibrates(method), self.models
-        counts = np.ones(models.clients, np.int64) if self._counts is None else self._counts
         clients = None
         if needs & AT_CLIENTS or (again and self.trained_on):
             assert self.held is not None
@@ -160,20 +157,24 @@ class ModelContext:
             )
         pooled = self.held.examples if self.held else None
         parts = {
-            "example_counts": counts,
+            "example_counts": np.ones(models.clients, np.int64)
+            if self._counts is None
+            else self._counts,
             "label_counts": models.label_counts,
             "pooled_inputs": _inputs(pooled),
-            "pooled_labels": _labels(pooled),
+            "pooled_labels": pooled and pooled.targets.numpy(),
             "public_inputs": _inputs(self.public),
+            "start": self.start,
         }
-        kept: dict[str, Any] = {k: v for k, v in parts.items() if k in needs}
-        if again:
-            kept["public_inputs"] = parts["public_inputs"]
-        if "server_validation" in needs:
+        kept: dict[str, Any] = {
+            name: value
+            for name, value in parts.items()
+            if name in needs or (again and name == "public_inputs")
+        }
+        if "server_validation" in needs and self.validation:
             kept |= {"validation_inputs": _inputs(self.validation)}
-            kept |= {"validation_labels": _labels(self.validation)}
-        start = self.start if "start" in needs else None
-        return ClientInfo(self.training, clients=clients, start=start, **kept)
+            kept |= {"validation_labels": self.validation.targets.numpy()}
+        return ClientInfo(self.training, clients=clients, **kept)
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
@@ -186,27 +187,13 @@ def _inputs(examples: Examples | None) -> np.ndarray | None:
     return None if examples is None else examples.scaled(slice(None)).numpy()
 
 
-def _labels(examples: Examples | None) -> np.ndarray | None:
-    return None if examples is None else examples.targets.numpy()
-
-
-# --------------------------------------------------------------------------------------- of files
-
-
 @dataclass(frozen=True)
 class ModelFiles:
     """Files and options of a command.
 
-    Attributes:
-        models: A state dict of each client.
-        model, shape, layers: Of `LocalModels.from_state_dicts`, lists with commas between.
-        labels: Label counts.
-        data, validation, public: Examples, see `ModelContext`.
-        evaluate: Examples to measure on.
-        label, divide, channels: Of `DataForm`.
-        training: A token.
-        one_start: Whether all trained from one start.
-        in_order: Whether files and rows without a client's name have the order of the models.
+    `models` are a state dict of each client; `model`, `shape` and `layers` are lists with commas
+    between, as of `LocalModels.from_state_dicts`; `label`, `divide`, `channels` as of `DataForm`.
+    `in_order` says that files and rows without a client's name have the order of the models.
     """
 
     models: Sequence[Path]
@@ -236,6 +223,21 @@ class ModelFiles:
         """Return how examples are read for these models."""
         return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
+    def read(
+        self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
+    ) -> LocalModels:
+        """Stack state dicts as these options say; `models` name the network of all or each."""
+        shape = None
+        if self.shape:
+            parts = self.shape.split(",")
+            if not all(DIGITS.fullmatch(part.strip()) and int(part) for part in parts):
+                raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
+            shape = tuple(map(int, parts))
+        layers = self.layers.split(",") if self.layers else None
+        return LocalModels.from_state_dicts(
+            states, model=list(models), shape=shape, layers=layers, names=names
+        )
+
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
     """Read all files; return them for methods, examples to measure on, and assumptions in words.
@@ -251,12 +253,10 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     if files.labels:
         counts, assumptions = read_counts(files.labels, files.models, files.in_order)
     beyond = [files.start] if files.start else []
-    read = LocalModels.from_state_dicts(
+    read = files.read(
         [read_state(path) for path in (*files.models, *beyond)],
-        model=files.model.split(",") if files.model else None,
-        shape=numbers_of(files.shape),
-        layers=files.layers.split(",") if files.layers else None,
-        names=[*names, *map(str, beyond)],
+        [*names, *map(str, beyond)],
+        files.model.split(",") if files.model else (),
     )
     if beyond and read.widths:
         raise FedreproError(
@@ -274,17 +274,14 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     evaluated = [files.evaluate] if files.evaluate else []
     examples, notes = read_files({**of_each, "evaluate": evaluated}, form)
     held = client_data(examples["data"], examples["validation"], names)
-    sizes = None
-    if counts is not None and counts.shape[1] == 1:
-        known = checked_counts(counts, len(names), 1)
-        counts, sizes = None, None if known is None else known[:, 0]
-    counts = checked_counts(counts, len(names), read.classes)
+    if counts is not None:
+        counts = checked_counts(counts, len(names), read.classes if counts.shape[1] > 1 else 1)
     if files.data:
-        found = label_counts_of(examples["data"], read.classes)
-        stated, due = (counts, found)
-        if sizes is not None:
-            stated, due = sizes[:, None], found.sum(1, keepdims=True)
-        if stated is not None and not np.array_equal(stated, due):
+        own = [part.targets.numpy() for part in examples["data"]]
+        found = np.stack([np.bincount(labels, minlength=read.classes) for labels in own])
+        stated = found if counts is None else counts
+        due = found if stated.shape[1] > 1 else found.sum(1, keepdims=True)
+        if not np.array_equal(stated, due):
             at = int(np.flatnonzero((stated != due).any(axis=1))[0])
             raise FedreproError(
                 f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
@@ -292,6 +289,9 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
                 "the data"
             )
         counts = found
+    sizes = None
+    if counts is not None and counts.shape[1] == 1:  # of each client, of all classes together
+        sizes, counts = counts[:, 0], None
     models = replace(
         read,
         tensors={k: v[: len(names)] for k, v in read.tensors.items()},
@@ -305,7 +305,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         start=start,
         one_start=files.one_start or start is not None,
         held=held,
-        validation=joined_rows(examples["validation"]) if files.validation else None,
+        validation=_joined(examples["validation"]) if files.validation else None,
         public=read_inputs(files.public, form) if files.public else None,
     )
     measured = examples["evaluate"][0] if evaluated else None
@@ -329,24 +329,10 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
     return (read,) if module else (read, ASSUMED)
 
 
-def numbers_of(shape: str | None) -> tuple[int, ...] | None:
-    """Read an example's shape as a command line has it: 28,28."""
-    if not shape:
-        return None
-    parts = shape.split(",")
-    if not all(DIGITS.fullmatch(part.strip()) and int(part) for part in parts):
-        raise FedreproError(f"--shape '{shape}' is not of the form 28,28 or 3,32,32")
-    return tuple(map(int, parts))
-
-
 def client_data(
     own: Sequence[Examples], validation: Sequence[Examples], names: Sequence[str]
 ) -> ClientData | None:
-    """Collect the clients' data: a file for each, or none; to validate one for all, or one each.
-
-    Raises:
-        FedreproError: For another number of files.
-    """
+    """Collect the clients' data: a file for each, or none; to validate one for all, or one each."""
     count = len(names)
     for what, files, also in (
         ("--clients-data", own, ""),
@@ -359,16 +345,16 @@ def client_data(
             )
     if not own and not validation:
         return None
-    at = client_rows_of(validation)
+    at = _rows_of(validation)
     return ClientData(
-        examples=joined_rows(own or validation),
-        rows=client_rows_of(own) or [np.empty(0, np.int64)] * count,
+        examples=_joined(own or validation),
+        rows=_rows_of(own) or [np.empty(0, np.int64)] * count,
         validation=at * count if len(at) == 1 else at,
-        validation_examples=joined_rows(validation) if validation else None,
+        validation_examples=_joined(validation) if validation else None,
     )
 
 
-def joined_rows(parts: Sequence[Examples]) -> Examples:
+def _joined(parts: Sequence[Examples]) -> Examples:
     """Concatenate examples of several files."""
     import torch
 
@@ -377,12 +363,7 @@ def joined_rows(parts: Sequence[Examples]) -> Examples:
     )
 
 
-def client_rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
+def _rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
     """Return the rows of each file among the concatenated ones."""
     ends = np.cumsum([0, *(len(part.targets) for part in parts)])
     return [np.arange(a, b) for a, b in pairwise(ends)]
-
-
-def label_counts_of(parts: Sequence[Examples], classes: int) -> np.ndarray:
-    """Count examples of each file and class, int64 (J, K)."""
-    return np.stack([np.bincount(part.targets.numpy(), minlength=classes) for part in parts])

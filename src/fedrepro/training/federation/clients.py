@@ -30,7 +30,7 @@ from fedrepro.training.federation.client_queries import (
 from fedrepro.training.federation.cost_counter import CostCounter, models_sent
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.gradients import Layout
-from fedrepro.training.graphs import mixed_tensors
+from fedrepro.training.graphs import mixed
 from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import Settings
@@ -481,7 +481,7 @@ class GraphNodes(Clients):
 
     def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Mix each tensor (N, *shape): sum_j W_ij x_j, summed in float64, dtype as given."""
-        return mixed_tensors(self.weights, tensors)
+        return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
         """Count the traffic of one message along each directed edge, by default of a belief."""

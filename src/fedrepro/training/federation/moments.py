@@ -66,7 +66,7 @@ class BodyMoments:
         """Compute what the convolutions give of x (n, D): (n, C · H · W)."""
         import torch
 
-        from fedrepro.networks.convolution_moments import record_convolutions
+        from fedrepro.networks.compiled_bodies import record_convolutions
 
         self.seen = len(x)
         record_convolutions(
@@ -78,7 +78,7 @@ class BodyMoments:
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
         """Sum a aᵀ over the examples and places, divided by the places: (D, D) of these layers."""
-        from fedrepro.networks.convolution_moments import add_moments
+        from fedrepro.networks.compiled_bodies import add_moments
 
         found = {}
         for layer in wanted:
@@ -109,7 +109,7 @@ class BodyMoments:
         Of each layer the sum of g gᵀ, (outputs, outputs); or of the squares of its gradients,
         (inputs, outputs).
         """
-        from fedrepro.networks.convolution_moments import add_errors
+        from fedrepro.networks.compiled_bodies import add_errors
 
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
@@ -309,14 +309,14 @@ def _forward(
             if matrix.bias:
                 a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
             if only is not None and matrix.weight == only[-1]:
-                return [*seen, _Seen(matrix, len(a), partial(_held, a), [x])], x
+                return [*seen, _Seen(matrix, len(a), partial(np.asarray, a), [x])], x
         held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
         x = layer.forward(held, x, run)
         if matrix is not None:
             assert isinstance(layer, Affine | Convolution2d)
             if only is None and not x.requires_grad:
                 x.requires_grad_()
-            seen.append(_Seen(matrix, len(a), partial(_held, a), [x]))
+            seen.append(_Seen(matrix, len(a), partial(np.asarray, a), [x]))
     return seen, x
 
 
@@ -396,10 +396,6 @@ def _rows(
     return np.ascontiguousarray(rows.cpu().numpy())
 
 
-def _held(rows: np.ndarray) -> np.ndarray:
-    return rows
-
-
 def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
     """Gather the inputs of a layer's matrix, of each example and place: (n, L, D), contiguous."""
     if not isinstance(layer, Convolution2d):
@@ -415,11 +411,7 @@ def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
 
 
 def _errors(
-    network: Network,
-    tensors: Tensors,
-    examples: Examples,
-    labels: Labels,
-    body: BodyMoments | None,
+    network: Network, tensors: Tensors, examples: Examples, labels: Labels, body: BodyMoments | None
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Run the layers on some examples after others, with gradients (n, L, outputs) of each.
 
@@ -475,8 +467,7 @@ def _by_labels(
 def _square(rows: np.ndarray) -> np.ndarray:
     """Sum a aᵀ over vectors (n, L, D): float64 (D, D)."""
     flat = rows.reshape(-1, rows.shape[-1])
-    gram: np.ndarray = (flat.T @ flat).astype(np.float64)
-    return gram
+    return np.asarray((flat.T @ flat).astype(np.float64))
 
 
 def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
@@ -484,6 +475,5 @@ def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
 
 
 def _sent(matrix: np.ndarray) -> np.ndarray:
-    """As it goes to the server: float32 and exactly symmetric, so that half of it is sent."""
-    symmetric: np.ndarray = ((matrix + matrix.T) / 2).astype(np.float32)
-    return symmetric
+    # exactly symmetric, so that half of it is sent
+    return np.asarray(((matrix + matrix.T) / 2).astype(np.float32))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fedrepro.papers.fedavg.exhibits import table_1, tables_2_and_3
 from fedrepro.papers.fedavg.exhibits.table_1 import IID, MNIST, QUICK_CLIENTS, TINY_CLIENTS
-from fedrepro.planning.python_exhibits import PaperData, component, exhibit
+from fedrepro.planning.exhibit_settings import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="fedavg",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -167,9 +167,7 @@ exhibits["table-1"] = exhibit(
     methods=[fedavg_by_fraction(0.97, IID_10)],
     cases={
         "iid-inf": case(
-            "IID, B = ∞",
-            training=WHOLE,
-            methods=[fedavg_by_fraction(0.97, IID_INF, WHOLE_RATES)],
+            "IID, B = ∞", training=WHOLE, methods=[fedavg_by_fraction(0.97, IID_INF, WHOLE_RATES)]
         ),
         "iid-10": case("IID, B = 10"),
         "shards-inf": case(

@@ -28,7 +28,7 @@ from fedrepro.papers.fedavg.exhibits.table_1 import (
     rounds_table,
     to_the_end,
 )
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fedrepro.papers.gems.exhibits import figures_and_beyond, tables
 from fedrepro.papers.gems.exhibits.tables import MNIST, MNIST_LOGISTIC, SMALL
-from fedrepro.planning.python_exhibits import PaperData, component, exhibit
+from fedrepro.planning.exhibit_settings import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="gems",

@@ -52,7 +52,7 @@ from fedrepro.papers.gems.exhibits.tables import (
     tuned,
     tuned_last,
 )
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -256,10 +256,7 @@ exhibits["early-stopping"] = exhibit(
 )
 
 BY_DEVIATION = with_changes(
-    NEURAL_GEMS,
-    epsilon_hidden=[0.01, 0.03, 0.1, 0.3, 0.7],
-    clusters=150,
-    show=["epsilon_hidden"],
+    NEURAL_GEMS, epsilon_hidden=[0.01, 0.03, 0.1, 0.3, 0.7], clusters=150, show=["epsilon_hidden"]
 )
 WITHOUT_CLUSTERS = with_changes(BY_DEVIATION, "GEMS, no clusters", clusters=1, merge="tuples")
 exhibits["cifar-sizes"] = exhibit(

@@ -6,7 +6,7 @@ tables 1 and 2. Table 10 of the paper is its table 3 again.
 
 from __future__ import annotations
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 

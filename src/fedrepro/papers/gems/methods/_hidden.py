@@ -15,26 +15,24 @@ from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.unit_fusion import k_means
 from fedrepro.papers.gems.methods._spaces import Intersecting, lowest_layers, tensors_of_layer
-from fedrepro.papers.gems.spaces.intersection import Array
-from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats, Radius
-from fedrepro.papers.gems.spaces.unit_balls import (
+from fedrepro.papers.gems.spaces.hidden_units import (
     Deviation,
     HiddenUnits,
-    allowed,
-    balls,
-    balls_of_fresh_draws,
-    moves,
-    values,
-)
-from fedrepro.papers.gems.spaces.unit_merging import (
     Ints,
     Joined,
     Merged,
     Units,
+    allowed,
+    balls,
+    balls_of_fresh_draws,
     deepest,
     merged,
+    moves,
     proven,
+    values,
 )
+from fedrepro.papers.gems.spaces.intersections import Array
+from fedrepro.papers.gems.spaces.softmax_models import Bisection, Floats, Radius
 
 log = logging.getLogger(__name__)
 

@@ -14,18 +14,21 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.papers.gems.spaces.certificate import certified
-from fedrepro.papers.gems.spaces.intersection import (
+from fedrepro.papers.gems.spaces.intersections import (
     Array,
     Descent,
     Hinges,
     Spaces,
+    certified,
     descended,
     of_balls,
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.papers.gems.spaces.linear import (
+from fedrepro.papers.gems.spaces.softmax_models import (
+    Bisection,
+    Floats,
+    Radius,
     RightWithin,
     Softmax,
     ball,
@@ -33,7 +36,6 @@ from fedrepro.papers.gems.spaces.linear import (
     proven_ball,
     right_within,
 )
-from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats, Radius
 
 log = logging.getLogger(__name__)
 
@@ -161,10 +163,13 @@ class GoodEnough:
     @cached_property
     def kept(self) -> list[RightWithin]:
         """Along each client's shared directions."""
-        pairs = zip(self.models, self.places, strict=True)
         return [
-            right_within(model, _directions(place), self.search.points) for model, place in pairs
+            right_within(model, self._directions(j), self.search.points)
+            for j, model in enumerate(self.models)
         ]
+
+    def _directions(self, client: int) -> np.random.Generator:
+        return self.places[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
         """Of the space of a client's models with this accuracy."""
@@ -186,7 +191,7 @@ class GoodEnough:
             return proven_ball(model, accuracy)
         if self.draws == "shared":
             return ball(self.kept[client], model, accuracy, self.search)
-        return ball_of_fresh_draws(model, _directions(self.places[client]), accuracy, self.search)
+        return ball_of_fresh_draws(model, self._directions(client), accuracy, self.search)
 
     def common(
         self, accuracies: Sequence[float], search: Intersecting
@@ -208,10 +213,6 @@ class GoodEnough:
         diagnostics |= dict(zip(OF_CLIENTS, reached, strict=False))
         diagnostics |= dict(zip(RADII, spaces.radii.tolist(), strict=False))
         return common_model, diagnostics
-
-
-def _directions(rng: RngKey) -> np.random.Generator:
-    return rng.stream("gems-directions")
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:

@@ -28,8 +28,12 @@ from fedrepro.papers.gems.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.papers.gems.spaces.linear import Softmax, information, relative_radii
-from fedrepro.papers.gems.spaces.radius_search import Bisection, Floats
+from fedrepro.papers.gems.spaces.softmax_models import (
+    Bisection,
+    Softmax,
+    information,
+    relative_radii,
+)
 
 
 def good_enough(
@@ -53,16 +57,11 @@ def good_enough(
         inputs, labels = info.clients.validation(j)
         shape = BALL
         if space == "ellipsoid":
-            shape = _ellipsoid(inputs, centre, places[j], c_min, fisher_examples)
+            generator = places[j].stream("gems-fisher")
+            chosen = generator.permutation(len(inputs))[:fisher_examples]
+            shape = relative_radii(information(inputs[chosen], centre, generator), c_min)
         models.append(Softmax(inputs, labels, centre, shape))
     return GoodEnough(models, places, Bisection(r_max, delta, points), draws, radii)
-
-
-def _ellipsoid(inputs: Floats, centre: Floats, rng: RngKey, c_min: float, examples: int) -> Floats:
-    """Relative radii from some of the inputs."""
-    generator = rng.stream("gems-fisher")
-    chosen = generator.permutation(len(inputs))[:examples]
-    return relative_radii(information(inputs[chosen], centre, generator), c_min)
 
 
 @method(
@@ -118,15 +117,8 @@ def gems_convex(
     weights, diagnostics = prepared.common(
         accuracies, Intersecting(space, point, as_published, delta)
     )
-    return GlobalModel(
-        clients.model,
-        tensors_of_layer(weights, 0),
-        diagnostics=diagnostics,
-        traffic=_sent(clients.clients, weights.size, space),
-    )
-
-
-def _sent(clients: int, weights: int, space: str) -> Traffic:
-    """Every client sends its model once, and a radius, or one for each weight."""
-    numbers = weights + (1 if space == "ball" else weights)
-    return Traffic(messages_up=clients, bytes_up=clients * numbers * FLOAT_BYTES)
+    # every client sends its model once, and a radius, or one for each weight
+    numbers = weights.size + (1 if space == "ball" else weights.size)
+    sent = Traffic(messages_up=clients.clients, bytes_up=clients.clients * numbers * FLOAT_BYTES)
+    tensors = tensors_of_layer(weights, 0)
+    return GlobalModel(clients.model, tensors, diagnostics=diagnostics, traffic=sent)

@@ -20,12 +20,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.networks.network import dense_spec, widths
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.gems.methods._hidden import (
-    UNIT_METRICS,
-    LayerSpaces,
-    Merging,
-    common_layers,
-)
+from fedrepro.papers.gems.methods._hidden import UNIT_METRICS, LayerSpaces, Merging, common_layers
 from fedrepro.papers.gems.methods._spaces import (
     BALL,
     METRICS,
@@ -40,10 +35,8 @@ from fedrepro.papers.gems.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.papers.gems.spaces.linear import Softmax
-from fedrepro.papers.gems.spaces.radius_search import Bisection
-from fedrepro.papers.gems.spaces.unit_balls import Deviation, HiddenUnits
-from fedrepro.papers.gems.spaces.unit_merging import Merged
+from fedrepro.papers.gems.spaces.hidden_units import Deviation, HiddenUnits, Merged
+from fedrepro.papers.gems.spaces.softmax_models import Bisection, Softmax
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
@@ -72,8 +65,7 @@ Which = Annotated[
     ),
 ]
 Place = Annotated[
-    Deviation,
-    Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
+    Deviation, Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside")
 ]
 HeadEpochs = Annotated[
     int, Arg("in which clients train what is above a common layer", "epochs", least=1)
@@ -214,14 +206,11 @@ def gems_neural(
     spaces = GoodEnough(list(models), prepared.places, prepared.search, draws)
     head, diagnostics = spaces.common([epsilon_final] * clients.clients, search)
     tensors = hidden.tensors | tensors_of_layer(head, len(layers))
+    heads_sent = clients.clients * (head.size + 1) * FLOAT_BYTES
     return GlobalModel(
         dense_spec(widths(tensors)),  # no dropout: what is above was trained without
         tensors,
         diagnostics=diagnostics | hidden.diagnostics,
-        traffic=hidden.sent + _heads_sent(clients.clients, head.size),
+        traffic=hidden.sent + Traffic(messages_up=clients.clients, bytes_up=heads_sent),
         exchanges=len(layers) + 1,
     )
-
-
-def _heads_sent(clients: int, weights: int) -> Traffic:
-    return Traffic(messages_up=clients, bytes_up=clients * (weights + 1) * FLOAT_BYTES)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrepro.papers.p2p.exhibits import simulations
 from fedrepro.papers.p2p.exhibits.simulations import CROSSED, LEANING, SHAPES, Case
-from fedrepro.planning.python_exhibits import (
+from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
     PaperData,
@@ -349,11 +349,7 @@ exhibits["defaults"] = exhibit(
         "a_slow": {"label": "case (a): step size 0.0005", "training": {"lr": 0.0005}},
         "a_fast": {"label": "case (a): step size 0.002", "training": {"lr": 0.002}},
         # as many epochs have twice or half as many minibatches of these sizes
-        "a_small": {
-            "label": "case (a): minibatches of 64",
-            "training": {"batch_size": 64},
-            **LONG,
-        },
+        "a_small": {"label": "case (a): minibatches of 64", "training": {"batch_size": 64}, **LONG},
         "a_large": {
             "label": "case (a): minibatches of 256",
             "training": {"batch_size": 256},

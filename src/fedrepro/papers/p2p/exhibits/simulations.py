@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -113,10 +113,6 @@ exhibits["theorem-1"] = exhibit(
     ],
     at={
         "quick": {"parameters": {"repeats": 200}, "methods": algorithm(nodes=[4, 16])},
-        "tiny": {
-            "parameters": {"repeats": 50},
-            "methods": algorithm(nodes=[4, 9]),
-            "trials": 2,
-        },
+        "tiny": {"parameters": {"repeats": 50}, "methods": algorithm(nodes=[4, 9]), "trials": 2},
     },
 )

@@ -1,16 +1,31 @@
-"""Algorithm 1 of P2P on a finite set of parameters, and the promises of theorem 1.
+"""Algorithm 1 of P2P on a finite set of parameters, and the samples that theorem 1 asks for.
 
 A. Lalitha, O. C. Kilinc, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on graphs. 2019,
-sections 3 and 4. The paper has no experiment on its theorem; this one is ours.
+sections 3 and 4. The paper has no experiment on its theorem; this one is ours. Beliefs are arrays
+(..., N, M) float64 of logarithms, N nodes and M parameters; what stands before are repeats, all
+computed at once.
+
+The printed bound is 16 C log(NM/delta) / (K^2 (1 - lambda)) with C = |log(L/alpha)|, the most that
+the log-likelihoods of two parameters differ, and lambda the second largest eigenvalue of W. Four
+steps of its proof do not hold:
+
+- A log-likelihood ratio within [-C, C] has a range of 2C, so that McDiarmid's inequality gives
+  exp(-eps^2 n / (8 C^2)): C has to be squared.
+- The rate at which W converges is given by the second largest modulus. An eigenvalue of -0.5 makes
+  1 - lambda 1.5. Even by the modulus, 4 log N / (1 - lambda) does not bound every W; the sum that
+  it stands for, S_W = max_i sum_k sum_j |(W^k)_ij - v_j|, can be computed.
+- Merging the two conditions on n needs K <= 1.
+- That no wrong parameter is believed by 1/(2M) takes n >= 2 log(2M) / K as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrepro.api import Simulated, method
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
@@ -18,15 +33,81 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.papers.p2p.beliefs.bounds import (
-    Problem,
-    corrected_bound,
-    least_rate,
-    printed_bound,
-    second_eigenvalue,
-)
-from fedrepro.papers.p2p.beliefs.finite import Array, averaged, learnt, uniform
 from fedrepro.training.graphs import mixing_sum, second_modulus, stationary, weights_of
+
+Array = NDArray[np.float64]
+
+TIE = 1e-9  # logarithms this close are equal but for rounding
+
+
+def averaged(weights: Array, beliefs: Array) -> Array:
+    """Compute the consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
+
+    Rows of `weights`, (N, N), sum to one.
+    """
+    # one product for all repeats
+    mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
+    return mixed
+
+
+def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
+    """Whether each node's estimate, its most believed parameter, is the true one: (..., N) bool.
+
+    A node that believes another as much has no estimate: ties are errors.
+    """
+    true_belief = beliefs[..., truth]
+    rivals = [beliefs[..., other] for other in range(beliefs.shape[-1]) if other != truth]
+    right: NDArray[Any] = true_belief > np.maximum.reduce(rivals) + TIE
+    return right
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Quantities other than the graph on which the bounds depend.
+
+    Attributes:
+        nodes: N.
+        parameters: M.
+        range: C, at most what log-likelihoods of two parameters differ by.
+        rate: K, the least mean evidence against a wrong parameter in a sample, in nats.
+        delta: the probability of an error at any node that is allowed.
+    """
+
+    nodes: int
+    parameters: int
+    range: float
+    rate: float
+    delta: float
+
+    @property
+    def log_cases(self) -> float:
+        """log(NM/delta)."""
+        return math.log(self.nodes * self.parameters / self.delta)
+
+
+def printed_bound(problem: Problem, eigenvalue: float) -> float:
+    """Theorem 1, equation (4), with the second largest eigenvalue of W, by its value."""
+    return 16 * problem.range * problem.log_cases / (problem.rate**2 * (1 - eigenvalue))
+
+
+def corrected_bound(problem: Problem, mixing: float) -> float:
+    """Compute the bound of the corrected proof, for uniform priors; `mixing` is S_W."""
+    c, k = problem.range, problem.rate
+    return max(
+        4 * c * mixing / k,
+        32 * c**2 * problem.log_cases / k**2,
+        2 * math.log(2 * problem.parameters) / k,
+    )
+
+
+def least_rate(stationary: Array, evidence: Array) -> float:
+    """Compute K = min over wrong parameters of sum_j v_j I_j.
+
+    `stationary` is v, (N,); `evidence` has I_j of each node against each wrong parameter, (N,
+    wrong).
+    """
+    return float((stationary @ evidence).min())
+
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
 TRUTH = 3  # by symmetry it does not matter which
@@ -60,8 +141,7 @@ def finite_beliefs(
     ] = ("0.25_0.75", "0.75_0.25"),
     nodes: Annotated[int, Arg("nodes of the graph, N", "nodes", least=2)] = 2,
     steps: Annotated[
-        int | None,
-        Arg("samples of a node; none: the corrected bound", "samples", least=1),
+        int | None, Arg("samples of a node; none: the corrected bound", "samples", least=1)
     ] = None,
     delta: Annotated[
         float, Arg("probability of an error at any node that is allowed", above=0, most=1)
@@ -74,40 +154,36 @@ def finite_beliefs(
     has the four values of both bits, and the prior is uniform. A node that believes two of them
     equally is wrong. Source: P2P, algorithm 1 and theorem 1.
     """
-    weights = _weights(graph, rows, nodes, rng)
+    values = {"rows": list(rows)} if graph == "matrix" else {}
+    weights = weights_of(components("graph")[graph].spec(values), nodes, rng)
     bits = np.arange(nodes) % 2
     bounds = _bounds(weights, bits, delta)
     last = steps or math.ceil(bounds["bound_corrected"])
-    errors = _errors(weights, _likelihoods(bits), last, repeats, rng)
+    errors = _errors(weights, bits, last, repeats, rng)
     due = [step for step in range(1, last + 1) if EvaluationSchedule(None).is_due(step, last)]
     return Simulated(
         {step: {"error": float(errors[step - 1])} for step in due},
         {
             **bounds,
-            **_at_bounds(errors, bounds),
+            **{
+                f"error_at_{name.removeprefix('bound_')}": float(errors[math.ceil(bound) - 1])
+                for name, bound in bounds.items()
+                if math.ceil(bound) <= last
+            },
             "samples_needed": _needed(errors, delta),
             "modulus": round(second_modulus(weights), 12),
         },
     )
 
 
-def _weights(graph: Graph, rows: tuple[str, ...], nodes: int, rng: RngKey) -> Array:
-    values = {"rows": list(rows)} if graph == "matrix" else {}
-    return weights_of(components("graph")[graph].spec(values), nodes, rng)
-
-
-def _likelihoods(samples: np.ndarray) -> Array:
-    """log l of a zero and of a one at each node under each parameter, (N, 2, M)."""
-    ones = ONE[BITS[:, samples]].T
-    logs: Array = np.log(np.stack([1 - ones, ones], axis=1))
-    return logs
-
-
-def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: RngKey) -> Array:
+def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: RngKey) -> Array:
     """Return the share of repeats in which some node is wrong after each step, (steps,)."""
+    # log l of a zero and of a one at each node under each parameter, (N, 2, M)
+    ones = ONE[BITS[:, bits]].T
+    likelihoods = np.log(np.stack([1 - ones, ones], axis=1))
     nodes = np.arange(len(weights))
     draws = rng.stream("finite-beliefs")
-    beliefs = uniform((repeats, len(weights), len(BITS)))
+    beliefs = np.full((repeats, len(weights), len(BITS)), -np.log(len(BITS)))
     shares = np.empty(steps)
     for step in range(steps):
         seen = (draws.random((repeats, len(weights))) < ONE[1]).astype(np.int64)
@@ -125,17 +201,12 @@ def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
     rate = least_rate(stationary(weights), evidence)
     problem = Problem(len(weights), len(BITS), most, rate, delta)
     return {
-        "bound_printed": printed_bound(problem, second_eigenvalue(weights)),
+        # of complex eigenvalues the real part, as in equation (4)
+        "bound_printed": printed_bound(
+            problem, float(np.sort(np.linalg.eigvals(weights).real)[-2])
+        ),
         "bound_corrected": corrected_bound(problem, mixing_sum(weights)),
     }
-
-
-def _at_bounds(errors: Array, bounds: Mapping[str, float]) -> dict[str, float]:
-    """How often a node is wrong at each bound that is within reach."""
-    samples = {
-        f"error_at_{name.removeprefix('bound_')}": math.ceil(n) for name, n in bounds.items()
-    }
-    return {name: float(errors[n - 1]) for name, n in samples.items() if n <= len(errors)}
 
 
 def _needed(errors: Array, delta: float) -> float:

@@ -1,15 +1,18 @@
 """The linear regression of P2P: two nodes that each see one of two coordinates.
 
 A. Lalitha, O. C. Kilinc, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on graphs. 2019,
-section 5.1 and figure 1.
+section 5.1 and figure 1. A belief N(mu, Sigma) over d weights is kept as its precision Lambda =
+Sigma^-1 and its shift eta = Lambda mu, so that Bayes' rule and consensus are sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrepro.api import Simulated, method
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
@@ -17,16 +20,75 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.papers.p2p.beliefs.gaussian import (
-    Array,
-    Information,
-    believed_variance,
-    consensus,
-    expected_squared_error,
-    observed,
-)
 from fedrepro.papers.p2p.datasets.p2p_nodes import NOISE, RANGE, THETA
 from fedrepro.training.graphs import weights_of
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Information:
+    """Beliefs of N nodes, and of repeats before them: precision (..., N, d, d), shift (..., N, d).
+
+    A prior that all share may lack the leading axes.
+    """
+
+    precision: Array
+    shift: Array
+
+    @staticmethod
+    def prior(variance: float, weights: int) -> Information:
+        """Return N(0, variance I) over `weights` weights."""
+        return Information(np.eye(weights) / variance, np.zeros(weights))
+
+    @property
+    def mean(self) -> Array:
+        """mu, (..., N, d)."""
+        mean = np.linalg.solve(self.precision, self.shift[..., None])[..., 0]
+        return mean.astype(np.float64, copy=False)
+
+    @property
+    def covariance(self) -> Array:
+        """Sigma, (..., N, d, d)."""
+        return np.linalg.inv(self.precision).astype(np.float64, copy=False)
+
+
+def observed(beliefs: Information, features: Array, targets: Array, noise: float) -> Information:
+    """Apply Bayes' rule to one example a node: Lambda + f f'/noise, eta + f y/noise.
+
+    `features` is (..., N, d), `targets` (..., N), and `noise` the variance of a target.
+    """
+    outer = features[..., :, None] * features[..., None, :]
+    shift = features * targets[..., None]
+    return Information(beliefs.precision + outer / noise, beliefs.shift + shift / noise)
+
+
+def consensus(weights: Array, beliefs: Information) -> Information:
+    """Apply equations (6) and (7): the mean of the neighbours' precisions, and of their shifts.
+
+    Rows of `weights`, (N, N), sum to one. This is the normalised geometric mean of Gaussian
+    beliefs.
+    """
+    return Information(
+        np.einsum("ij,...jde->...ide", weights, beliefs.precision), weights @ beliefs.shift
+    )
+
+
+def expected_squared_error(means: Array, truth: Array, moments: Array, noise: float) -> Array:
+    """Return the error of predictions f' mu: (mu - truth)' E[f f'] (mu - truth) + noise, (..., N).
+
+    `moments` is E[f f'] of new examples, (d, d). Exact: no test examples are drawn.
+    """
+    away = means - truth
+    errors: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise
+    return errors
+
+
+def believed_variance(covariances: Array, moments: Array, noise: float) -> Array:
+    """Return a node's belief of its predictions' variance, E[f' Sigma f] + noise, (..., N)."""
+    variances: Array = np.einsum("...de,de->...", covariances, moments) + noise
+    return variances
+
 
 PRIOR = 0.5  # variance of every weight
 # of [1, x1, x2] where x has both coordinates, as new examples do

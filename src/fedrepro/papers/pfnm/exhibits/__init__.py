@@ -16,7 +16,7 @@ from fedrepro.papers.pfnm.exhibits.printed import (
     clients,
     pfnm_chosen,
 )
-from fedrepro.planning.python_exhibits import PaperData, component, exhibit
+from fedrepro.planning.exhibit_settings import PaperData, component, exhibit
 
 EXHIBITS = PaperData(
     paper="pfnm",

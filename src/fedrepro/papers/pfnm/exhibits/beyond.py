@@ -27,7 +27,7 @@ from fedrepro.papers.pfnm.exhibits.printed import (
     pfnm_chosen,
     pfnm_each,
 )
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -282,10 +282,7 @@ exhibits["wider-downpour"] = exhibit(
     sweep={**clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[D_SGD],
     cases=BOTH,
-    notes=[
-        "The paper names neither the widths nor the number of clients that it tried.",
-        DOWNPOUR,
-    ],
+    notes=["The paper names neither the widths nor the number of clients that it tried.", DOWNPOUR],
     at={
         "quick": {"sweep": clients(20)},
         "tiny": {"sweep": {**clients(4), "model.hidden": [[50], [100]]}},

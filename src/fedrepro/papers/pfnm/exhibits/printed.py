@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any
 
-from fedrepro.planning.python_exhibits import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -94,7 +94,7 @@ NETWORKS_OF_FIGURE_2 = "The networks are those of figure 2."
 LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
-def add_panels(part: str, split: str, pictures: str, **changes: Unpack[ExhibitData]) -> None:
+def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
     """Add panels b to d of a figure after its panel a: Dirichlet shares, colour pictures, and both.
 
     Args:
@@ -254,7 +254,7 @@ ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
 
 SIZES_NOTES = [
     """The networks are those of the accuracy figures; nothing is trained for this one. Sizes on
-        CIFAR-10 are in figures 2c, 2d, 3c and 3d.""",
+        CIFAR-10 are in figures 2c, 2d, 3c and 3d."""
 ]
 
 exhibits["s-figure-2a"] = exhibit(

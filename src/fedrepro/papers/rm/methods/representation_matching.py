@@ -1,25 +1,227 @@
-"""Federated averaging with representation matching.
+"""Representation matching: local activations must be able to give back the received model's.
 
 H. Mostafa, Robust Federated Learning Through Representation Matching and Adaptive
-Hyper-parameters, 2019 (RM), section 3.1.
+Hyper-parameters, 2019 (RM), section 3.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, State, method
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
+from fedrepro.networks.layers import (
+    Affine,
+    Convolution2d,
+    Dropout,
+    Layer,
+    MaxPool,
+    Parameter,
+    Pass,
+    Pooled,
+    Relu,
+    Shape,
+    join_models,
+    split_models,
+)
+from fedrepro.networks.network import Network
+from fedrepro.training.loss_terms import TermInputs
 
 if TYPE_CHECKING:
-    from fedrepro.papers.rm.methods._representation import RepresentationMatching
+    import torch
+
     from fedrepro.training.federation.clients import Clients
     from fedrepro.training.loss_terms import Term, WeightTerm
+
+
+@dataclass(frozen=True)
+class RepresentationMatching:
+    """coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over the activations of interest.
+
+    a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
+    the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
+    non-linearity; pooled sources are unpooled first, at the positions that the trained model's
+    pooling chose. kernel: of those convolutions, None for that of the convolution whose output
+    is mapped. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
+    source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
+    compares with in section 3.1.
+    """
+
+    coefficient: float = 1.0
+    reduction: Literal["sum", "mean"] = "sum"
+    kernel: int | None = None
+    source: Literal["above", "same"] = "above"
+    additive = True
+    written = "matching"
+
+    def shapes(self, network: Network) -> dict[str, Shape]:
+        """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
+        shapes: dict[str, Shape] = {}
+        for j, parameters in enumerate(self._parameters(network)):
+            for name, parameter in parameters.items():
+                shapes[f"match{j}_{name}"] = parameter.shape
+        return shapes
+
+    def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
+        """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
+        generator = rng.stream("representation-matching")
+        tensors = {}
+        for j, parameters in enumerate(self._parameters(network)):
+            for name, parameter in parameters.items():
+                limit = 1 / math.sqrt(parameter.fan_in)
+                values = generator.uniform(-limit, limit, parameter.shape)
+                tensors[f"match{j}_{name}"] = values.astype(np.float32)
+        return tensors
+
+    def loss(self, look: TermInputs) -> torch.Tensor:
+        """Compute (A,), without gradients of the received model or the positions of the pooling."""
+        import torch
+
+        with torch.no_grad():
+            received = Pass(look.run.convolution, keep=True)
+            look.network.forward(look.start, look.x, received)
+        total = look.x.new_zeros(len(look.x))
+        shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
+        for j, (source, target) in enumerate(self.pairs(len(shapes))):
+            tensors = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
+            activation, theirs = look.run.activations[source], received.activations[target]
+            pooled = look.run.pooled[source] if source > target else None
+            share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
+            relu = 0 < target < len(shapes) - 1
+            mapped = _map(shapes[source], shapes[target], kernels[source])
+            run = Pass(look.run.convolution)
+            back = mapped.forward(tensors, _unpooled(activation, pooled), run)
+            back = back.relu() if relu else back
+            back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
+            gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
+            total = total + (gaps * share).sum(1)
+        return self.coefficient * total
+
+    def _kernels(self, network: Network) -> list[int]:
+        """Return the side of the convolution from each activation; vectors do not use theirs."""
+        kernels = convolved_by(network)
+        return kernels if self.kernel is None else [self.kernel] * len(kernels)
+
+    def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
+        shapes, kernels = activation_shapes(network), self._kernels(network)
+        return [
+            _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
+            for source, target in self.pairs(len(shapes))
+        ]
+
+    def pairs(self, count: int) -> list[tuple[int, int]]:
+        """Pair each of `count` activations with the one that is mapped back to it, from 0."""
+        if self.source == "same":
+            return [(j, j) for j in range(1, count)]
+        return [(j + 1, j) for j in range(count - 1)]
+
+
+def require_matchable(network: Network) -> None:
+    """Check that maps f_j can give back all activations of a network.
+
+    Raises:
+        FedreproError: for a network with others.
+    """
+    known = (Affine, Convolution2d, Dropout, MaxPool, Relu)
+    before: Layer | None = None
+    for layer in network.layers:
+        if not isinstance(layer, known):
+            raise FedreproError(
+                f"representation matching cannot give back what a layer {type(layer).__name__} of "
+                f"this {network.kind} network was given; choose mlp, logistic or cnn, or another "
+                "method"
+            )
+        if isinstance(layer, MaxPool) and not isinstance(before, Relu):
+            raise FedreproError(
+                "representation matching undoes a pooling that follows a ReLU, and this network "
+                "has one after another layer; put ReLU before it"
+            )
+        before = layer
+
+
+def convolved_by(network: Network) -> list[int]:
+    """Return the kernel of the last convolution before each activation of interest, else 1."""
+    kernels, kernel = [1], 1
+    for layer in network.layers:
+        if isinstance(layer, Convolution2d):
+            kernel = layer.kernel
+        elif isinstance(layer, Relu):
+            kernels.append(kernel)
+    return [*kernels, kernel]
+
+
+def activation_shapes(network: Network) -> list[Shape]:
+    """Shapes of the activations of interest of one example, from the input to the logits."""
+    shapes = [network.shape]
+    for layer, shape, _ in network.places:
+        if isinstance(layer, Relu):
+            shapes.append(layer.output(shape))
+        elif isinstance(layer, MaxPool):
+            shapes[-1] = layer.output(shape)
+    last, shape, _ = network.places[-1]
+    return [*shapes, last.output(shape)]
+
+
+def _map(source: Shape, target: Shape, kernel: int) -> Affine | Convolution2d:
+    if len(source) == 3:
+        return Convolution2d(target[0], kernel, kernel // 2)
+    return Affine(math.prod(target))
+
+
+def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:
+    """Unpool (A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
+    if pooled is None:
+        return value
+    from torch.nn.functional import max_unpool2d
+
+    places, size = join_models(pooled.argmax), list(pooled.size)
+    return split_models(
+        max_unpool2d(join_models(value), places, [2, 2], output_size=size), len(value)
+    )
+
+
+def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:
+    """Cut or filled with zeros around, to the height and width of the target."""
+    from torch.nn.functional import pad
+
+    height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
+    if not height and not width:
+        return value
+    top, left = height // 2, width // 2
+    return pad(value, (left, width - left, top, height - top))
+
+
+@cache
+def _squared_gap() -> Any:
+    """|back - target|² of examples, (A, B, …) to (A, B); made on first use, as torch comes later.
+
+    The gap is written once, as the images lie, and becomes its gradient where it is.
+    """
+    import torch
+
+    class SquaredGap(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, back: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            gap = back - target
+            ctx.save_for_backward(gap)
+            norm: torch.Tensor = torch.linalg.vector_norm(gap, dim=tuple(range(2, gap.dim())))
+            return norm**2
+
+        @staticmethod
+        def backward(ctx: Any, each: torch.Tensor) -> tuple[torch.Tensor, None]:
+            (gap,) = ctx.saved_tensors
+            return gap.mul_((2 * each).view(*each.shape, *[1] * (gap.dim() - 2))), None
+
+    return SquaredGap
+
 
 # what the term can give back the activations of
 MODELS = {"cnn", "logistic", "mlp"}
@@ -48,8 +250,6 @@ class MatchingRounds(fedavg.Averaging):
 
     def term(self) -> RepresentationMatching:
         """Return the matching loss."""
-        from fedrepro.papers.rm.methods._representation import RepresentationMatching
-
         return RepresentationMatching(self.matching, self.reduction, source=self.source)
 
     def terms(self) -> list[Term | WeightTerm]:
@@ -58,8 +258,6 @@ class MatchingRounds(fedavg.Averaging):
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the first state of averaging, without any theta_i."""
-        from fedrepro.papers.rm.methods._representation import require_matchable
-
         require_matchable(clients.network)
         return {**super().init(clients, info, rng), "private": {}}
 

@@ -1,0 +1,341 @@
+"""Commands on results: list, compare, record and redraw them, recommend, submit and verify."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrepro.cli.printing import say, show, table_of
+from fedrepro.core.errors import FedreproError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedrepro.numbers.recommendation import AfterRounds, Recommendation, RecommendedMethod
+    from fedrepro.planning.plan import Plan
+
+Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
+FAR = 3.0  # doublings, from which on scenarios say little
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}" if abs(value) < 10 else f"{value:+.4g}"
+
+
+def planned(scale: str) -> Plan:
+    """Return the plan of all exhibits of a scale."""
+    from fedrepro.planning.config import load_config, load_exhibits
+    from fedrepro.planning.plan import Plan
+
+    return Plan(load_config(), load_exhibits(), scale)
+
+
+def record(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(help="exhibits such as pfnm/figure-2a; none: all there are"),
+    ] = None,
+    scale: Scale = "quick",
+    source: Annotated[Path, typer.Option(help="reports folder, also of another machine")] = Path(
+        "reports"
+    ),
+    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+) -> None:
+    """Keep results under reports/record: figures, numbers, provenance, run time."""
+    from fedrepro.record.record_results import record as keep
+
+    done = keep(scale, keys or (), source, target)
+    for warning in done.warnings:
+        say(f"warning: {warning}")
+    for path in done.files:
+        say(f"recorded: {path}")
+
+
+def redraw(
+    keys: Annotated[list[str], typer.Argument(help="recorded exhibits such as pfnm/figure-2a")],
+    scale: Scale = "quick",
+    source: Annotated[
+        str | None, typer.Option(help="recorded exhibit that holds their numbers, if not their own")
+    ] = None,
+    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+) -> None:
+    """Draw recorded exhibits again, as config and drawings are now, from the recorded numbers."""
+    from fedrepro.stages.redraw import redraw as again
+
+    for path in again(scale, keys, target, source).files:
+        say(f"recorded: {path}")
+
+
+def compare(
+    key: Annotated[
+        str, typer.Argument(help="exhibit such as pfnm/figure-2a, or a method if two are named")
+    ],
+    other: Annotated[
+        str | None, typer.Argument(help="the method that the first one is set beside")
+    ] = None,
+    scale: Scale = "quick",
+    reports: Annotated[Path, typer.Option(help="your reports")] = Path("reports"),
+    recorded: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
+    exhibit: Annotated[str, typer.Option(help="of two methods: in this one, or paper, only")] = "",
+    metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
+    split: Annotated[str, typer.Option(help="of two methods: on which examples")] = "test",
+) -> None:
+    """Compare your numbers with the recorded ones; or two methods, as in: compare mine fedavg."""
+    if other is not None:
+        _compare_methods(key, other, scale, reports, metric, split, exhibit)
+        return
+    from fedrepro.record.compare import compare as beside
+
+    if "/" in key and not Path(f"{reports / scale / key}.json").exists():
+        planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
+    comparison = beside(scale, key, reports, recorded)
+    table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
+    for row in comparison.rows:
+        if all_rows or row.difference != 0:
+            numbers = (row.ours, row.recorded, row.difference, row.errors)
+            table.add_row(row.where, row.metric, row.split, *map(number, numbers))
+    if table.row_count:
+        show(table)
+    for note in comparison.notes:
+        say(f"note: {note}")
+    say(comparison.verdict)
+
+
+def _compare_methods(
+    one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
+) -> None:
+    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
+
+    rows = paired_differences(scale, one, other, reports, metric, split, exhibit)
+    names = sides(rows, one, other)
+    table = table_of("where", *names, "difference", "95 % interval", "trials")
+    for row in rows:
+        ends = f"{_signed(row.low)} to {_signed(row.high)}" if row.trials > 1 else "–"
+        numbers = (number(row.one), number(row.other), _signed(row.difference))
+        key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
+        place = f"{key}: {row.where}" if row.where else key
+        place += "" if row.labels == names else f" ({row.labels[0]} and {row.labels[1]})"
+        table.add_row(place, *numbers, ends, str(row.trials))
+    show(table)
+    say(paired_verdict(rows, metric, names))
+
+
+def results(
+    scale: Scale = "quick",
+    exhibit: Annotated[str, typer.Option(help="such as pfnm/figure-2a, or pfnm")] = "",
+    method: Annotated[str, typer.Option(help="its label, or its name")] = "",
+    metric: Annotated[str, typer.Option(help="such as accuracy")] = "",
+    split: Annotated[str, typer.Option(help="on which examples, such as test")] = "",
+    sort: Annotated[str, typer.Option(help="column, such as mean; numbers from the largest")] = "",
+    wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
+    reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
+) -> None:
+    """List every method in every scenario of the drawn exhibits: final values, chosen settings."""
+    from fedrepro.numbers.results_table import Only, as_csv, collect, common, scenario_blocks
+
+    only = Only(exhibit, method, metric, split, sort)
+    collected = collect(scale, wide=wide, reports=reports, only=only)
+    for note in collected.notes:
+        typer.echo(f"note: {note}", err=True)
+    if csv:
+        typer.echo(as_csv(collected), nl=False)
+        return
+    for line in common(collected):
+        say(line)
+    for block in scenario_blocks(collected):
+        say(block.heading)
+        table = table_of(*block.columns)
+        for row in block.rows:
+            table.add_row(*row)
+        show(table)
+
+
+def recommend(
+    clients: Annotated[int, typer.Option(help="how many you have")],
+    skew: Annotated[
+        str, typer.Option(help="alpha of Dirichlet shares, such as 0.1; iid; labels: a few each")
+    ],
+    exchanges: Annotated[int, typer.Option(help="how often clients can answer")] = 1,
+    public: Annotated[
+        str, typer.Option(help="none, or images: the server has unlabelled ones of other data")
+    ] = "none",
+    starts: Annotated[
+        str, typer.Option(help="of your clients' training: one or different")
+    ] = "one",
+    only_models: Annotated[
+        bool,
+        typer.Option("--only-models", help="clients send models and how many examples they have"),
+    ] = False,
+    scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
+    reports: Annotated[
+        Path, typer.Option(help="folder of the leaderboard; none here: reports")
+    ] = Path("reports/record"),
+) -> None:
+    """List methods in the best group of the leaderboard's nearest scenarios."""
+    from fedrepro.numbers.recommendation import Situation, after_rounds
+    from fedrepro.numbers.recommendation import recommend as recommended
+
+    for name, value, known in (
+        ("public", public, ("none", "images")),
+        ("starts", starts, ("one", "different")),
+    ):
+        if value not in known:
+            raise FedreproError(f"--{name} must be {known[0]} or {known[1]}, not '{value}'")
+    wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
+    _found(recommended(wanted, reports / scale))
+    rounds = after_rounds(reports / scale)
+    if rounds is None:
+        return
+    if exchanges == 1:
+        say("With --exchanges above 1 methods that train in rounds stand beside these.")
+    elif not wanted.one_start:
+        say("Methods that train in rounds begin from one start; none is shown here.")
+    else:
+        _in_rounds(rounds, exchanges)
+
+
+def _found(recommendation: Recommendation) -> None:
+    """Print the nearest scenarios, the methods to take there, and their costs."""
+    say("Nearest in the leaderboard:")
+    for number, scenario in enumerate(recommendation.scenarios, 1):
+        say(f"  {number}  {scenario}")
+    if recommendation.doublings:
+        far = ": they say little of it" if recommendation.doublings >= FAR else ""
+        say(
+            f"Their clients and alpha are {recommendation.doublings:.1f} doublings "
+            f"from your case{far}."
+        )
+    heads = [str(number) for number in range(1, len(recommendation.scenarios) + 1)]
+    table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
+    for entry in recommendation.choices:
+        sent, asked = entry.costs["bytes_up"], entry.costs["exchanges"]
+        _row(table, entry, entry.kind, f"{sent:.1f} ×", f"{asked:.0f}")
+    shown = {choice.method for choice in recommendation.choices}
+    for entry in recommendation.lines:
+        if entry.method not in shown:
+            _row(table, entry, "to compare", "", "")
+    show(table)
+    if not recommendation.choices:
+        say("No method of the leaderboard makes do with that.")
+    for entry in recommendation.choices:
+        if isinstance(sent := entry.costs.get("clients_also_send"), str):
+            say(f"{entry.method}: clients also send {sent}.")
+        elif "client and class" in str(entry.costs.get("sees")):
+            say(f"{entry.method}: clients also send how many examples of each class they have.")
+    for name, count in recommendation.partly.items():
+        say(
+            f"{name} has no place: it was run in {count} of these "
+            f"{len(recommendation.scenarios)} scenarios."
+        )
+    if recommendation.best_client_leads:
+        say("The best client alone, by validation, has a higher score than every one model above.")
+    for entry in recommendation.more:
+        say(
+            f"With more exchanges {entry.method} has a score of {entry.score:.2f}. It asks "
+            f"{entry.costs['exchanges']:.0f} times and takes {entry.costs['bytes_up']:.1f} times "
+            f"the bytes, and {_networks(entry.costs['networks'])}."
+        )
+    say(
+        "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "
+        "interval over trials, which says nothing of other data. Below a scenario's number: test "
+        "accuracy in %. Sent: as a multiple of the models. Asked: exchanges. Several models: all "
+        "of the clients' networks predict."
+    )
+
+
+def _networks(count: object) -> str:
+    return "one network predicts" if count == 1 else f"{count:.0f} networks predict"
+
+
+def _row(table: Table, taken: RecommendedMethod, kind: str, *costs: str) -> None:
+    from fedrepro.numbers.leaderboard import VERIFIED
+
+    by_others = taken.costs.get("computed") == VERIFIED
+    table.add_row(
+        kind,
+        f"{taken.method} ({VERIFIED})" if by_others else taken.method,
+        f"{taken.score:.2f}",
+        f"{taken.low:.2f} to {taken.high:.2f}",
+        *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in taken.accuracy),
+        *costs,
+    )
+
+
+def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
+    """Print a separate table, since its scenario and its local training differ."""
+    say(
+        f"Methods that train in rounds, test accuracy in %, {rounds.trials} trials. "
+        f"{rounds.title}. That is one scenario, with another number of local epochs than above: "
+        "compare the two tables with care."
+    )
+    every = sorted({number for reached in rounds.accuracy.values() for number in reached})
+    shown = [number for number in every if number <= exchanges]
+    heads = [f"{number} round{'s' if number > 1 else ''}" for number in shown]
+    table = table_of("method in rounds", *heads)
+    for method, reached in rounds.accuracy.items():
+        numbers = (100 * reached.get(number, math.nan) for number in shown)
+        table.add_row(method, *("–" if math.isnan(value) else f"{value:.1f}" for value in numbers))
+    show(table)
+
+
+def submit(
+    key: Annotated[str, typer.Argument(help="a leaderboard, or one of its exhibits")] = "arena/1",
+    method: Annotated[str, typer.Option(help="its label or name; none: the only one")] = "",
+    scale: Annotated[str, typer.Option(help="tiny, quick or paper")] = "quick",
+    by: Annotated[str, typer.Option(help="who sends it, in words")] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="folder to write; none: its place in reports/record")
+    ] = None,
+) -> None:
+    """Write a method of `also` and its results as an entry that others can verify."""
+    from fedrepro.stages import submissions
+
+    folder, sentences = submissions.submit(key, method, scale, by, out)
+    say(f"{folder}: {', '.join(submissions.read_entry(folder).exhibits)}")
+    for sentence in sentences:
+        say(sentence)
+    say(f"hold it to its numbers before you send it: fedrepro verify {folder}")
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(help="an entry, as `fedrepro submit` writes it")],
+    runs: Annotated[
+        str, typer.Option(help="how many files of metrics are computed again; or all")
+    ] = "3",
+    seed: Annotated[
+        int | None, typer.Option(help="by which these are drawn; none: at random")
+    ] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="none: all of them")] = None,
+    enter: Annotated[
+        bool, typer.Option("--enter", help="draw the leaderboard at which it lies with it")
+    ] = False,
+) -> None:
+    """Compute some of an entry again and compare bytes: exit 1 if they differ. Its file is run."""
+    from fedrepro.stages import submissions
+
+    if runs != "all" and not (runs.isdecimal() and len(runs) < 8):
+        raise FedreproError(
+            f"--runs must be a number of at most seven digits, or all, not '{runs:.40}'"
+        )
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    verdict = submissions.verify(folder, None if runs == "all" else int(runs), seed, cores)
+    for sentence in verdict.differing:
+        say(sentence)
+    drawn = f"{len(verdict.computed)} of {verdict.runs} files of metrics were computed again"
+    drawn += f" (--seed {seed})" if 0 < len(verdict.computed) < verdict.runs else ""
+    if verdict.differing:
+        say(f"{folder} does not hold: {drawn}")
+        raise typer.Exit(1)
+    say(f"{folder} holds: {drawn}{', with the same bytes' if verdict.computed else ''}")
+    for path in submissions.enter(folder, verdict, seed) if enter else ():
+        say(f"written: {path}")

@@ -1,0 +1,237 @@
+"""Settings and handlers of the workflow: its jobs, Snakemake's insides, a cluster with SLURM.
+
+The plugin for SLURM asks sacct for the states of jobs. Where SLURM keeps no accounts that answers
+nothing, and the plugin waits for ever. squeue needs none, where SLURM remembers jobs for long
+enough.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrepro.cli.main import CONFIG
+from fedrepro.core import plugins
+from fedrepro.core.errors import FedreproError
+
+KILLED = (
+    "fedrepro: the system killed a job, which it does when memory runs out: let one job do less "
+    "(`granularity`), or fewer run at once (`--cores`), and start again"
+)
+LOOKS = 180  # seconds: the plugin looks at its jobs at least this often
+PATIENCE = 60  # seconds for an answer
+ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as a rule
+
+
+def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
+    """Pass settings that do not change a result to jobs, through their environment.
+
+    As parameters of a rule these would make Snakemake run everything again whenever they change:
+    a mirror that is set today and not tomorrow, or a checkpoint more often.
+
+    Args:
+        mirror: folder of raw files, or "".
+        checkpoint_seconds: between checkpoints.
+        components: files of components outside the package; their versions do change results, and
+            are parameters of rules.
+    """
+    os.environ["FEDREPRO_MIRROR"] = mirror
+    os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
+    plugins.add_plugin_files(components)
+
+
+def add_scripts_to_path() -> None:
+    """Let jobs find the `fedrepro` command also where the environment is not activated.
+
+    Nor do they take a file of the run's folder, such as `queue.py`, for a library of that name.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    folder = os.path.dirname(sys.executable)
+    if folder not in os.environ["PATH"].split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
+
+
+def take_failed(scale: str) -> tuple[list[str], list[Path]]:
+    """Remove the metrics of methods that failed in drawn exhibits, and age the exhibits' files.
+
+    The next run tries them again, since a failure does not count as a result.
+
+    Returns:
+        Sentences on the failures, and the aged files.
+    """
+    sentences: dict[str, None] = {}
+    drawn: list[Path] = []
+    for about in sorted(Path("results/drawn", scale).glob("*/*.json")):
+        text = about.read_text(encoding="utf-8")
+        failed = json.loads(text).get("failed", {}) if '"failed"' in text else {}
+        name = "/".join(about.with_suffix("").parts[-2:])
+        for metrics, words in failed.items():
+            sentences |= dict.fromkeys(f"reports/{scale}/{name}: {said}" for said in words)
+            Path(metrics).unlink(missing_ok=True)
+        drawn += about.parent.glob(f"{about.stem}.*") if failed else ()
+    for path in drawn:
+        os.utime(path, (1, 1))  # older than every input
+    return list(sentences), drawn
+
+
+def repeat_errors(logs: str | list[str]) -> None:
+    """Repeat, as the last words of a workflow, the sentences with which jobs failed.
+
+    Snakemake prints them between the file names of a job, which may be thousands. It gives its log
+    files as a list, or one as text in its early versions.
+    """
+    killed = ("exit status 137.", "<Signals.SIGKILL: 9>.")
+    sentences: dict[str, None] = {}
+    for log in [logs] if isinstance(logs, str) else logs:
+        with open(log, encoding="utf-8", errors="replace") as file:
+            for line in map(str.rstrip, file):
+                if line.startswith("fedrepro: ") or line.endswith(killed):
+                    sentences[KILLED if line.endswith(killed) else line] = None
+    if sentences:
+        atexit.register(print, *sentences, sep="\n", file=sys.stderr)
+
+
+# ------------------------------------------- parts of Snakemake that it does not promise to keep
+# Where a part has another name nothing happens, and the workflow runs all the same, slower.
+
+
+def waiting_jobs(workflow: Any) -> int:
+    """Count the jobs that a workflow is about to run; 0 where it cannot be asked."""
+    try:
+        return sum(1 for _ in workflow.dag.needrun_jobs())
+    except (AttributeError, TypeError):
+        return 0
+
+
+def lift_limit(workflow: Any) -> None:
+    """Let local jobs start as fast as cores are free, not at most 100 a second.
+
+    With the limit, each job that ended adds one look a second at all waiting jobs.
+    """
+    if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):
+        workflow.scheduler.job_rate_limiter = None
+
+
+def forget(workflow: Any, paths: Iterable[Path]) -> None:
+    """Drop the records of files, so that their times alone say whether they are out of date."""
+    try:
+        from snakemake.io import IOFile
+
+        for path in paths:
+            workflow.persistence.cleanup_metadata(IOFile(str(path)))
+    except (AttributeError, ImportError, TypeError):
+        return
+
+
+def join(workflow: Any, onstart: Any, onerror: Any) -> None:
+    """Run our handlers as well as those of a workflow that uses this one as a module.
+
+    Snakemake leaves out the handlers of a module, and jobs would be slow.
+
+    Raises:
+        FedreproError: if the jobs of the module would not find their files.
+    """
+    try:
+        if workflow.modifier.is_main_snakefile():
+            return
+        moved = workflow.modifier.path_modifier.replace_prefix
+        before = {name: getattr(workflow, name) for name in ("_onstart", "_onerror")}
+    except AttributeError:
+        return
+    if any(moved(path, None) != path for path in ("results/x", "reports/x")):
+        raise FedreproError(
+            "the module fedrepro takes no `prefix` and no `replace_prefix`, because its jobs name "
+            "files of results/ and reports/ themselves: leave them out"
+        )
+    if not Path(CONFIG).is_file():
+        raise FedreproError(
+            f"the module fedrepro reads {CONFIG}, which is missing: run `fedrepro start FOLDER` "
+            "and copy its folder config here"
+        )
+    for ours, (name, theirs) in zip((onstart.func, onerror.func), before.items(), strict=True):
+        setattr(workflow, name, lambda log, both=(theirs, ours): [run(log) for run in both])
+
+
+# ------------------------------------------------------------------------------------------ SLURM
+
+
+def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
+    """Fit the plugin's settings to the cluster, cancel orphaned jobs, and yield sentences on both.
+
+    Args:
+        settings: of the executor plugin, which reads them each time it asks for states.
+        folder: where jobs work.
+
+    Raises:
+        FedreproError: if jobs could not be submitted, or their ends not be seen.
+    """
+    if shutil.which("sbatch") is None:
+        raise FedreproError(
+            "sbatch, which gives jobs to SLURM, is not installed here: start on a login node of "
+            "the cluster, or on this machine alone with --cores instead of the slurm profile"
+        )
+    config, why = _ask("scontrol", "show", "config")
+    if why:
+        raise FedreproError(f"SLURM does not answer ({why}): start again when `scontrol ping` does")
+    found = re.search(r"^MinJobAge\s*=\s*(\d+)", config, re.MULTILINE)
+    age = int(found[1]) if found else 0  # seconds for which SLURM knows of a job that has ended
+    if age >= LOOKS + PATIENCE:
+        settings.status_command = "squeue"
+        # the plugin goes back to sacct if jobs are not kept for three times this long
+        first = settings.init_seconds_before_status_checks
+        settings.init_seconds_before_status_checks = min(first, age // 3)
+    elif why := _ask("sacct", "-X", "--noheader", "--starttime", "now", "--name", "none")[1]:
+        raise FedreproError(
+            f"SLURM forgets a job {age} s after its end here, and keeps no accounts ({why}), so "
+            "that ends would go unseen: ask its administrator for MinJobAge=300 in slurm.conf, or "
+            "let one job do all: sbatch --cpus-per-task 16 --wrap '.venv/bin/snakemake --cores 16'"
+        )
+    else:
+        settings.status_command = "sacct"
+        yield (
+            f"SLURM forgets a job {age} s after its end here, so the states of jobs are asked of "
+            "sacct; by it a job that you cancel is waited for: then stop this run, and start again"
+        )
+    # a job begins by removing its outputs: an orphan that waits would later remove files in use
+    prefix, end = settings.jobname_prefix, time.monotonic() + ENDING
+    if orphans := _jobs(prefix, folder):
+        yield f"an earlier run in this folder left jobs with SLURM ({orphans.total()}): cancelled"
+    for name in orphans:
+        _ask("scancel", "--name", name)
+    while orphans and _jobs(prefix, folder):
+        if time.monotonic() > end:
+            raise FedreproError(
+                "jobs of an earlier run in this folder do not end: see `squeue --me --name "
+                f"{','.join(orphans)}`, and start again when it lists none"
+            )
+        time.sleep(0.5)
+
+
+def _jobs(prefix: str, folder: str) -> Counter[str]:
+    """Count the waiting and running jobs of this folder by the name of their run."""
+    lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
+    pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
+    own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))
+    return Counter(name for name in own if name.startswith(f"{prefix}_"))
+
+
+def _ask(*command: str) -> tuple[str, str]:
+    """Run a command of SLURM; return its answer, and why there is none."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    words = (done.stderr.strip() or done.stdout.strip() or str(done.returncode)).splitlines()
+    return done.stdout, words[-1] if done.returncode else ""

@@ -1,0 +1,58 @@
+"""Weights as they are given, in the configuration or in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import register
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.training.graphs import checksum_of_graph, read_graph
+
+
+@register("graph", "matrix", version=1, title="given")
+def matrix(
+    clients: int,
+    rng: RngKey,
+    *,
+    rows: Annotated[
+        tuple[str, ...],
+        Arg("for each node what it makes of every node, joined by _, such as 0.25_0.75"),
+    ],
+) -> list[list[float]]:
+    """Row i says how much node i makes of what it hears from each node. Source: P2P, section 5."""
+    return [_row(text) for text in rows]
+
+
+def _row(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split("_")]
+    except ValueError:
+        raise FedreproError(
+            f"graph 'matrix': the row '{text}' is not of the form 0.25_0.75: numbers joined by _"
+        ) from None
+
+
+FOLDER = Path("config/graphs")
+
+
+@register(
+    "graph",
+    "file",
+    version=1,
+    title="given",
+    reads=lambda values: checksum_of_graph(FOLDER / f"{values['csv']}.csv"),
+)
+def file(
+    clients: int,
+    rng: RngKey,
+    *,
+    csv: Annotated[str, Arg("name of the file in config/graphs, without .csv")],
+) -> list[list[float]]:
+    """Read the matrix of `config/graphs/<csv>.csv`: a line for each node, joined by commas.
+
+    A run depends on the content of the file.
+    """
+    return read_graph(FOLDER / f"{csv}.csv")

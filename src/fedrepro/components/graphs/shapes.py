@@ -1,0 +1,131 @@
+"""Graphs of a shape: complete, ring, star, grid, and small world.
+
+D. J. Watts, S. H. Strogatz. Collective dynamics of 'small-world' networks. Nature, 1998.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import register
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.training.graphs import RULES, rectangle, steps_from
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+Rule = Annotated[
+    Literal["metropolis", "uniform"],
+    Arg("how much neighbours count: by the larger number of both, or all that a node hears alike"),
+]
+SelfLoops = Annotated[bool, Arg("whether a node counts itself among its neighbours")]
+
+
+def weighed(graph: nx.Graph, weights: str, self_loops: bool) -> np.ndarray:
+    """W, float64 (N, N), of an undirected graph, whose own self-loops do not count."""
+    return RULES[weights](hears_of(graph), self_loops)
+
+
+def hears_of(graph: nx.Graph) -> np.ndarray:
+    """Who hears whom, bool (N, N), nodes in the order of the graph."""
+    import networkx as nx
+
+    hears: np.ndarray = nx.to_numpy_array(graph, weight=None) > 0
+    np.fill_diagonal(hears, False)
+    return hears
+
+
+@register("graph", "complete", version=1, title="complete")
+def complete(
+    clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
+) -> np.ndarray:
+    """All nodes are neighbours of each other; with self-loops one round makes all beliefs one."""
+    import networkx as nx
+
+    return weighed(nx.complete_graph(clients), weights, self_loops)
+
+
+@register("graph", "ring", version=1, title="ring")
+def ring(
+    clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
+) -> np.ndarray:
+    """Each node hears the one before and the one after it."""
+    import networkx as nx
+
+    return weighed(nx.cycle_graph(clients), weights, self_loops)
+
+
+@register("graph", "star", version=1, title="star", layout="hub")
+def star(
+    clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
+) -> np.ndarray:
+    """Node 0 hears all others, and they hear it alone.
+
+    It is a node with data like any other; a server without data is the federated method.
+    """
+    import networkx as nx
+
+    return weighed(nx.star_graph(clients - 1), weights, self_loops)
+
+
+@register("graph", "grid", version=1, title="grid", layout="lattice")
+def grid(
+    clients: int,
+    rng: RngKey,
+    *,
+    torus: Annotated[bool, Arg("whether the last row and column adjoin the first")] = False,
+    weights: Rule = "metropolis",
+    self_loops: SelfLoops = True,
+) -> np.ndarray:
+    """Each node hears those left, right, above and below it, in a rectangle close to a square.
+
+    Node i is in row i // columns; 8 nodes are two rows of four, and a prime number is one row.
+    """
+    import networkx as nx
+
+    graph = nx.grid_2d_graph(*rectangle(clients), periodic=torus)
+    return weighed(graph, weights, self_loops)
+
+
+MOST_DRAWS = 100
+
+
+@register("graph", "small_world", version=1, title="small world", random=True)
+def small_world(
+    clients: int,
+    rng: RngKey,
+    *,
+    neighbours: Annotated[int, Arg("on the ring, an even number", "nodes", least=2)] = 4,
+    rewired: Annotated[
+        float, Arg("of the ring's edges, that lead to a drawn node", least=0, most=1)
+    ] = 0.2,
+    weights: Rule = "metropolis",
+    self_loops: SelfLoops = True,
+) -> np.ndarray:
+    """Nodes of a ring hear the nearest ones, and some edges lead anywhere; one draw a trial.
+
+    Of no more nodes than neighbours and one, all are neighbours. Draws are repeated until one is
+    connected, at most 100 times.
+    """
+    import networkx as nx
+
+    if neighbours % 2:
+        raise FedreproError(
+            f"graph 'small_world': {neighbours} neighbours are not as many on one side of the "
+            "ring as on the other; give an even number"
+        )
+    near = min(neighbours, clients)  # networkx makes as many as there are nodes a complete graph
+    generator = rng.stream("graph")
+    for _ in range(MOST_DRAWS):
+        graph = nx.watts_strogatz_graph(clients, near, rewired, seed=generator)
+        if (steps_from(hears_of(graph), 0) >= 0).all():
+            return weighed(graph, weights, self_loops)
+    raise FedreproError(
+        f"graph 'small_world' of {clients} nodes was not connected in {MOST_DRAWS} draws; raise "
+        "its neighbours, or rewire fewer"
+    )

@@ -1,0 +1,190 @@
+"""Partitions by classes: evenly, by lists, one or several a client, sorted, or shards.
+
+Sources: PFNM (M. Yurochkin et al., ICML 2019), GEMS (N. Guha, V. Smith, 2018), P2P (A. Lalitha et
+al., 2019), NIID-Bench (Q. Li et al., ICDE 2022), RM (H. Mostafa, 2019), FedAvg (H. B. McMahan et
+al., AISTATS 2017), in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import register
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.data.assignment import (
+    Assignment,
+    Clients,
+    TrainingLabels,
+    deal_classes,
+    require_examples,
+    shuffled_by_class,
+)
+
+
+@register("partition", "homogeneous", version=1, title="Homogeneous")
+def homogeneous(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
+    """Each class is split into near-equal parts, one per client.
+
+    Neither the parts of a class nor the sizes of two clients differ by more than one example:
+    classes are dealt out one after another around a drawn order of the clients, so that the
+    remainder of one class goes on where that of the class before ended. Source: PFNM, section 4;
+    the authors' code splits all examples at random instead.
+    """
+    require_examples(examples, clients)
+    generator = rng.stream("partition")
+    seats = generator.permutation(clients).astype(np.int32)
+    owner = np.empty(len(examples), np.int32)
+    order = shuffled_by_class(examples.labels, generator)
+    owner[order] = seats[np.arange(len(examples)) % clients]
+    return Assignment(owner, clients)
+
+
+# (classes, clients) -> classes of each client, where table 4 does not follow `runs`
+TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
+    (7, 2): ((0, 1, 2, 3), (4, 5, 6)),
+    (7, 5): ((0, 5, 6), (1, 5, 6), (2, 5, 6), (3, 5, 6), (4, 5, 6)),
+}
+
+
+@register("partition", "by_label", version=1, title="By label")
+def by_label(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
+    """Each client holds all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
+
+    Source: GEMS, table 4. Of its nine rows seven are such runs (MNIST and CIFAR-10, K = 10 classes,
+    for 2, 3 and 5 clients; HAM, K = 7, for 3); for HAM with 2 and 5 clients the printed sets are
+    used, in which all five clients share classes 5 and 6 evenly. For 2 clients and 10 classes the
+    table prints {0-4} twice, a misprint for {0-4}, {5-9}.
+    """
+    require_examples(examples, clients)
+    if clients > examples.classes:
+        raise FedreproError(
+            f"partition 'by_label': {clients} clients cannot divide {examples.classes} classes: "
+            f"lower `clients` to {examples.classes}, or take partition 'one_class' or 'shards'"
+        )
+    # runs of one length, or longer by one, the longer ones towards the end
+    bounds = [client * examples.classes // clients for client in range(clients + 1)]
+    runs = [range(*run) for run in pairwise(bounds)]
+    client_classes = TABLE_4.get((examples.classes, clients), runs)
+    return Assignment(deal_classes(examples, client_classes, rng), clients)
+
+
+@register(
+    "partition",
+    "label_lists",
+    version=1,
+    title="Label lists",
+    clients=lambda values: len(values["lists"]),
+)
+def label_lists(
+    examples: TrainingLabels,
+    rng: RngKey,
+    *,
+    lists: Annotated[
+        tuple[str, ...], Arg("for each client its classes by number, joined by -, such as 0-1-2")
+    ] = ("0-1-2-3-4", "5-6-7-8-9"),
+) -> Assignment:
+    """Client j holds the classes of the j-th list; a class on several lists is shared evenly.
+
+    Examples of a class on no list are left out. Source: P2P, section 5.2.2: case (a) is the
+    default, case (b) 0-2-3-4-6 and 1-5-7-8-9, the unbalanced case 0-1-2-3-4-5-6-7 and 8-9.
+    """
+    client_classes = [parse_list(text, examples.classes) for text in lists]
+    return Assignment(deal_classes(examples, client_classes, rng), len(client_classes))
+
+
+def parse_list(text: str, classes: int) -> list[int]:
+    """Read the classes of one list: 0-1-2 as [0, 1, 2]."""
+    where = f"partition 'label_lists': the list '{text}'"
+    parts = text.split("-")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise FedreproError(f"{where} is not of the form 0-1-2: class numbers joined by -")
+    labels = [int(part) for part in parts]
+    if len(set(labels)) < len(labels):
+        raise FedreproError(f"{where} names a class twice; name each once")
+    absent = [label for label in labels if label >= classes]
+    if absent:
+        raise FedreproError(
+            f"{where} names class {absent[0]}, but the data have the classes 0 to {classes - 1}"
+        )
+    return labels
+
+
+@register("partition", "labels_each", version=1, title="Labels of each client")
+def labels_each(
+    examples: TrainingLabels,
+    rng: RngKey,
+    *,
+    clients: Clients,
+    each: Annotated[int, Arg("classes that a client holds", unit="classes", least=1)] = 2,
+) -> Assignment:
+    """Client j holds class j modulo K and `each` - 1 others at random; holders share alike.
+
+    Examples of a class that nobody holds are left out, as there can be with fewer clients than
+    classes. Source: NIID-Bench, by the authors' code, whose clients hold class j mod K first.
+    """
+    require_examples(examples, clients)
+    if each > examples.classes:
+        raise FedreproError(
+            f"partition 'labels_each': a client cannot hold {each} of {examples.classes} "
+            f"classes: lower `each` to {examples.classes}"
+        )
+    stream, client_classes = rng.stream("partition-labels"), []
+    for client in range(clients):
+        first = client % examples.classes
+        others = [label for label in range(examples.classes) if label != first]
+        drawn = stream.permutation(others)[: each - 1]
+        client_classes.append([first, *map(int, drawn)])
+    return Assignment(deal_classes(examples, client_classes, rng), clients)
+
+
+@register("partition", "one_class", version=1, title="One class per client")
+def one_class(examples: TrainingLabels, rng: RngKey, *, clients: Clients = 10) -> Assignment:
+    """Client j holds examples of class j modulo the number of classes K only.
+
+    With more clients than classes, those of one class share it evenly at random. Source: RM,
+    section 4: ten clients, "each client only has data points belonging to one of the ten classes".
+    """
+    require_examples(examples, clients)
+    if clients < examples.classes:
+        raise FedreproError(
+            f"partition 'one_class': {clients} clients with one class each leave out some of the "
+            f"{examples.classes} classes: set `clients` to at least {examples.classes}, or take "
+            "partition 'by_label'"
+        )
+    client_classes = [[client % examples.classes] for client in range(clients)]
+    return Assignment(deal_classes(examples, client_classes, rng), clients)
+
+
+@register("partition", "shards", version=1, title="Shards")
+def shards(
+    examples: TrainingLabels,
+    rng: RngKey,
+    *,
+    clients: Clients,
+    each: Annotated[int, Arg("shards that a client holds", unit="shards", least=1)] = 2,
+) -> Assignment:
+    """Examples sorted by label are cut into J · each equal shards; a client gets `each` at random.
+
+    Most clients then hold `each` classes. Shards differ by one example at most, in random order
+    within a class. Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two each.
+    """
+    require_examples(examples, clients)
+    count = clients * each
+    if count > len(examples):
+        raise FedreproError(
+            f"partition 'shards': {len(examples)} training examples cannot be cut into {count} "
+            f"shards ({each} for each of {clients} clients): lower `clients` or `each`"
+        )
+    generator = rng.stream("partition")
+    order = shuffled_by_class(examples.labels, generator)
+    holder = (generator.permutation(count) // each).astype(np.int32)
+    owner = np.empty(len(examples), np.int32)
+    # position i of N lies in shard floor(i · count / N)
+    owner[order] = holder[np.arange(len(examples)) * count // len(examples)]
+    return Assignment(owner, clients)

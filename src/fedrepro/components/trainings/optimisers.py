@@ -1,0 +1,84 @@
+"""Adam, AMSGrad and SGD. Defaults are Table 1 of PFNM (MNIST)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.networks.network import Init
+from fedrepro.training.procedure import Augment, Settings
+
+Lr = Annotated[float, Arg("step size", above=0)]
+L2 = Annotated[
+    float, Arg("coefficient of half the squared norm of all parameters, in the loss", least=0)
+]
+BatchSize = Annotated[
+    int | None, Arg("minibatch size, none for all of a client's data", "examples", least=1)
+]
+Epochs = Annotated[int, Arg("passes over a client's data", "epochs", least=1)]
+WeightSd = Annotated[float, Arg("standard deviation of the initial weights", least=0)]
+Bias = Annotated[float, Arg("initial biases")]
+Start = Annotated[
+    Init,
+    Arg(
+        "normal: by weight_sd and bias; fan_in: uniform within one over the root of the inputs; "
+        "glorot: uniform within the root of six over inputs and outputs, biases by bias"
+    ),
+]
+Augmented = Annotated[
+    Augment,
+    Arg("crop_flip: random crops within 4 pixels of zeros around an image, and mirror images"),
+]
+Patience = Annotated[
+    int,
+    Arg(
+        "epochs without a rise of its running training accuracy after which a client stops, 0 for "
+        "never",
+        "epochs",
+        least=0,
+        later=True,
+    ),
+]
+Shared = Annotated[bool, Arg("every client of a trial starts from the same weights")]
+
+
+@register("training", "adam", version=1, title="Adam")
+def adam(
+    *,
+    lr: Lr = 0.01,
+    l2: L2 = 1e-6,
+    batch_size: BatchSize = 32,
+    epochs: Epochs = 10,
+    amsgrad: Annotated[bool, Arg("AMSGrad, as in the authors' code")] = True,
+    beta1: Annotated[float, Arg("decay of the first moment", least=0, most=1)] = 0.9,
+    beta2: Annotated[float, Arg("decay of the second moment", least=0, most=1)] = 0.999,
+    eps: Annotated[float, Arg("added to the denominator", above=0)] = 1e-8,
+    weight_sd: WeightSd = 0.1,
+    bias: Bias = 0.1,
+    shared_init: Shared = False,
+    init: Start = "normal",
+    augment: Augmented = "none",
+    patience: Patience = 0,
+) -> Settings:
+    """Adam, each client from its own start. Source: PFNM, supplement Table 1 and authors' code."""
+    return Settings("adam", **locals())
+
+
+@register("training", "sgd", version=1, title="SGD")
+def sgd(
+    *,
+    lr: Lr = 0.1,
+    l2: L2 = 0.0,
+    batch_size: BatchSize = 32,
+    epochs: Epochs = 10,
+    momentum: Annotated[float, Arg("heavy-ball momentum", least=0, most=1)] = 0.0,
+    weight_sd: WeightSd = 0.1,
+    bias: Bias = 0.1,
+    shared_init: Shared = False,
+    init: Start = "normal",
+    augment: Augmented = "none",
+    patience: Patience = 0,
+) -> Settings:
+    """Stochastic gradient descent, with heavy-ball momentum if wished."""
+    return Settings("sgd", **locals())

@@ -1,0 +1,325 @@
+"""PFNM, ensembles and downpour SGD on data that arrive in steps.
+
+In PFNM the posterior of a step is the prior of the next. Source: "Probabilistic Federated Neural
+Matching", under review at ICLR 2019, section 3.3 and supplement sections 3 and 4.2. The text does
+not give the noise that is added to the units a client starts from, nor what equation (11) means at
+the first step; both are parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
+from fedrepro.methods.matching.atom_sums import Atoms, Past
+from fedrepro.methods.matching.sequential_matching import Rule, Variances
+from fedrepro.methods.matching.unit_arrays import class_shares, networks_of, tensors_of
+from fedrepro.methods.pfnm import (
+    BiasPrior,
+    Gamma0,
+    Order,
+    Sigma02,
+    Sigma2,
+    WidthCap,
+    visiting_orders,
+)
+from fedrepro.networks.network import widths
+from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
+
+if TYPE_CHECKING:
+    from fedrepro.training.federation.clients import Clients
+
+
+@method(
+    "pfnm_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds", "label_counts"},
+    models={"mlp"},
+    paper="pfnm",
+    label="PFNM-Streaming",
+    evaluate=("train", "test"),
+)
+@dataclass(kw_only=True)
+class PfnmStreaming:
+    """At each step clients train on what arrived, and their units are matched to all atoms so far.
+
+    A round is a step. Clients start the first step as in local training, and every later one from
+    units of the global network drawn by popularity in their own past, fresh units, and noise.
+    Source: PFNM, supplement, equations (10) and (11).
+    """
+
+    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    sigma2: Sigma2 = 1.0
+    sigma2_layers: Annotated[
+        tuple[float, ...],
+        Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
+    ] = (1.0,)
+    sigma02: Sigma02 = 10.0
+    gamma0: Gamma0 = 1.0
+    passes: Annotated[
+        int, Arg("times every client is assigned again in a step", "passes", least=0)
+    ] = 5
+    popularity: Annotated[float, Arg("factor on the popularity term: 1 as published", least=0)] = (
+        1.0
+    )
+    count_cap: Annotated[
+        int | None,
+        Arg("largest count in equation (9), at the first step; none for no cap", least=1),
+    ] = 10
+    class_weights: Annotated[
+        bool, Arg("weigh outgoing weights by the share of each class in this step's examples")
+    ] = True
+    width_cap: WidthCap = 700
+    bias_prior: BiasPrior = 0.1
+    order: Order = "random"
+    first_step: Annotated[
+        Literal["crowd", "habit"],
+        Arg("popularity at the first step: among clients (9), or in the own past (11)"),
+    ] = "crowd"
+    fresh: Annotated[
+        int, Arg("units at the prior mean in each layer of a start, gamma0 in the text", least=0)
+    ] = 1
+    start_noise: Annotated[
+        float, Arg("standard deviation of the noise added to a start", least=0)
+    ] = 0.01
+
+    def __post_init__(self) -> None:
+        self.rounds = self.steps
+        self.variances = Variances(self.sigma2, self.sigma02, self.bias_prior, self.sigma2_layers)
+        self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
+
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
+        """Return the prior: no atoms."""
+        return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """One step: clients train on its part of their data, and are matched to the atoms.
+
+        Every client's weights go up, and what it starts the next step from comes down.
+        """
+        before = _posterior(state)
+        arrived = arriving(clients, before.step, self.rounds, rng)
+        epochs = clients.settings.epochs
+        start = self._starts(before, clients, rng)
+        trained = arrived.train(start, rng, epochs=epochs).checked()
+        shares = class_shares(arrived.label_counts)
+        after, _ = update(
+            before,
+            networks_of(trained.tensors),
+            shares if self.class_weights else np.ones_like(shares),
+            self.variances,
+            self.rule,
+            visiting_orders(clients.count, len(before.layers), self.passes, self.order, rng),
+            crowd_first=self.first_step == "crowd",
+        )
+        units = sum(layer.members.shape[1] for layer in after.layers)
+        return _state(after), Report({"hidden_units": float(units)})
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """Return the posterior mean network."""
+        return GlobalModel(clients.model, tensors_of(_posterior(state).network))
+
+    def _starts(
+        self, before: Posterior | None, clients: Clients, rng: RngKey
+    ) -> dict[str, np.ndarray]:
+        """Weights (J, *shape) that the clients train from: at first their own."""
+        from fedrepro.training.federation.clients import initial_weights
+
+        places = [rng.at(client=j, round=-1) for j in range(clients.count)]
+        initial = initial_weights(clients.network, clients.settings, places)
+        if before is None or before.step == 0:
+            return initial
+        by_client = [
+            tensors_of(
+                start_of(
+                    before,
+                    j,
+                    widths(initial),
+                    self.variances,
+                    self.fresh,
+                    self.start_noise,
+                    rng.at(client=j).stream("pfnm-streaming-start"),
+                )
+            )
+            for j in range(clients.count)
+        ]
+        return {name: np.concatenate([tensors[name] for tensors in by_client]) for name in initial}
+
+
+def _state(posterior: Posterior) -> State:
+    """Convert the posterior to plain data and tensors."""
+    import torch
+
+    def kept(*arrays: np.ndarray) -> list[torch.Tensor]:
+        return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+
+    layers = [
+        kept(
+            past.members,
+            past.atoms.natural,
+            past.atoms.precision,
+            past.atoms.classed,
+            past.atoms.classed_precision,
+        )
+        for past in posterior.layers
+    ]
+    bias = kept(posterior.bias, posterior.bias_precision)
+    return {"step": posterior.step, "inputs": posterior.inputs, "layers": layers, "bias": bias}
+
+
+def _posterior(state: Mapping[str, Any]) -> Posterior:
+    layers = []
+    for tensors in state["layers"]:
+        members, *atoms = (tensor.numpy() for tensor in tensors)
+        layers.append(Past(Atoms(*atoms), members))
+    bias, precision = (tensor.numpy() for tensor in state["bias"])
+    return Posterior(state["step"], state["inputs"], tuple(layers), bias, precision)
+
+
+@dataclass(kw_only=True)
+class _StreamingEnsemble:
+    """An ensemble whose clients go on training as their data arrive. A round is a step."""
+
+    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    members: Annotated[
+        Literal["latest", "all"],
+        Arg("who predicts: each client's latest network, or those after every step so far"),
+    ] = "latest"
+
+    def __post_init__(self) -> None:
+        self.rounds = self.steps
+
+    def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
+        """Every client's network as local training starts it."""
+        from fedrepro.training.federation.clients import initial_weights
+
+        places = [rng.at(client=j, round=-1) for j in range(clients.count)]
+        networks = initial_weights(clients.network, clients.settings, places)
+        return {"step": 0, "networks": networks, "seen": self.unseen(clients)}
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """Train every client on the examples that arrived, with a new optimiser state.
+
+        Every client's weights go up in each step, and nothing comes down.
+        """
+        step, before, seen = state["step"], state["networks"], state["seen"]
+        arrived = arriving(clients, step, self.steps, rng)
+        latest = {name: value[-clients.count :] for name, value in before.items()}
+        after = arrived.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
+        now = self.see(seen[-clients.count :], arrived)
+        if self.members == "all" and step > 0:
+            after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
+            now = np.concatenate([seen, now])
+        sent = clients.models(up=clients.count, down=0)
+        return {"step": step + 1, "networks": after, "seen": now}, Report(traffic=sent)
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """All members, each weighed by class."""
+        weights = self.weights(state["seen"], clients.network.classes)
+        return GlobalModel(clients.model, state["networks"], weights)
+
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """Return the knowledge of each member's examples before any: nothing, (J, 0)."""
+        return np.zeros((clients.count, 0), np.int64)
+
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """Return the knowledge after the examples that arrived now."""
+        return seen
+
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """Weight of each member and class (m, K), columns sum to one: all alike."""
+        return np.full((len(seen), classes), 1.0 / len(seen))
+
+
+@method(
+    "uniform_ensemble_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds"},
+    paper="pfnm",
+    label="U-Ens streaming",
+)
+class UniformEnsembleStreaming(_StreamingEnsemble):
+    """Mean of class probabilities of networks that train on as data arrive.
+
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+
+@method(
+    "weighted_ensemble_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds", "label_counts"},
+    paper="pfnm",
+    label="W-Ens streaming",
+)
+class WeightedEnsembleStreaming(_StreamingEnsemble):
+    """As the weighted ensemble, by the examples that each member has seen by then.
+
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """Examples of each class, (J, K): none."""
+        return np.zeros((clients.count, clients.network.classes), np.int64)
+
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """Count the examples that arrived."""
+        counts: np.ndarray = seen + here.label_counts
+        return counts
+
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """By the share of all members' examples of a class."""
+        return class_shares(seen)
+
+
+@method(
+    "downpour_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds"},
+    models={"mlp"},
+    paper="pfnm",
+    label="D-SGD streaming",
+)
+class DownpourStreaming(DownpourSgd):
+    """Downpour SGD on data that arrive in steps: the master goes on from step to step.
+
+    A round of the harness is a step, in which there are several rounds of communication. The
+    paper names no number; 10 rounds of one epoch are what it takes without a stream.
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
+        rounds: Annotated[int, Arg("communication rounds in a step", "rounds", least=1)] = 10,
+        epochs: Epochs = 1,
+        messages: Messages = "sequential",
+    ) -> None:
+        super().__init__(rounds=rounds, epochs=epochs, messages=messages)
+        self.exchanges, self.rounds = rounds, steps
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
+    ) -> tuple[State, Report]:
+        """All rounds of one step, on its part of the clients' data."""
+        step, first = rng.round, rng.round * self.exchanges
+        arrived = arriving(clients, step, self.rounds, rng)
+        for done in range(first, first + self.exchanges):
+            state, _ = super().round(state, arrived, info, rng.at(round=done))
+        return state, Report(exchanges=self.exchanges)

@@ -1,0 +1,390 @@
+"""The settings of an exhibit, typed: from YAML, or from the functions that papers build them with.
+
+The functions return plain keys and values. These are checked when they are read as the classes, so
+that a mistake gives one sentence in both forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    model_validator,
+)
+
+from fedrepro.core.errors import shown
+from fedrepro.core.metrics import all_metrics
+from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
+from fedrepro.core.selection_rules import SELECTION_RULES, SPLIT, Over, SelectionRule
+from fedrepro.planning.drawing import Drawing, Strict, one_of
+
+Scale = Literal["tiny", "quick", "paper"]
+RACE: Over = "race"
+GRID = "grid"  # the settings that a method declares for comparisons
+# settings are compared at the same rounds, whichever of them ended early
+TOGETHER: tuple[Over, ...] = (RACE, "half")
+SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
+Trials = Annotated[int, Field(ge=1, le=10_000)]
+Every = Annotated[int, Field(ge=1)] | Literal["auto"]
+
+
+class ComponentEntry(BaseModel):
+    """A component by name; further keys are parameters that differ from their defaults."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
+        """Return the entry with these parameters, or another component if they name one."""
+        merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
+        return ComponentEntry.model_validate(merged["it"])
+
+
+def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(changes.get("name", ""), str):
+        raise ValueError(f"its name must be a text, not {shown(changes['name'])}")
+    return changes
+
+
+Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
+
+
+def key(default: Any, description: str, **bounds: Any) -> Any:
+    """Declare a key by its default (a type makes one, ... asks for a value) and its meaning."""
+    if isinstance(default, type):
+        return Field(default_factory=default, description=description, **bounds)
+    return Field(default, description=description, **bounds)
+
+
+RuleName = Annotated[str, one_of(lambda: SELECTION_RULES, "the rules of choice are {}")]
+Directed = Annotated[
+    str,
+    one_of(
+        lambda: (name for name, metric in all_metrics().items() if metric.better),
+        "a setting is chosen by one of {}",
+    ),
+]
+HeldOut = Annotated[
+    str,
+    one_of(
+        lambda: (rule.split for rule in SELECTION_RULES.values()),
+        "a setting is chosen on one of {}; no other split may be",
+    ),
+]
+
+
+class ChoiceEntry(Strict):
+    """A rule of choice that is written out instead of named."""
+
+    metric: Directed = key(..., "the number to choose by")
+    split: HeldOut = key(..., "where it is measured")
+    over: Over = key(
+        "end",
+        "of a method in rounds: its value at the end, the best of all measured rounds, the area "
+        "under its curve divided by the rounds, the same over the second half of the rounds that "
+        "all settings ran, or a race",
+    )
+    race: Annotated[int, Field(ge=1)] | None = key(
+        None,
+        "the rounds of a race: its settings run side by side in one job, and after 1/8, 1/4 and "
+        "1/2 of so many rounds the worse half of them stops; by itself all rounds",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _raced(cls, written: Any) -> Any:
+        if not isinstance(written, dict) or written.get("race") is None:
+            return written
+        if written.get("over", RACE) != RACE:
+            raise ValueError("a race chooses at rounds of its own; leave out `over`, or `race`")
+        return {"metric": "accuracy", "split": SPLIT, **written, "over": RACE}
+
+    @model_validator(mode="after")
+    def _decided(self) -> Self:
+        if self.over == RACE and (self.metric, self.split) != ("accuracy", SPLIT):
+            raise ValueError(
+                f"a race is decided by accuracy on {SPLIT}, not by {self.metric} on {self.split}"
+            )
+        return self
+
+    @property
+    def choice(self) -> SelectionRule:
+        """Return the rule; it discloses what the named rule on the same split does."""
+        near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
+        named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
+        if named is not None:
+            return named
+        like = next((rule for rule in near if rule.metric == self.metric), near[0])
+        name = f"{self.metric} on {self.split}, {self.over}"
+        how = {
+            "end": "at the end",
+            "best": "in the best round",
+            "area": "on average over rounds",
+            "half": "on average over the second half of the rounds that all of them ran",
+        }
+        title = all_metrics()[self.metric].title
+        text = f"{title}, split {self.split}, {how[self.over]}, mean of trials"
+        return SelectionRule(name, self.metric, self.split, self.over, like.need, text)
+
+
+# decided before validation, so that an error speaks of the form that was meant
+Rule = Annotated[
+    Annotated[RuleName, Tag("name")] | Annotated[ChoiceEntry, Tag("rule")],
+    Discriminator(lambda choose: "name" if isinstance(choose, str) else "rule"),
+]
+
+
+class MethodEntry(ComponentEntry):
+    """A method of an exhibit. A list for one of its parameters is a sweep."""
+
+    label: str | None = key(None, "name in the legend")
+    trials: Trials | None = key(None, "trials, where they differ from the exhibit's")
+    choose: Rule | None = key(
+        None,
+        "how one setting of a sweep is chosen, over all trials: a rule by its name, or the "
+        "metric, the split and what is taken over rounds",
+    )
+    settings: list[dict[str, Any]] | Literal["grid"] = key(
+        list,
+        "settings listed one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: 0.02}], where "
+        "a sweep would take every combination; grid: those that the method declares for "
+        "comparisons of many methods",
+    )
+    training: Changes = key(
+        dict, "what differs in the local training of this method; a list is a sweep"
+    )
+    tune: dict[str, Any] | None = key(
+        None,
+        "trains what it makes further on a public sample before it is measured: examples, "
+        "repetitions, epochs, lr, layers, patience; a list is a sweep. {} takes all defaults",
+    )
+    spread: Literal["trials", "clients"] = key(
+        "trials",
+        "spread that is shown with its mean: the sd over trials, or of clients that predict by "
+        "themselves the sd over clients of each one's mean over trials",
+    )
+    show: list[str] = key(
+        list, "swept parameters of which every value is shown; of the others one is chosen"
+    )
+    measure_every: Every | None = key(
+        None,
+        "rounds between two measurements of a method in rounds, or auto: every round up to 50, "
+        "then every 2 %; the first and the last round are always measured; by itself as the "
+        "exhibit says",
+    )
+    until: float | None = key(
+        None,
+        "test accuracy that ends a run of a method in rounds; the rounds that it took are "
+        "measured as rounds_to_target",
+        gt=0,
+        lt=1,
+    )
+    node: Annotated[int, Field(ge=1)] | None = key(
+        None,
+        "the node, counted from 1, whose own numbers are shown, of a method that measures each; "
+        "several entries may show nodes of one run",
+    )
+    belief: Literal["before", "after"] | None = key(
+        None,
+        "of a method on a graph: what a node believes before its neighbours' beliefs come in, or "
+        "after",
+    )
+    reference: bool = key(False, "drawn as a thin dashed line: a bound, not a rival")
+    paired_with: str = key(
+        "",
+        "where it has fewer trials than others: the label of the method that it is set beside, "
+        "such as the teacher of a distilled network",
+    )
+
+
+class Case(Strict):
+    """One of several scenarios of an exhibit, by the keys in which it differs.
+
+    It is shown by its label, after the data set's title where cases differ in their data.
+    """
+
+    label: str = key(..., "how it is called in the figure")
+    dataset: Changes = Field(default_factory=dict)
+    partition: Changes = Field(default_factory=dict)
+    model: Changes = Field(default_factory=dict)
+    training: Changes = Field(default_factory=dict)
+    graph: Changes = Field(default_factory=dict)
+    trials: Trials | None = key(None, "seeded repetitions, where they differ from the exhibit's")
+    parameters: dict[str, Any] = key(
+        dict,
+        "values for every method of this case that has such a parameter and does not set it itself",
+    )
+    measure_every: Every | None = key(
+        None, "rounds between two measurements, where they differ in this case"
+    )
+    methods: list[MethodEntry] = key(
+        list,
+        "methods of this case: one with the label of one of the exhibit's stands in its place, "
+        "others are added",
+    )
+    without: list[str] = key(list, "labels of methods of the exhibit that this case leaves out")
+    trials_of: dict[str, Trials] = key(
+        dict, "repetitions of single methods by their labels, where they differ in this case"
+    )
+
+
+class ExhibitSettings(Strict):
+    """One figure or table at one scale, after defaults and the scale's settings are merged."""
+
+    title: str = key(..., "what it shows, in a line")
+    place: str = key(..., "where it stands in the paper")
+    caption: str = key(..., "sentence under the figure")
+    headline: bool = key(False, "part of the default set")
+    scales: list[Scale] = Field(
+        default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
+    )
+    drawing: SerializeAsAny[Drawing] = key(
+        ..., "how it is shown: a drawing by name, with its options beside the name"
+    )
+    size: Literal["hidden_units", "parameters", "megabytes"] = key(
+        "parameters",
+        "which size of models is shown; hidden_units means something for fully connected networks "
+        "only",
+    )
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = key(
+        ..., "parameters that vary along the horizontal axis, as component.parameter"
+    )
+    cases: dict[str, Case] = key(
+        dict,
+        "scenarios that are set side by side: a label, and what differs of dataset, partition, "
+        "model, training and graph",
+    )
+    dataset: ComponentEntry | None = None
+    partition: ComponentEntry | None = None
+    model: ComponentEntry | None = None
+    training: ComponentEntry | None = None
+    graph: ComponentEntry | None = key(
+        None, "whom the clients hear: for peer methods alone, all others are without"
+    )
+    methods: list[MethodEntry] = Field(min_length=1)
+    parameters: dict[str, Any] = key(
+        dict,
+        "values for every method that has such a parameter and that neither sets it itself nor "
+        "has it from its case: for what a scale changes of all methods, such as rounds",
+    )
+    reduced: str = key(
+        "",
+        "what is less than in the paper, such as 40 of 600 rounds: printed values are then shown "
+        "and not judged",
+    )
+    trials: Trials = key(..., "seeded repetitions")
+    trials_of: dict[str, Trials] = key(
+        dict,
+        "repetitions of single methods by their labels, where these differ from the method's own "
+        "`trials`: for what costs most, at one scale",
+    )
+    measure_every: Every = key(
+        1, "rounds between two measurements, of methods that do not say it themselves"
+    )
+    last_rounds: Annotated[int, Field(ge=1)] = key(
+        1,
+        "what is compared of methods in rounds is the mean over so many of the last measured "
+        "rounds, and accuracy_scatter their standard deviation",
+    )
+    by_rounds: bool = key(
+        False,
+        "whether single rounds stand in the csv of a drawing that does not show them, because a "
+        "claim is about them",
+    )
+    paired: bool = key(
+        False,
+        "whether methods may have fewer trials than others: they are then shown as the mean of "
+        "what they are set beside (`paired_with`) over all its trials, plus the difference in the "
+        "trials that both have",
+    )
+    notes: list[str] = key(list, "what this project chose where the paper is silent")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        lacking = [kind for kind in WITHOUT_GRAPH if getattr(self, kind) is None]
+        if 0 < len(lacking) < len(WITHOUT_GRAPH):
+            raise ValueError(
+                f"the key '{lacking[0]}' is missing; simulations leave out all of "
+                f"{', '.join(WITHOUT_GRAPH)}, and nothing else does"
+            )
+        return self
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of components of its scenarios; none if it consists of simulations."""
+        return WITHOUT_GRAPH if self.dataset else ()
+
+    def component(self, kind: str, case: str | None = None) -> ComponentEntry:
+        """Return the entry of a kind of component other than the graph, as a case has it."""
+        base: ComponentEntry = getattr(self, kind)
+        return base if case is None else base.changed(getattr(self.cases[case], kind))
+
+    def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
+        """Return the entries of all kinds, and of the graph where there is one."""
+        by_kind = {kind: self.component(kind, case) for kind in self.kinds}
+        changes = {} if case is None else self.cases[case].graph
+        if self.graph is not None:
+            by_kind[GRAPH] = self.graph.changed(changes)
+        elif "name" in changes:
+            by_kind[GRAPH] = ComponentEntry.model_validate(changes)
+        return by_kind
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge mappings key by key; replace anything else, and a component of another name."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            same = value.get("name", old.get("name")) == old.get("name")
+            merged[key] = merge(old, value) if same else value
+        else:
+            merged[key] = value
+    return merged
+
+
+# ------------------------------------------------------------------- functions that build exhibits
+
+Entry = dict[str, Any]  # a component: its name, and its parameters as further keys
+ExhibitData = dict[str, Any]  # keys of an exhibit, or of the defaults of a file; config/README.md
+PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIBITS` has
+
+
+def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
+    """Build an exhibit from these keys, on top of those of other exhibits; the last one wins.
+
+    A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
+    file are. Title, caption and notes may be written over several lines.
+    """
+    merged = {key: value for one in (*others, keys) for key, value in one.items()}
+    merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}
+    if "notes" in merged:
+        merged["notes"] = [text(note) for note in merged["notes"]]
+    return merged
+
+
+def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
+    """Build the entry of a component by name, or of a method with its label."""
+    return with_changes({"name": name}, label, **parameters)
+
+
+def with_changes(other: Entry, label: str = "", /, **changes: Any) -> Entry:
+    """Copy an entry with another label or other parameters."""
+    return {**other, **({"label": label} if label else {}), **changes}
+
+
+def text(sentence: str) -> str:
+    """Join a sentence that is written over several lines."""
+    return " ".join(line.strip(" ") for line in sentence.strip(" \n").split("\n"))

@@ -1,0 +1,250 @@
+"""Examples that no client trains with: at the server, at clients, or of another data set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jobs
+import numpy as np
+import pytest
+from contract import call
+from partitioned import NAMES, data_of, fitting, grouped
+from problems import problem
+from small_exhibits import small
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
+from fedrepro.core.rng import RngKey
+from fedrepro.data.partition_table import (
+    PartitionIndices,
+    build_partition,
+    draw_holdout,
+    read_partition,
+    write_partition,
+)
+from fedrepro.data.prepared import load_prepared, unlabelled
+from fedrepro.planning.jobs import Scenario, public_data_of
+from fedrepro.stages.trial_data import TrialData
+
+LABELS = np.tile(np.arange(4), 50)
+
+
+def with_aside(name, **values):
+    """A partition of LABELS among at most three clients, with examples set aside."""
+    spec = fitting(name, LABELS, 3)
+    return spec.component.spec({**spec.values, **values})
+
+
+def members(tmp_path, spec, trials=range(2), trial=0):
+    table = build_partition(spec, grouped(LABELS, LABELS[:40]), trials, 0)
+    write_partition(tmp_path / "p", table, {"seed": 0})
+    return read_partition(tmp_path / "p", trial)
+
+
+@pytest.mark.parametrize("at", ["server", "clients"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_training_example_has_one_place(tmp_path, name, at):
+    spec = with_aside(name, public=12, validation=20, validation_at=at)
+    found = members(tmp_path, spec)
+    given = [found.public, found.server_validation, *found.client_validation]
+    kept = np.concatenate([*found.train, *given])
+    assert len(np.unique(kept)) == kept.size
+    assert found.public.size == 12
+    assert found.server_validation.size == (20 if at == "server" else 0)
+    assert sum(map(len, found.client_validation)) == (0 if at == "server" else 20)
+    assert kept.size == LABELS.size
+    assert all(np.array_equal(rows, np.sort(rows)) for rows in given)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_partitions_of_a_trial_set_the_same_examples_aside(tmp_path, name):
+    values = {"public": 12, "validation": 20}
+    one = members(tmp_path, with_aside(name, **values))
+    two = members(tmp_path, with_aside("pooled", **values))
+    assert np.array_equal(one.public, two.public)
+    assert np.array_equal(one.server_validation, two.server_validation)
+    other = members(tmp_path, with_aside(name, **values), trial=1)
+    assert not np.array_equal(one.public, other.public)
+
+
+def test_the_public_sample_does_not_depend_on_how_many_validate(tmp_path):
+    few, many = (with_aside("iid", public=12, validation=n) for n in (0, 60))
+    assert np.array_equal(members(tmp_path, few).public, members(tmp_path, many).public)
+
+
+def test_nothing_set_aside_leaves_the_partition_and_its_name_as_they_were():
+    plain = fitting("dirichlet", LABELS, 3)
+    same = with_aside("dirichlet", public=0, validation=0)
+    assert same.token == plain.token
+    aside, rest = draw_holdout(LABELS.size, same, RngKey(0, 0))
+    assert not aside
+    assert np.array_equal(rest, np.arange(LABELS.size))
+
+
+def test_clients_validate_on_the_classes_that_they_hold(tmp_path):
+    spec = with_aside("one_class", validation=40, validation_at="clients")
+    found = members(tmp_path, spec)
+    for rows, own in zip(found.train, found.client_validation, strict=True):
+        assert set(LABELS[own]) <= set(LABELS[rows])
+
+
+def test_noise_is_on_what_clients_validate_with_too(tmp_path):
+    spec = with_aside("feature_noise", validation=20, validation_at="clients")
+    found = members(tmp_path, spec)
+    inputs = np.zeros((LABELS.size, 3), np.float32)
+    noisy = found.with_feature_noise(inputs, RngKey(0, 0))
+    last = found.client_validation[-1]
+    assert last.size
+    assert noisy[last].any()
+    alone = PartitionIndices(found.train, found.validation, found.noise)
+    assert not alone.with_feature_noise(inputs, RngKey(0, 0))[last].any()
+    train = found.train[-1]
+    assert np.array_equal(alone.with_feature_noise(inputs, RngKey(0, 0))[train], noisy[train])
+
+
+def test_more_than_there_is_cannot_be_set_aside(tmp_path):
+    with pytest.raises(FedreproError, match="sets 200 of 200 training examples aside"):
+        members(tmp_path, with_aside("iid", public=150, validation=50))
+
+
+FEDDF = components("method")["feddf"]
+
+
+class Pictures:
+    """A prepared data set of so many examples."""
+
+    token = "pictures"
+
+    def __init__(self, count, shape):
+        self.x, self.shape = np.arange(count, dtype=np.float32)[:, None], shape
+
+    def labels(self, split):
+        return data_of(np.arange(len(self.x)) % 3).labels(split)
+
+    def inputs(self, split, rows):
+        return self.x[rows]
+
+
+def test_a_method_names_the_data_set_and_no_other_method_has_one():
+    assert public_data_of(FEDDF.spec({"public_data": "digits"})).token == "digits"
+    assert public_data_of(components("method")["average"].spec()) is None
+
+
+@pytest.mark.parametrize("name", ["nowhere", ["mnist", "digits"]])
+def test_what_is_not_one_data_set_is_refused(name):
+    with pytest.raises(FedreproError, match=r"not the name of one data set: known are .*digits"):
+        public_data_of(FEDDF.spec({"public_data": name}))
+
+
+def test_at_most_ten_thousand_inputs_are_drawn_and_the_same_again():
+    found = unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 1))
+    assert found.shape == (10_000, 1)
+    assert len(np.unique(found)) == 10_000
+    assert np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 1)))
+    assert not np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 2)))
+
+
+def test_inputs_of_another_shape_are_refused():
+    with pytest.raises(FedreproError, match="have the shape 8 × 8, and the networks take 2"):
+        unlabelled(Pictures(5, (8, 8)), (2,), "x", RngKey(0))
+
+
+def test_of_equal_clients_feddf_starts_where_it_ends():
+    """The average already gives the ensemble's shares: gradients are 0, and Adam stays close."""
+    given = problem()
+    same = {k: np.repeat(v[:1], 4, axis=0) for k, v in given.models.tensors.items()}
+    own = replace(given, models=replace(given.models, tensors=same))
+    made = call("feddf", own, epochs=3, lr=1e-5)
+    for name, value in made.tensors.items():
+        assert np.allclose(value, same[name][:1], atol=1e-3)
+
+
+NEEDS = frozenset({"client_validation_examples"})
+
+
+def clients_of(folder, dataset, partition):
+    """The clients of trial 0, as a method that declares the need is handed them."""
+    out = folder / "partition.parquet"
+    words = ["--partition", partition, "--data", folder / dataset]
+    assert jobs.stage("partition", *words, "--trials", "0", "--out", out) == 0
+    tokens = {"dataset": dataset, "partition": partition, "model": "logistic", "training": "adam"}
+    scenario = Scenario(**{kind: parse_token(kind, token) for kind, token in tokens.items()})
+    members = read_partition(out, 0)
+    own = TrialData(load_prepared(folder / dataset), members, RngKey(0, 0), "cpu")
+    made = own.clients(scenario, components("method")["average"].spec())
+    return replace(made, method="mine", needs=NEEDS), members, own.prepared
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("data")
+    for token in ("digits", "digits+validation~200"):
+        assert jobs.stage("prepare", "--dataset", token, "--out", found / token) == 0
+    return found
+
+
+def test_a_client_has_its_part_of_the_data_sets_validation_split(folder):
+    clients, members, prepared = clients_of(folder, "digits+validation~200", "by_label+clients~5")
+    seen = 0
+    for j in range(5):
+        inputs, labels = clients.validation(j)
+        assert inputs.dtype == np.float32
+        assert np.array_equal(inputs, prepared.inputs("validation", members.validation[j]))
+        assert np.array_equal(labels, prepared.labels("validation")[members.validation[j]])
+        held = prepared.labels("train")[members.train[j]]
+        assert set(labels) <= set(held)
+        seen += len(labels)
+    assert seen == 200
+
+
+def test_what_the_partition_sets_aside_comes_first(folder):
+    partition = "iid+clients~3+validation~60+validation_at~clients"
+    clients, members, prepared = clients_of(folder, "digits+validation~200", partition)
+    for j in range(3):
+        inputs, labels = clients.validation(j)
+        assert np.array_equal(inputs, prepared.inputs("train", members.client_validation[j]))
+        assert np.array_equal(labels, prepared.labels("train")[members.client_validation[j]])
+
+
+def test_clients_evaluate_candidates_on_the_same_examples(folder):
+    clients, *_ = clients_of(folder, "digits+validation~200", "iid+clients~3")
+    both = replace(clients, needs=NEEDS | {"client_validation"})
+    weights = {"weight0": np.eye(64, 10, dtype=np.float32)[None], "bias0": np.zeros((1, 10))}
+    found = both.evaluate(weights, on="validation").accuracy[0]
+    for j in range(3):
+        inputs, labels = both.validation(j)
+        assert found[j] == pytest.approx(np.mean(inputs[:, :10].argmax(1) == labels))
+
+
+def test_noisy_inputs_are_as_the_client_holds_them(folder):
+    clients, members, prepared = clients_of(
+        folder, "digits+validation~200", "feature_noise+clients~3"
+    )
+    plain = prepared.inputs("validation", members.validation[2])
+    inputs, _ = clients.validation(2)
+    assert not np.array_equal(inputs, plain)
+    spread = float(np.sqrt(members.noise[2]))
+    assert np.std(inputs - plain) == pytest.approx(spread, rel=0.1)
+
+
+def test_a_client_without_any_is_named_with_how_to_mend_it(folder):
+    clients, *_ = clients_of(folder, "digits", "iid+clients~3")
+    with pytest.raises(FedreproError, match="client 1 has none: give the data set validation"):
+        clients.validation(1)
+    given = problem().clients
+    data = replace(given.data, validation=[given.data.validation[0], *[np.empty(0, int)] * 3])
+    with pytest.raises(FedreproError, match="client 2 has none"):
+        replace(given, data=data).validation(2)
+
+
+def test_what_surely_has_none_is_refused_before_anything_is_computed(monkeypatch):
+    meta = components("method")["average"].meta
+    monkeypatch.setitem(meta, "needs", NEEDS)
+    methods = [{"name": "average"}]
+    with pytest.raises(FedreproError, match="'parameter average' works on validation examples of"):
+        small(methods=methods, partition={"name": "iid"})
+    small(methods=methods, partition={"name": "iid"}, dataset={"name": "digits", "validation": 50})
+    aside = {"name": "iid", "validation": 20, "validation_at": "clients"}
+    small(methods=methods, partition=aside)
+    with pytest.raises(FedreproError, match="with validation_at: clients"):
+        small(methods=methods, partition={"name": "iid", "validation": 20})

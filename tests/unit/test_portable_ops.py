@@ -1,0 +1,106 @@
+"""Normal numbers and convolutions of our own are NumPy's and PyTorch's."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrepro.core.portable_ops.philox import AHEAD, EDGE, normals
+from fedrepro.core.portable_ops.torch_ops import convolved
+from fedrepro.core.registry import read_token
+from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import Pass
+from fedrepro.networks.network import dense
+from fedrepro.networks.predict import network_of
+
+
+def numpys(key, sd, count):
+    return np.random.Generator(np.random.Philox(key=key)).normal(0.0, sd, count).astype(np.float32)
+
+
+def same(one, other):
+    return np.array_equal(one.view(np.int32), other.view(np.int32))
+
+
+@given(st.integers(0, 2**128 - 1), st.floats(0, 10), st.integers(0, 3 * AHEAD))
+def test_they_are_numpys(key, sd, count):
+    assert same(normals(key, sd, count), numpys(key, sd, count))
+
+
+def test_so_are_rejections_and_both_tails_and_where_words_end():
+    found = normals(7, 1.0, 4_000_000)
+    assert found.min() < -EDGE
+    assert found.max() > EDGE
+    assert same(found, numpys(7, 1.0, 4_000_000))
+
+
+@pytest.mark.parametrize("sizes", [(5, 3), (784, 50, 10), (3, 4, 4, 2)])
+def test_networks_begin_with_what_numpy_would_draw(sizes):
+    rng = RngKey(3, 1, client=2)
+    generator = rng.stream("initial-weights")
+    for name, value in dense(sizes).initial(rng, 0.3, 0.1).items():
+        if name.startswith("bias"):
+            assert (value == np.float32(0.1)).all()
+        else:
+            drawn = generator.normal(0.0, 0.3, value.shape).astype(np.float32)
+            assert same(value, drawn)
+
+
+def test_where_numba_has_no_tables_numpy_draws(monkeypatch):
+    there = dense((5, 3)).initial(RngKey(3, 1), 0.3, 0.1)
+    monkeypatch.delitem(sys.modules, "fedrepro.core.portable_ops.philox")
+    monkeypatch.setitem(sys.modules, "numba.np.random._constants", None)
+    monkeypatch.delattr("numba.np.random._constants")
+    without = dense((5, 3)).initial(RngKey(3, 1), 0.3, 0.1)
+    assert all(same(there[name], without[name]) for name in there)
+    assert "fedrepro.core.portable_ops.philox" not in sys.modules
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_outputs_and_gradients_are_those_of_grouped_convolutions(padding, kernel):
+    generator = torch.Generator().manual_seed(kernel)
+    shapes = (3, 4, 2, 9, 7), (3, 5, 2, kernel, kernel)
+    x, weight = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for shape in shapes
+    )
+    own = convolved(x, weight, padding)
+    theirs = torch.stack(
+        [torch.conv2d(a, b, padding=padding) for a, b in zip(x, weight, strict=True)]
+    )
+    torch.testing.assert_close(own, theirs)
+    error = torch.randn(own.shape, generator=generator, dtype=torch.float64)
+    for one, other in zip(
+        torch.autograd.grad(own, (x, weight), error),
+        torch.autograd.grad(theirs, (x, weight), error),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("models", [1, 3])
+def test_a_network_gives_the_same_in_both_ways(keep, models):
+    network = network_of(read_token("model", "cnn+channels~3@5+hidden~7"), (2, 10, 10), 4)
+    generator = torch.Generator().manual_seed(models)
+    tensors = {
+        name: torch.randn(models, *shape, generator=generator, dtype=torch.float64)
+        for name, shape in network.shapes.items()
+    }
+    x = torch.rand(models, 6, 200, generator=generator, dtype=torch.float64)
+    ways = [Pass("grouped", keep=keep), Pass("unfolded", keep=keep)]
+    one, other = (network.forward(tensors, x, way) for way in ways)
+    torch.testing.assert_close(one, other)
+    for a, b in zip(ways[0].activations, ways[1].activations, strict=True):
+        torch.testing.assert_close(a, b)
+    for a, b in zip(ways[0].pooled, ways[1].pooled, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            assert a.size == b.size
+            assert torch.equal(a.argmax, b.argmax)

@@ -1,0 +1,330 @@
+"""Randomness of steps, crops and noise: on what it depends, and how it is distributed."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
+from fedrepro.core.rng import RngKey
+from fedrepro.networks.network import dense
+from fedrepro.networks.predict import network_of
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.minibatches import Task, schedule, whole_steps
+from fedrepro.training.procedure import settings_of
+from fedrepro.training.step_randomness import (
+    CROPS,
+    KINDS,
+    MARGIN,
+    SHIFTS,
+    BlockNoise,
+    Crops,
+    kinds,
+    noise_of,
+    normal_pairs,
+)
+
+SHAPE, CLASSES = (2, 8, 7), 3
+SIZES = [20, 7, 13]
+
+
+def network():
+    token = "cnn+channels~2+hidden~5+kernel~3"
+    return network_of(parse_token("model", token), SHAPE, CLASSES)
+
+
+def procedure(**values):
+    given = {"epochs": 2, "batch_size": 4, "init": "fan_in", "augment": "crop_flip", **values}
+    return settings_of(components("training")["sgd"].spec(given))
+
+
+def problem():
+    rng = np.random.default_rng(1)
+    examples = Examples(
+        torch.tensor(rng.random((40, int(np.prod(SHAPE)))), dtype=torch.float32),
+        torch.tensor(rng.integers(0, CLASSES, 40)),
+    )
+    rows = np.split(rng.permutation(40), np.cumsum(SIZES)[:-1])
+    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
+
+
+def cropped(image, kind):
+    """The definition, pixel by pixel."""
+    flip, shift = divmod(kind, SHIFTS**2)
+    down, right = divmod(shift, SHIFTS)
+    padded = np.zeros((SHAPE[0], SHAPE[1] + 2 * MARGIN, SHAPE[2] + 2 * MARGIN), np.float32)
+    padded[:, MARGIN:-MARGIN, MARGIN:-MARGIN] = image
+    crop = padded[:, down : down + SHAPE[1], right : right + SHAPE[2]]
+    return crop[:, :, ::-1] if flip else crop
+
+
+def test_every_kind_is_a_crop_of_the_padded_image_or_its_mirror_image():
+    x = torch.rand(2, KINDS // 2, int(np.prod(SHAPE)))
+    kind = torch.arange(KINDS).view(2, -1)
+    found = Crops(network()).moved(x, kind)
+    for before, after, each in zip(x.flatten(0, 1), found.flatten(0, 1), range(KINDS), strict=True):
+        assert np.array_equal(after.numpy().reshape(SHAPE), cropped(before.view(SHAPE), each))
+
+
+def test_one_of_the_kinds_changes_nothing():
+    x = torch.rand(1, 1, int(np.prod(SHAPE)))
+    middle = MARGIN * SHIFTS + MARGIN
+    assert torch.equal(Crops(network()).moved(x, torch.tensor([[middle]])), x)
+
+
+def by_example(task, chunks):
+    """What is done to each example in each epoch, whatever the minibatch."""
+    crops = Crops(network())
+    crops.begin([task])
+    found = {}
+    for chunk in chunks:
+        drawn = crops.drawn(chunk)
+        for step, (rows, count) in enumerate(zip(chunk.index[:, 0], chunk.size[:, 0], strict=True)):
+            for place in range(count):
+                key = int(chunk.epoch[step, 0]), int(rows[place])
+                assert key not in found
+                found[key] = int(drawn[step, 0, place])
+    return found
+
+
+def test_an_example_is_moved_alike_in_any_batching():
+    _, tasks = problem()
+    for task in tasks:
+        whole = by_example(task, whole_steps([task], 6, 3))
+        assert len(whole) == 3 * len(task.rows)
+        for batch in (1, 4, 50):
+            assert by_example(task, schedule([task], batch, 3)) == whole
+        some = replace(task, rows=task.rows[2:])
+        assert by_example(some, schedule([some], 4, 3)).items() <= whole.items()
+
+
+def test_places_draw_apart():
+    task = problem()[1][0]
+    places = [{}, {"trial": 1}, {"client": 5}, {"round": 0}, {"round": 1}, {"round": 1, "call": 1}]
+    halves = set()
+    for place in places:
+        there = replace(task, rng=task.rng.at(**place))
+        drawn = [kind for _, kind in sorted(by_example(there, schedule([there], 4, 2)).items())]
+        halves |= {tuple(drawn[:20]), tuple(drawn[20:])}
+    # rounds 0 and 1 share their first epochs with local training, as they do their minibatches
+    assert len(halves) == 2 * len(places) - 2
+
+
+def test_kinds_are_equally_likely_and_neighbours_unrelated():
+    drawn = kinds(RngKey(3).key(CROPS), np.arange(200_000))
+    assert drawn.min() == 0
+    assert drawn.max() == KINDS - 1
+    assert stats.chisquare(np.bincount(drawn, minlength=KINDS)).pvalue > 0.01
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
+    other = kinds(RngKey(3, client=1).key(CROPS), np.arange(200_000))
+    assert abs((drawn == other).mean() - 1 / KINDS) < 0.001
+
+
+def test_the_draws_are_pinned():
+    # A change here changes results with augmentation: raise the versions of the trainings.
+    assert kinds(RngKey(0, client=1).key(CROPS), np.arange(6)).tolist() == PINNED
+
+
+PINNED = [27, 62, 63, 53, 137, 153]
+
+
+@pytest.mark.parametrize("batch", [4, None])
+def test_training_sees_the_moved_images(batch):
+    """As with images that were moved before, in an epoch."""
+    net, given = network(), procedure(batch_size=batch, epochs=1)
+    examples, tasks = problem()
+    start = initial_weights(net, given, [task.rng for task in tasks])
+    moved = examples.inputs.clone()
+    for task in tasks:
+        for row, kind in zip(
+            task.rows, kinds(task.rng.at(epoch=0).key(CROPS), task.rows), strict=True
+        ):
+            image = cropped(examples.inputs[row].view(SHAPE).numpy(), int(kind))
+            moved[row] = torch.from_numpy(image.copy()).flatten()
+    found = train(net, examples, tasks, given, start)
+    plain = replace(given, augment="none")
+    wanted = train(net, replace(examples, inputs=moved), tasks, plain, start)
+    assert all(np.array_equal(found.tensors[name], wanted.tensors[name]) for name in start)
+    assert np.array_equal(found.loss, wanted.loss)
+    still = train(net, examples, tasks, plain, start)
+    assert not np.array_equal(found.tensors["weight0"], still.tensors["weight0"])
+
+
+@pytest.mark.parametrize("batch", [4, None])
+@pytest.mark.parametrize("path", ["grouped", "loop"])
+def test_bytes_do_not_depend_on_the_company(path, batch):
+    net, given = network(), procedure(batch_size=batch)
+    examples, tasks = problem()
+    start = initial_weights(net, given, [task.rng for task in tasks])
+    whole = train(net, examples, tasks, given, start, path=path)
+    for j in range(len(tasks)):
+        alone = train(
+            net, examples, tasks[j : j + 1], given, {k: v[j : j + 1] for k, v in start.items()},
+            path=path,
+        )  # fmt: skip
+        for name, value in alone.tensors.items():
+            gap = np.abs(whole.tensors[name][j] - value[0]).max()
+            # grouped convolutions round by their number of groups
+            assert gap == 0 if path == "loop" else gap < 1e-5
+
+
+def test_only_images_are_moved():
+    examples, tasks = problem()
+    net = dense((int(np.prod(SHAPE)), 4, CLASSES))
+    given = procedure()
+    with pytest.raises(FedreproError, match="augment~crop_flip moves images, but this dense"):
+        train(net, examples, tasks, given, initial_weights(net, given, [t.rng for t in tasks]))
+
+
+CPU = torch.device("cpu")
+BATCH = 8
+SHAPES = [(5, 3), (7,), (1,), (4, 4)]  # an odd number of entries among them
+
+
+def tasks(count=4, seed=0, **place):
+    rng = RngKey(seed).at(**place)
+    return [Task(np.arange(20 + j), rng.at(client=j)) for j in range(count)]
+
+
+def drawn(noise, step, models, dtype=torch.float32):
+    """Everything that some layers draw in one step, one row per model."""
+    noise.at(step, models)
+    found = []
+    for shape in SHAPES:
+        like = torch.empty(models, *shape, dtype=dtype)
+        found += [noise.kept(like, 0.4).flatten(1), noise.normal(like).flatten(1)]
+    return torch.cat(found, 1)
+
+
+def test_a_step_depends_on_its_place_alone():
+    given = tasks()
+    whole = [drawn(noise_of(given, BATCH, CPU), step, 4) for step in range(7)]
+    going = noise_of(given, BATCH, CPU)
+    for step in (5, 0, 6, 1):  # in any order, over the ends of epochs, with steps left out
+        assert torch.equal(drawn(going, step, 4), whole[step])
+    alone = noise_of(given[2:3], BATCH, CPU)
+    assert all(torch.equal(drawn(alone, s, 1), whole[s][2:3]) for s in range(7))
+    fewer = noise_of(given, BATCH, CPU)
+    assert torch.equal(drawn(fewer, 4, 2), whole[4][:2])
+
+
+def test_models_steps_epochs_rounds_and_seeds_draw_apart():
+    rows = [
+        row
+        for place in ({"trial": 1}, {"round": 0}, {"round": 1}, {"round": 0, "call": 1})
+        for seed in (5, 5 + 2**32, 5 + 2**64)
+        for step in range(6)
+        for row in drawn(noise_of(tasks(2, seed, **place), BATCH, CPU), step, 2)
+    ]
+    assert len({row.numpy().tobytes() for row in rows}) == len(rows)
+
+
+def test_numbers_do_not_repeat_within_a_step_nor_from_step_to_step():
+    noise, like = noise_of(tasks(1), BATCH, CPU), torch.empty(1, 1000)
+    found = []
+    for step in range(9):
+        noise.at(step, 1)
+        found += [noise.normal(like), noise.normal(like)]
+    # single pairs do, one in 65,536
+    fours = torch.cat(found).view(-1, 4).tolist()
+    assert len(set(map(tuple, fours))) == 18 * 250
+
+
+def test_the_table_of_pairs_has_the_moments_of_normal_numbers():
+    pairs = normal_pairs(np.dtype(np.float64))
+    assert len(set(pairs.tolist())) == len(pairs)
+    assert abs((pairs.real * pairs.imag).mean()) < 1e-12
+    for part in (pairs.real, pairs.imag):
+        for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3), (5, 0), (6, 15)):
+            assert abs((part**power).mean() - moment) < 2e-4 * max(1, moment), power
+        assert stats.kstest(part, "norm").statistic < 1e-3
+    assert abs((pairs.real**2 * pairs.imag**2).mean() - 1) < 1e-3
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 1001])
+def test_parts_of_whole_multiples_of_eight_are_the_whole(count):
+    whole, parts = np.empty(count + 24, np.float32), np.empty(count + 24, np.float32)
+    for out, cuts in ((whole, [0, count + 24]), (parts, [0, 8, 24, count + 24])):
+        noise = noise_of(tasks(1), BATCH, CPU)
+        noise.at(3, 1)
+        for start, end in itertools.pairwise(cuts):
+            noise.write(0, out[start:end])
+    assert np.array_equal(whole, parts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normal_numbers_are_standard_normal(dtype):
+    noise = noise_of(tasks(1), BATCH, CPU)
+    noise.at(0, 1)
+    found = noise.normal(torch.empty(1, 200_001, dtype=dtype)).numpy()[0]
+    assert np.isfinite(found).all()
+    assert stats.kstest(found, "norm").pvalue > 0.01
+    pairs = found[: len(found) // 2], found[len(found) // 2 + 1 :]
+    assert abs(np.corrcoef(*pairs)[0, 1]) < 0.01
+    assert abs(np.corrcoef(pairs[0] ** 2, pairs[1] ** 2)[0, 1]) < 0.01
+    assert 4 < np.abs(found).max() < 6
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.75, 1.0])
+def test_a_share_is_kept(share):
+    noise = noise_of(tasks(1), BATCH, CPU)
+    noise.at(0, 1)
+    found = noise.kept(torch.empty(1, 300, 301), share)
+    assert set(found.flatten().tolist()) <= {0.0, 1.0}
+    assert abs(found.mean().item() - share) <= 4 * np.sqrt(share * (1 - share) / found.numel())
+
+
+def test_precision_changes_the_rounding_only():
+    single, double = (drawn(noise_of(tasks(), BATCH, CPU), 3, 4, t) for t in TYPES)
+    assert torch.allclose(single.double(), double, atol=1e-5)
+
+
+TYPES = (torch.float32, torch.float64)
+
+
+def test_the_numbers_are_pinned():
+    # A change here changes results with dropout and variational weights: raise their versions.
+    noise = noise_of([Task(np.arange(20), RngKey(0, client=1))], BATCH, CPU)
+    noise.at(4, 1)
+    like = torch.empty(1, 5)
+    assert noise.kept(like, 0.5).tolist() == [PINNED_KEPT]
+    assert noise.normal(like)[0].tolist() == pytest.approx(PINNED_NORMAL, abs=1e-5)
+
+
+PINNED_KEPT = [0.0, 0.0, 0.0, 0.0, 1.0]
+PINNED_NORMAL = [-1.596387, 0.217646, -0.473383, 0.784154, -0.369211]
+
+
+def test_a_block_has_seeds_of_64_bits():
+    """On a GPU one generator serves a block; what it is seeded with can be seen anywhere."""
+    seeds, like = set(), torch.empty(2, 50)
+    for seed in (5, 5 + 2**32, 5 + 2**64):
+        for step in range(6):
+            noise = BlockNoise(tasks(2, seed), BATCH, CPU)
+            noise.at(step, 2)
+            seeds.add(noise.generator.initial_seed())
+            assert set(noise.kept(like, 0.5).flatten().tolist()) == {0.0, 1.0}
+            assert noise.normal(like).std() > 0.5
+    assert len(seeds) == 18
+    assert max(seeds) > 2**63
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")
+def test_a_gpu_tells_all_bits_of_a_seed_apart():
+    gpu = torch.device("cuda")
+    like = torch.empty(2, 50, device=gpu)
+    found = set()
+    for seed in (5, 5 + 2**32, 5 + 2**64):
+        for step in range(6):
+            noise = noise_of(tasks(2, seed), BATCH, gpu)
+            noise.at(step, 2)
+            found.add(noise.normal(like).cpu().numpy().tobytes())
+    assert len(found) == 18

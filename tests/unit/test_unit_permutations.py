@@ -1,0 +1,291 @@
+"""Units in another order, of perceptrons and of networks with convolutions."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from fedrepro.api import ClientInfo, LocalModels
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import RngKey
+from fedrepro.methods.matching.unit_arrays import blocks_of, orders_of, widths_of
+from fedrepro.methods.matching.unit_permutations import (
+    agreement,
+    align_units,
+    fitted,
+    gradient,
+    in_common_order,
+    layer_agreement,
+    mean_network,
+    ordered,
+    permuted,
+)
+from fedrepro.methods.unit_matching import reordered
+from fedrepro.networks.predict import network_of
+from fedrepro.training.examples import Examples
+from fedrepro.training.federation.moments import kronecker_factors
+
+CLASSES, CLIENTS = 3, 3
+MODELS = {
+    "mlp": ("mlp", {"hidden": [7, 5]}, (40,)),
+    "mlp-bias-free": ("mlp", {"hidden": [7], "bias": False}, (6,)),
+    "cnn": ("cnn", {"channels": [4, 5], "kernel": 3, "hidden": [6]}, (2, 8, 8)),
+    "cnn-bias-free": (
+        "cnn",
+        {"channels": [4, 3], "kernel": 3, "hidden": [6, 5], "padding": "valid", "bias": False},
+        (12, 12),
+    ),
+}
+
+
+@cache
+def given(name):
+    """One network, copies of it with its units in other orders, and the orders."""
+    kind, values, shape = MODELS[name]
+    model = components("model")[kind].spec(values)
+    network = network_of(model, shape, CLASSES)
+    one = {k: v[None] for k, v in network.initial(RngKey(0), 0.5, 0.1).items()}
+    rng = np.random.default_rng(2)
+    one = {k: v + 0.3 * rng.normal(size=v.shape).astype(np.float32) for k, v in one.items()}
+    blocks = blocks_of(model, shape, CLASSES)
+    (own,) = blocks.networks(one)
+    orders = [[rng.permutation(width) for width in widths_of(own)] for _ in range(CLIENTS - 1)]
+    copies = [own, *(ordered(own, order) for order in orders)]
+    return model, network, shape, blocks, copies, orders
+
+
+def stacked(blocks, copies):
+    each = [blocks.tensors(copy) for copy in copies]
+    return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+
+
+def logits(network, tensors, x):
+    return network.logits({k: torch.from_numpy(v) for k, v in tensors.items()}, x).numpy()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_arrays_are_the_network_and_a_permuted_one_computes_the_same(name):
+    _, network, shape, blocks, copies, _ = given(name)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(9, int(np.prod(shape)))))
+    each = [
+        logits(network, {k: v[0] for k, v in blocks.tensors(copy).items()}, x.float())
+        for copy in copies
+    ]
+    assert each[0].std() > 0.1
+    assert all(np.allclose(each[0], other, atol=1e-4) for other in each[1:])
+    (again,) = blocks.networks(blocks.tensors(copies[0]))
+    assert all(np.array_equal(a, b) for a, b in zip(again, copies[0], strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_orders_are_read_off_a_permuted_network(name):
+    *_, copies, orders = given(name)
+    for copy, order in zip(copies[1:], orders, strict=True):
+        found = orders_of(copies[0], copy)
+        assert all(np.array_equal(a, b) for a, b in zip(found, order, strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_weight_matching_brings_permuted_copies_together(name):
+    *_, copies, _ = given(name)
+    matched = align_units(copies, 100, np.random.default_rng(0))
+    for blocks in zip(*matched, strict=True):
+        assert all(np.allclose(blocks[0], other) for other in blocks[1:])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_common_order_brings_permuted_copies_together(name):
+    *_, copies, _ = given(name)
+    matched = in_common_order(copies, 100, 1e-9)
+    for blocks in zip(*matched, strict=True):
+        assert all(np.allclose(blocks[0], other) for other in blocks[1:])
+
+
+def test_the_gradient_of_the_agreement_is_that_of_differences():
+    *_, copies, _ = given("cnn")
+    rng = np.random.default_rng(4)
+    plans = [[rng.random((w, w)) for w in widths_of(copies[0])] for _ in copies]
+    found = gradient(copies, plans, 1)
+    for layer, slope in enumerate(found):
+        at = (1, 2)
+        values = []
+        for move in (1e-5, -1e-5):
+            moved = [[one.copy() for one in plan] for plan in plans]
+            moved[1][layer][at] += move
+            values.append(agreement(copies, moved))
+        assert slope[at] == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5)
+
+
+def test_the_agreement_of_networks_never_falls():
+    rng = np.random.default_rng(5)
+    *_, copies, _ = given("cnn")
+    other = [tuple(b + rng.normal(size=b.shape) for b in copies[0]) for _ in range(3)]
+    eyes = [[np.eye(w) for w in widths_of(copies[0])] for _ in other]
+    after = in_common_order(other, 50, 1e-9)
+    assert agreement(after, eyes) >= agreement(other, eyes)
+    assert [len(network) for network in after] == [len(copies[0])] * 3
+
+
+@pytest.mark.parametrize("method", ["weight_matching", "ot_fusion", "c2m3"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_method_that_matches_gives_permuted_copies_back_as_one(method, name):
+    """Also convolutions, whose channels are units."""
+    model, network, shape, blocks, copies, _ = given(name)
+    models = LocalModels(model, shape, CLASSES, stacked(blocks, copies))
+    counts = np.array([[3, 1, 2], [1, 1, 1], [5, 0, 4]])
+    info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
+    item = components("method")[method]
+    made = item.fn(models, info, rng=RngKey(0), **item.spec().own)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(9, int(np.prod(shape))))).float()
+    first, found = (
+        logits(network, {k: v[0] for k, v in tensors.items()}, x)
+        for tensors in (models.tensors, made.tensors)
+    )
+    assert np.allclose(first, found, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_moments_of_a_permuted_network_are_those_permuted(name):
+    """What the server makes of answers is what a client would answer for its permuted model."""
+    _, network, shape, blocks, copies, orders = given(name)
+    rng = np.random.default_rng(7)
+    examples = Examples(
+        torch.from_numpy(rng.normal(size=(20, int(np.prod(shape)))).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, CLASSES, 20)),
+    )
+    one, other = (
+        kronecker_factors(
+            network, {k: torch.from_numpy(v[0]) for k, v in blocks.tensors(copy).items()}, examples
+        )
+        for copy in copies[:2]
+    )
+    found = reordered(one, [layer.weight for layer in blocks.layers], orders[0])
+    assert found.keys() == other.keys()
+    for key, value in other.items():
+        assert np.allclose(found[key], value, rtol=1e-3, atol=1e-5), key
+
+
+def test_a_convolutional_network_is_fused_at_its_own_width_only():
+    model, _, shape, blocks, copies, _ = given("cnn")
+    models = LocalModels(model, shape, CLASSES, stacked(blocks, copies))
+    counts = np.ones((3, 3), int)
+    info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
+    item = components("method")["ot_fusion"]
+    with pytest.raises(FedreproError, match="leave out units"):
+        item.fn(models, info, rng=RngKey(0), **item.spec({"units": 5}).own)
+
+
+def test_permuting_twice_is_permuting_once_by_both():
+    *_, copies, _ = given("cnn")
+    one, two = np.array([2, 0, 3, 1]), np.array([1, 3, 0, 2])
+    found = permuted(permuted(copies[0], 0, one), 0, two)
+    expected = permuted(copies[0], 0, one[two])
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def drawn(rng, *sizes):
+    """A network with these sizes, inputs first and classes last: weights in, bias, and so on."""
+    blocks = []
+    for below, above in pairwise(sizes):
+        blocks += [rng.normal(size=(below, above)), rng.normal(size=above)]
+    return tuple(blocks)
+
+
+def test_agreement_adds_products_over_weights_in_bias_and_weights_out():
+    model = (np.array([[1.0, 2.0]]), np.array([3.0, 5.0]), np.array([[7.0], [11.0]]), np.zeros(1))
+    network = (np.array([[1.0, 3.0]]), np.array([2.0, 4.0]), np.array([[1.0], [5.0]]), np.ones(1))
+    found = layer_agreement(model, network, 0)
+    assert found.tolist() == [
+        [1 * 1 + 3 * 2 + 7 * 1, 1 * 3 + 3 * 4 + 7 * 5],
+        [2 * 1 + 5 * 2 + 11 * 1, 2 * 3 + 5 * 4 + 11 * 5],
+    ]
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_an_order_moves_columns_in_bias_and_rows_out_of_its_layer_alone(layer):
+    network = drawn(np.random.default_rng(0), 2, 3, 3, 3, 4)
+    order = np.array([2, 0, 1])
+    found = permuted(network, layer, order)
+    touched = 2 * layer, 2 * layer + 1, 2 * layer + 2
+    for at, (new, old) in enumerate(zip(found, network, strict=True)):
+        if at not in touched:
+            assert new is old
+    weights_in, bias, weights_out = (found[at] for at in touched)
+    for place, unit in enumerate(order):
+        assert (weights_in[:, place] == network[touched[0]][:, unit]).all()
+        assert bias[place] == network[touched[1]][unit]
+        assert (weights_out[place] == network[touched[2]][unit]).all()
+
+
+def sum_of(networks):
+    return tuple(map(sum, zip(*networks, strict=True)))
+
+
+def moved(networks, sweeps, seed=0):
+    return align_units(networks, sweeps, np.random.default_rng(seed))
+
+
+def test_sweeps_go_on_until_every_network_fits_the_mean_of_the_others():
+    """One sweep is too few for some of these, as it should be for the test to say anything."""
+    rng, unfinished = np.random.default_rng(1), 0
+    for _ in range(12):
+        networks = [drawn(rng, 3, 6, 5, 2) for _ in range(4)]
+        made = moved(networks, 100)
+        for j, own in enumerate(made):
+            rest = sum_of([other for i, other in enumerate(made) if i != j])
+            mean = tuple(block / (len(made) - 1) for block in rest)
+            for seed in range(3):
+                assert fitted(own, mean, np.random.default_rng(seed)) is own
+        once = moved(networks, 1)
+        unfinished += any(
+            not np.array_equal(a, b)
+            for one, two in zip(once, made, strict=True)
+            for a, b in zip(one, two, strict=True)
+        )
+    assert unfinished > 0
+
+
+def test_a_sweep_in_which_nothing_moves_is_the_last():
+    network = drawn(np.random.default_rng(2), 3, 4, 2)
+    states = []
+    for sweeps in (0, 1, 2, 9):
+        rng = np.random.default_rng(0)
+        align_units([network] * 3, sweeps, rng)
+        states.append(rng.bit_generator.state["state"])
+    assert states[0] != states[1] == states[2] == states[3]
+
+
+def test_one_network_alone_draws_nothing_but_its_place():
+    network = drawn(np.random.default_rng(3), 3, 4, 2)
+    rng, other = np.random.default_rng(0), np.random.default_rng(0)
+    (found,) = align_units([network], 5, rng)
+    other.permutation(1)
+    assert found is network
+    assert rng.bit_generator.state == other.bit_generator.state
+
+
+def test_weights_to_a_class_count_by_its_shares_and_all_others_by_examples():
+    rng = np.random.default_rng(4)
+    one, two = drawn(rng, 2, 3, 2), drawn(rng, 2, 3, 2)
+    share, towards = np.array([0.25, 0.75]), np.array([[1.0, 0.4], [0.0, 0.6]])
+    found = mean_network([one, two], share, towards)
+    assert np.allclose(found[0], 0.25 * one[0] + 0.75 * two[0])
+    assert np.allclose(found[1], 0.25 * one[1] + 0.75 * two[1])
+    assert np.allclose(found[2][:, 0], one[2][:, 0])
+    assert np.allclose(found[2][:, 1], 0.4 * one[2][:, 1] + 0.6 * two[2][:, 1])
+    assert np.allclose(found[3], [one[3][0], 0.4 * one[3][1] + 0.6 * two[3][1]])
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_the_order_does_not_depend_on_how_large_weights_are(scale):
+    rng = np.random.default_rng(5)
+    network, model = drawn(rng, 3, 8, 2), drawn(rng, 3, 8, 2)
+    plain = fitted(network, model, np.random.default_rng(0))
+    found = fitted(tuple(scale * b for b in network), model, np.random.default_rng(0))
+    assert not np.array_equal(plain[1], network[1])
+    assert np.allclose(found[1] / scale, plain[1], rtol=1e-12)
