@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import re
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -108,8 +109,18 @@ def _extract_tar(path: Path, folder: Path, most: int, wanted: MemberFilter) -> N
             left -= member.size
             if left < 0:
                 raise _too_large(path, most)
-            if wanted(member.name):
+            if not wanted(member.name):
+                continue
+            if hasattr(tarfile, "data_filter"):
                 archive.extract(member, folder, filter="data")
+            elif not member.isdir():  # Python 3.11.0 to 3.11.3, as in Debian 12: files alone
+                content = archive.extractfile(member)
+                place = _inside(folder, member.name.lstrip("/"))
+                if content is None or not member.isfile():
+                    raise tarfile.ReadError(f"its member '{member.name}' is not a file")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with place.open("wb") as file:
+                    shutil.copyfileobj(content, file)
 
 
 def _extract_zip(path: Path, folder: Path, most: int, wanted: MemberFilter) -> None:
@@ -120,9 +131,16 @@ def _extract_zip(path: Path, folder: Path, most: int, wanted: MemberFilter) -> N
             raise _too_large(path, most)
         for member in members:
             # zipfile would quietly rename a member that leaves the folder
-            if not (folder / member.filename).resolve().is_relative_to(folder.resolve()):
-                raise ValueError(f"its member '{member.filename}' is outside the destination")
+            _inside(folder, member.filename)
             archive.extract(member, folder)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return the place of a member below `folder`, or raise ValueError for one outside."""
+    place = (folder / name).resolve()
+    if not place.is_relative_to(folder.resolve()):
+        raise ValueError(f"its member '{name}' is outside the destination")
+    return place
 
 
 def _too_large(path: Path, most: int) -> FedreproError:
