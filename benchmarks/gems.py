@@ -111,7 +111,7 @@ class Data:
         from fedrepro.networks.predict import network_of
         from fedrepro.stages.trial_data import examples_of
         from fedrepro.training.federation.clients import ClientData, Clients
-        from fedrepro.training.procedure import settings_of
+        from fedrepro.training.training_settings import settings_of
 
         spec = parse_token("model", model)
         network = network_of(spec, self.prepared.shape, len(self.prepared.classes))

@@ -26,7 +26,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 MATCHING = RepresentationMatching(1.0, "mean")
 PEAK_GIB, STATE_MB = 1.5, 200.0

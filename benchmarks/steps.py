@@ -35,7 +35,7 @@ from fedrepro.networks.predict import network_of  # noqa: E402
 from fedrepro.training.compiled_trainer import CompiledTrainer  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402
-from fedrepro.training.procedure import InitialTensors, Procedure, Settings  # noqa: E402
+from fedrepro.training.training_settings import InitialTensors, Procedure, Settings  # noqa: E402
 
 STEPS, MANY = 16, 500  # of a run, of dense networks
 AVX512 = "avx512f" in cpu_kernels.flags()

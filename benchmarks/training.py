@@ -34,7 +34,7 @@ from fedrepro.stages.trial_data import examples_of  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.federation.clients import initial_weights  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402
-from fedrepro.training.procedure import settings_of  # noqa: E402
+from fedrepro.training.training_settings import settings_of  # noqa: E402
 
 HIDDEN = 50
 

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
-from fedrepro.numbers.verdicts.cells import Numbers
-from fedrepro.numbers.verdicts.check_forms import Check
+from fedrepro.numbers.exhibit_tables import NUMBERS, csv_text, read_csv
+from fedrepro.numbers.verdicts.claim_checks import Check
 from fedrepro.numbers.verdicts.claims import Judged, Rules, judge_all
+from fedrepro.numbers.verdicts.exhibit_values import Numbers
 
 LOOSE = Rules(trials=2, holm=False)
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedrepro.training.augmentation_and_noise import noise_of
 from fedrepro.training.minibatches import epoch_order
-from fedrepro.training.step_randomness import noise_of
 
 
 def mlp(w, x, noise, layers, dropout=0.0, batch=8):

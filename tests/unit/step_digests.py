@@ -37,7 +37,7 @@ from fedrepro.networks.network import Network, dense
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, Proximal
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import InitialTensors, Procedure, Settings
+from fedrepro.training.training_settings import InitialTensors, Procedure, Settings
 
 INPUTS, EXAMPLES, STEPS = 61, 130, 40
 DTYPES = ["float32", "float64"]

@@ -17,7 +17,7 @@ from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import Sources
 from fedrepro.numbers.exhibit_files import write_exhibit
-from fedrepro.numbers.summary import read_metrics
+from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan, Run
 from fedrepro.stages.reports import draw_exhibit

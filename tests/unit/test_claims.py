@@ -11,7 +11,6 @@ from claim_tables import LOOSE, by, check, judged, table
 from pydantic import ValidationError
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.verdicts.cells import Numbers
 from fedrepro.numbers.verdicts.claims import (
     Claim,
     Rules,
@@ -20,6 +19,7 @@ from fedrepro.numbers.verdicts.claims import (
     verdict_of_readings,
     whole_verdict,
 )
+from fedrepro.numbers.verdicts.exhibit_values import Numbers
 
 BEATS = {"form": "difference", "minus": ["B"]}
 VALUE = {"form": "value"}

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedrepro.core.artifacts import read_json
-from fedrepro.numbers.summary import read_csv
-from fedrepro.numbers.verdicts.cells import Numbers, Range, grids
+from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.verdicts.claims import Rules, load_claims, rows
+from fedrepro.numbers.verdicts.exhibit_values import Numbers, Range, grids
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"

@@ -18,9 +18,9 @@ from claim_tables import LOOSE, check, table
 from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
-from fedrepro.numbers.verdicts.cells import contrasts
-from fedrepro.numbers.verdicts.check_forms import Bounds
+from fedrepro.numbers.verdicts.claim_checks import Bounds
 from fedrepro.numbers.verdicts.claims import AGAIN, CONFIDENCE, Rules, decide, keeps
+from fedrepro.numbers.verdicts.exhibit_values import contrasts
 from fedrepro.numbers.verdicts.printed_verdicts import (
     DIFFERENT,
     FEW,

@@ -24,8 +24,8 @@ from fedrepro.data.partition_table import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
 from fedrepro.data.raw_files import COLUMNS, raw_sources, read_dataset_table
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
-from fedrepro.numbers.summary import read_metrics
-from fedrepro.numbers.times import exhibit_seconds, memory_and_seconds
+from fedrepro.numbers.exhibit_tables import read_metrics
+from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare

@@ -37,7 +37,7 @@ from fedrepro.data.raw_files import (
     raw_sources,
     read_dataset_table,
 )
-from fedrepro.data.stratify import apportion, split_groups, stratified_sample
+from fedrepro.data.stratified_sampling import apportion, split_groups, stratified_sample
 
 
 def arrays_of(token, raw=Path()) -> Arrays:

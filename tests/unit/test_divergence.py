@@ -18,7 +18,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.minibatches import Task, epoch_order
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 SIZES = [40, 9, 24, 31, 16]
 CLASSES = 4

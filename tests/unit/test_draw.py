@@ -38,8 +38,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import close_up, figure, lines, render, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
-from fedrepro.numbers.summary import csv_text, read_csv, summarise
-from fedrepro.numbers.times import timings_of
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
+from fedrepro.numbers.run_times import timings_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.stages.reports import draw_exhibit
 
@@ -216,7 +216,7 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
         "from fedrepro.drawings.canvas import render\n"
-        "from fedrepro.numbers.summary import read_csv\n"
+        "from fedrepro.numbers.exhibit_tables import read_csv\n"
         "images = render(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"
     )
@@ -315,7 +315,7 @@ def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):
     write_runs(made)
     sums = iter(f"{number:064x}" for number in range(100))
     monkeypatch.setattr(
-        "fedrepro.numbers.summary.read_provenance",
+        "fedrepro.numbers.exhibit_tables.read_provenance",
         lambda table: {"data": next(sums), "revision": "", "versions": {}},
     )
     with pytest.raises(FedreproError, match="computed on different data called digits"):

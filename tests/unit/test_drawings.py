@@ -25,8 +25,8 @@ from fedrepro.drawings.exhibits.heat_maps import maps_of, varied
 from fedrepro.drawings.exhibits.sizes import BESIDE, paths_of
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
-from fedrepro.numbers.series import as_shown
-from fedrepro.numbers.summary import csv_text, read_csv, summarise
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
+from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page

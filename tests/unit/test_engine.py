@@ -21,7 +21,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.gradients import Layout
 from fedrepro.training.minibatches import Task, epoch_order, schedule
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 SIZES = [70, 7, 33, 64, 1, 32, 31]
 FEATURES, CLASSES = 12, 4

@@ -14,8 +14,8 @@ from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata
-from fedrepro.numbers.summary import summarise
-from fedrepro.numbers.verdicts.cells import Numbers, grids
+from fedrepro.numbers.exhibit_tables import summarise
+from fedrepro.numbers.verdicts.exhibit_values import Numbers, grids
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_settings import Case, ExhibitSettings, MethodEntry
 from fedrepro.planning.jobs import Scenario

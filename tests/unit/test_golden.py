@@ -31,7 +31,7 @@ from fedrepro.api import BELIEFS  # noqa: E402
 from fedrepro.core.registry import KINDS, components  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.data.assignment import TrainingLabels  # noqa: E402
-from fedrepro.training.graphs import weights_of  # noqa: E402
+from fedrepro.training.mixing_matrices import weights_of  # noqa: E402
 
 BLOCK = 1 << 16  # numbers that stay in the cache: whole data sets have a hundred million
 ANGLE = 0.7
@@ -103,7 +103,7 @@ def of_training(item):
     from fedrepro.training.engine import train
     from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.minibatches import Task
-    from fedrepro.training.procedure import settings_of
+    from fedrepro.training.training_settings import settings_of
 
     given = problem().clients
     settings = settings_of(item.spec({"epochs": 2}))

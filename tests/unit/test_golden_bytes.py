@@ -59,7 +59,7 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     from fedrepro.training.examples import Examples
     from fedrepro.training.federation.clients import initial_weights
     from fedrepro.training.minibatches import Task
-    from fedrepro.training.procedure import settings_of
+    from fedrepro.training.training_settings import settings_of
 
     values, shape, classes = MODELS[model]
     network = network_of(components("model")[model].spec(values), shape, classes)

@@ -15,7 +15,7 @@ from fedrepro.core import registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.training.graphs import (
+from fedrepro.training.mixing_matrices import (
     COLUMNS,
     checked_weights,
     metropolis,

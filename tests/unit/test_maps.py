@@ -26,7 +26,7 @@ from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import drawings_page
 from fedrepro.record.site.report_data import Reports, graphs_of, maps_of
 from fedrepro.stages.reports import draw_maps
-from fedrepro.training.graphs import PLACES, rectangle
+from fedrepro.training.mixing_matrices import PLACES, rectangle
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")

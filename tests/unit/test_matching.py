@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching import atom_sums
-from fedrepro.methods.matching.atom_sums import (
+from fedrepro.methods.matching import pfnm_atoms
+from fedrepro.methods.matching.pfnm_atoms import (
     Gaussians,
     MatchedLayer,
     Prior,
@@ -68,7 +68,7 @@ def planted(rng, clients, width, atoms, dims, noise=0.05):
 
 def every_row_kind(test):
     """Both ways of keeping running sums: a table of inner products, and the sums themselves."""
-    return pytest.mark.parametrize("table", [0, atom_sums.TABLE], ids=["summed", "tabled"])(test)
+    return pytest.mark.parametrize("table", [0, pfnm_atoms.TABLE], ids=["summed", "tabled"])(test)
 
 
 # --- rewards ---
@@ -228,7 +228,7 @@ def test_matching_is_what_the_literal_procedure_gives(
     rule = Rule(gamma0, factor, cap, max(widths) + room)
     visits = rng.permuted(np.tile(np.arange(len(widths)), (passes, 1)), axis=1)
     expected = literal_of(layer, rule, visits)
-    with patch.object(atom_sums, "TABLE", table):
+    with patch.object(pfnm_atoms, "TABLE", table):
         found = match(layer, rule, visits)
     assert [list(a) for a in found.assignments] == expected.assignments
     assert list(found.counts) == expected.counts
@@ -239,7 +239,7 @@ def test_matching_is_what_the_literal_procedure_gives(
 def test_identical_clients_are_matched_one_to_one(table):
     units = np.random.default_rng(0).normal(0, 2, (12, 20))
     layer = layer_of([units] * 6, 5)
-    with patch.object(atom_sums, "TABLE", table):
+    with patch.object(pfnm_atoms, "TABLE", table):
         found = match(layer, Rule(), np.tile(np.arange(6), (2, 1)))
     assert len(found.counts) == 12
     assert all(np.array_equal(a, found.assignments[0]) for a in found.assignments)

@@ -341,7 +341,7 @@ def test_fedlpa_as_published_goes_down_from_its_expectation(given):
 
 def test_regmean_without_entries_off_the_diagonal_is_a_mean_of_each_input(given):
     """Of a dense layer, input by input: sum_i p_i A_kk w_k / sum_i p_i A_kk."""
-    from fedrepro.training.federation.moments import input_moments
+    from fedrepro.training.federation.fisher_and_input_moments import input_moments
 
     found = call("regmean", given, alpha=0, ridge=0).tensors["weight0"][0]
     answers = given.clients.query(input_moments)

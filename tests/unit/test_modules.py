@@ -32,7 +32,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import Procedure, settings_of
+from fedrepro.training.training_settings import Procedure, settings_of
 
 PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
 (RESNET,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "@module" in code)

@@ -14,7 +14,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.moments import (
+from fedrepro.training.federation.fisher_and_input_moments import (
     diagonal_fisher,
     errors_of,
     input_moments,

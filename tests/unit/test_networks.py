@@ -20,7 +20,7 @@ from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.gradients import Layout, cross_entropy, observed_hits, observed_losses
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import Procedure, settings_of
+from fedrepro.training.training_settings import Procedure, settings_of
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one

@@ -17,7 +17,7 @@ from fedrepro.cli import main as entry
 from fedrepro.cli.main import FAULT, MENDABLE, main
 from fedrepro.cli.snakemake_support import take_failed
 from fedrepro.core import plugins, registry
-from fedrepro.numbers.series import by_metric
+from fedrepro.numbers.trial_statistics import by_metric
 from fedrepro.stages.job_log import Failures
 
 MINE = """

@@ -13,7 +13,7 @@ from synthetic import KEY, draw, plan, undrawn, workplace, write_training_times
 from fedrepro.api import NEEDS
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.times import exhibit_seconds, of_methods, timings_of
+from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
 from fedrepro.record.site.build import _source
 from fedrepro.record.site.pages import home, page, paper_page
 from fedrepro.record.site.report_data import read_reports

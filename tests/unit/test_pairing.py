@@ -13,8 +13,8 @@ from synthetic import KEY, draw, plan, undrawn, workplace
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import names_of
 from fedrepro.numbers.exhibit_files import open_recorded
-from fedrepro.numbers.series import as_shown, with_pairs
-from fedrepro.numbers.summary import read_csv
+from fedrepro.numbers.exhibit_tables import read_csv
+from fedrepro.numbers.trial_statistics import as_shown, with_pairs
 from fedrepro.planning.config import load_exhibits
 from fedrepro.record.record_results import record
 from fedrepro.stages.redraw import redraw

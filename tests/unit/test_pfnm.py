@@ -18,8 +18,8 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.methods.matching.network_arrays import class_shares, networks_of, tensors_of
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, alone, match_networks
-from fedrepro.methods.matching.unit_arrays import class_shares, networks_of, tensors_of
 
 D, L, K, J = 6, 5, 3, 4
 
@@ -179,7 +179,7 @@ def test_parameters_have_ranges_and_stand_in_tokens():
 
 def test_matching_loads_no_torch():
     code = (
-        "import sys, fedrepro.papers.pfnm.check\n"
+        "import sys, fedrepro.papers.pfnm.replay_authors_code\n"
         "from fedrepro.methods import pfnm\n"
         "sys.exit('torch' in sys.modules)"
     )

@@ -43,7 +43,7 @@ from fedrepro.stages import federate, train
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import GeneratedExamples
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}
 MADE = Synthetic(1.0, 1.0, False, 30, 10, 1.0, 1.0, 0)

@@ -14,7 +14,7 @@ from synthetic import tables_of, workplace
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.tables import Arrangement, table_of
-from fedrepro.numbers.summary import csv_text, read_csv
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import (
     COLUMNS,
     PrintedValue,

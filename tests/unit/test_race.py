@@ -19,7 +19,7 @@ from fedrepro.core.registry import parse_token
 from fedrepro.core.selection_rules import better_half, rungs, successive_halving, whole_runs
 from fedrepro.core.serialization import from_plain, load_state
 from fedrepro.data import prepared
-from fedrepro.numbers.summary import summarise
+from fedrepro.numbers.exhibit_tables import summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.forecast import setting_count, whole_settings
 from fedrepro.planning.plan import Plan

@@ -17,7 +17,7 @@ from fedrepro.core import plugins
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.unit_arrays import units_of
+from fedrepro.methods.matching.network_arrays import units_of
 from fedrepro.methods.matching.unit_permutations import agreement, in_common_order
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
@@ -27,11 +27,15 @@ from fedrepro.stages.user_models.method_contract import allowed, made_of
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.federation.moments import diagonal_fisher, input_moments, kronecker_factors
+from fedrepro.training.federation.fisher_and_input_moments import (
+    diagonal_fisher,
+    input_moments,
+    kronecker_factors,
+)
 from fedrepro.training.federation.norm_statistics import running_statistics
 from fedrepro.training.loss_terms import Ascent
 from fedrepro.training.minibatches import Task, epoch_order
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 SHAPE, CLASSES, CLIENTS = (1, 8, 8), 3, 3
 MERGING = {

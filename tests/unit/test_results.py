@@ -23,8 +23,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
 from fedrepro.numbers.exhibit_files import whole_exhibits
 from fedrepro.numbers.exhibit_metadata import same_bytes
+from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.numbers.results_table import Only, collect, paired_differences, scenario_blocks, sides
-from fedrepro.numbers.summary import read_metrics
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]

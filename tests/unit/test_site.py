@@ -16,7 +16,7 @@ from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_ta
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.recommendation import Situation, recommend
-from fedrepro.numbers.times import seconds_by_setting
+from fedrepro.numbers.run_times import seconds_by_setting
 from fedrepro.record.site.build import _require_own, build
 from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.guides import Guides

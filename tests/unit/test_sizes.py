@@ -12,7 +12,7 @@ from fedrepro.training.block_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
 from fedrepro.training.gradients import Layout
 from fedrepro.training.loss_terms import Entropy
-from fedrepro.training.procedure import LazyGpuTensors, Procedure, settings_of
+from fedrepro.training.training_settings import LazyGpuTensors, Procedure, settings_of
 
 GPU = torch.device("cuda")
 

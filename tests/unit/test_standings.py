@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.standings import (
+from fedrepro.numbers.significance_ranking import (
     LEVEL,
     NOT_SHOWN,
     Standing,

@@ -15,12 +15,7 @@ from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.engine import train
-from fedrepro.training.examples import Examples
-from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task, schedule, whole_steps
-from fedrepro.training.procedure import settings_of
-from fedrepro.training.step_randomness import (
+from fedrepro.training.augmentation_and_noise import (
     CROPS,
     KINDS,
     MARGIN,
@@ -31,6 +26,11 @@ from fedrepro.training.step_randomness import (
     noise_of,
     normal_pairs,
 )
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.minibatches import Task, schedule, whole_steps
+from fedrepro.training.training_settings import settings_of
 
 SHAPE, CLASSES = (2, 8, 7), 3
 SIZES = [20, 7, 13]

@@ -24,7 +24,7 @@ from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
 from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.examples import Examples
-from fedrepro.training.procedure import Procedure, settings_of
+from fedrepro.training.training_settings import Procedure, settings_of
 
 HERE = Path(__file__).parent
 STORED = json.loads((HERE / "step_digests.json").read_text())

@@ -16,7 +16,7 @@ from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 SIZES = [70, 7, 33, 64, 1, 32, 31]
 FEATURES, CLASSES, EPOCHS = 12, 4, 25

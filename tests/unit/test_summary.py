@@ -15,7 +15,14 @@ from synthetic import KEY, SOURCE, plan, plausible, tables_of, workplace, write_
 from fedrepro.core.artifacts import read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, METRICS
-from fedrepro.numbers.summary import cell_value, csv_text, read_csv, read_metrics, summarise, tidy
+from fedrepro.numbers.exhibit_tables import (
+    cell_value,
+    csv_text,
+    read_csv,
+    read_metrics,
+    summarise,
+    tidy,
+)
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
 

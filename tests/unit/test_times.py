@@ -7,8 +7,8 @@ from small_exhibits import small
 
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
-from fedrepro.numbers.times import times_of
+from fedrepro.numbers.exhibit_tables import NUMBERS, csv_text, read_csv
+from fedrepro.numbers.run_times import times_of
 
 METHODS = [
     {"name": "fedavg", "label": "FA", "rounds": 3},

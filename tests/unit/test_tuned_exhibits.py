@@ -13,8 +13,8 @@ from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_metadata import describe
-from fedrepro.numbers.series import as_shown
-from fedrepro.numbers.summary import read_metrics, summarise, tidy
+from fedrepro.numbers.exhibit_tables import read_metrics, summarise, tidy
+from fedrepro.numbers.trial_statistics import as_shown
 from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, printed_rows
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_methods import ExhibitMethod

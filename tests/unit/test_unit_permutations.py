@@ -13,7 +13,7 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.unit_arrays import blocks_of, orders_of, widths_of
+from fedrepro.methods.matching.network_arrays import blocks_of, orders_of, widths_of
 from fedrepro.methods.matching.unit_permutations import (
     agreement,
     align_units,
@@ -28,7 +28,7 @@ from fedrepro.methods.matching.unit_permutations import (
 from fedrepro.methods.unit_matching import reordered
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.moments import kronecker_factors
+from fedrepro.training.federation.fisher_and_input_moments import kronecker_factors
 
 CLASSES, CLIENTS = 3, 3
 MODELS = {

@@ -20,7 +20,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
-from fedrepro.training.procedure import Procedure, settings_of
+from fedrepro.training.training_settings import Procedure, settings_of
 
 SIZES = [40, 9, 24, 1, 16, 33]
 FEATURES, CLASSES = 64, 4
@@ -65,7 +65,7 @@ def starts(net, given, tasks):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr("fedrepro.training.procedure.PIECE_ROWS", 7)
+    monkeypatch.setattr("fedrepro.training.training_settings.PIECE_ROWS", 7)
 
 
 KINDS = ["dense", "dropout", "convolutional", "variational"]

@@ -8,7 +8,7 @@ import json
 import pytest
 from test_workflow import checkout, edit, planned, run, snakemake
 
-from fedrepro.numbers.summary import read_csv
+from fedrepro.numbers.exhibit_tables import read_csv
 
 pytestmark = pytest.mark.workflow
 

@@ -97,11 +97,11 @@ def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return the forms of checks that papers add, by name: `FORMS` of their forms.py."""
+    """Return the forms of checks that papers add, by name: `FORMS` of their claim_checks.py."""
     modules = [
-        f"{PAPERS}.{paper}.forms"
+        f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()
-        if (folder / "forms.py").is_file()
+        if (folder / "claim_checks.py").is_file()
     ]
     return {k: v for name in modules for k, v in importlib.import_module(name).FORMS.items()}
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.stratify import apportion
+from fedrepro.data.stratified_sampling import apportion
 
 Clients = Annotated[int, Arg("holders of data", unit="clients", least=1)]
 Alpha = Annotated[

@@ -29,7 +29,7 @@ from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, ske
 from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
 from fedrepro.data.holdout import HOLDOUTS
 from fedrepro.data.prepared import Prepared
-from fedrepro.data.stratify import apportion
+from fedrepro.data.stratified_sampling import apportion
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.rng import RngKey
 from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels
-from fedrepro.data.stratify import stratified_sample
+from fedrepro.data.stratified_sampling import stratified_sample
 
 LARGEST = float(np.finfo(np.float32).max)
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")

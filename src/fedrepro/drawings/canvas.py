@@ -19,7 +19,7 @@ from pydantic import Field
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.drawings.style import RULES, TEXT, LineStyle, text_width, trials_text
-from fedrepro.planning.drawing import CASE, Drawing, final
+from fedrepro.planning.figure_interface import CASE, Drawing, final
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:
@@ -448,7 +448,7 @@ def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """Draw the figure of an exhibit whose drawing is one; call it within `rules()`."""
-    from fedrepro.numbers.series import as_shown
+    from fedrepro.numbers.trial_statistics import as_shown
 
     kind = exhibit.settings.drawing
     assert isinstance(kind, Figured)

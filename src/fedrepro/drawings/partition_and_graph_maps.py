@@ -14,7 +14,13 @@ from fedrepro.data.assignment import Skew, distances, skew_of
 from fedrepro.data.partition_table import PartitionIndices, labels_of
 from fedrepro.drawings.canvas import image_of, rules
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
-from fedrepro.training.graphs import PLACES, mixing_sum, second_modulus, stationary, weights_of
+from fedrepro.training.mixing_matrices import (
+    PLACES,
+    mixing_sum,
+    second_modulus,
+    stationary,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,7 +25,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 from fedrepro.networks.network import Network, widths
 from fedrepro.networks.predict import network_of
-from fedrepro.training.federation import moments
+from fedrepro.training.federation import fisher_and_input_moments
 from fedrepro.training.federation.client_queries import Reply
 from fedrepro.training.federation.norm_statistics import mean_buffers
 
@@ -51,7 +51,7 @@ def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
         assert info.clients is not None
-        return info.clients.query(partial(getattr(moments, question), **options))
+        return info.clients.query(partial(getattr(fisher_and_input_moments, question), **options))
 
     return prepare
 

@@ -15,10 +15,10 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods._merging import network_like
-from fedrepro.methods.matching.unit_arrays import class_shares
+from fedrepro.methods.matching.network_arrays import class_shares
 from fedrepro.networks.network import dense_spec
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 
 @method("local", kind="control", label="clients alone", any_width=True)

@@ -30,7 +30,7 @@ from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 if TYPE_CHECKING:
     import torch

@@ -32,7 +32,7 @@ from fedrepro.methods.fedavg import (
 from fedrepro.training.federation.clients import Clients
 from fedrepro.training.federation.norm_statistics import mean_buffers
 from fedrepro.training.loss_terms import Correction, Proximal
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 NUMBER_BYTES = 4
 

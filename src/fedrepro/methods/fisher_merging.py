@@ -36,7 +36,7 @@ from fedrepro.methods._merging import (
 )
 from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.training.federation.client_queries import Reply
-from fedrepro.training.federation.moments import errors_of
+from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
 information = asking("diagonal_fisher")
 

@@ -16,14 +16,14 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match_networks
-from fedrepro.methods.matching.unit_arrays import (
+from fedrepro.methods.matching.network_arrays import (
     UnitArrays,
     class_shares,
     networks_of,
     side_by_side,
     tensors_of,
 )
+from fedrepro.methods.matching.sequential_matching import Matching, Rule, Variances, match_networks
 from fedrepro.networks.network import widths
 
 ClassWeights = Annotated[

@@ -29,7 +29,7 @@ from fedrepro.methods._merging import (
 )
 from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 from fedrepro.training.federation.client_queries import Reply
-from fedrepro.training.federation.moments import input_moments
+from fedrepro.training.federation.fisher_and_input_moments import input_moments
 
 Alpha = Annotated[float, Arg("what moments of two different inputs are times", least=0, most=1)]
 Ridge = Annotated[

@@ -26,12 +26,12 @@ from fedrepro.methods._merging import (
     target_widths,
 )
 from fedrepro.methods.fisher_merging import LEFT, Steps, factors, solved
-from fedrepro.methods.matching.unit_arrays import shares_towards
+from fedrepro.methods.matching.network_arrays import shares_towards
 from fedrepro.methods.matching.unit_fusion import fused
 from fedrepro.methods.pfnm import ClassWeights
 from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
 from fedrepro.training.federation.client_queries import Reply
-from fedrepro.training.federation.moments import errors_of
+from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
 
 @method(
@@ -58,7 +58,7 @@ def weight_matching(
     the clients' shares of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase,
     Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
-    from fedrepro.methods.matching.unit_arrays import units_of
+    from fedrepro.methods.matching.network_arrays import units_of
     from fedrepro.methods.matching.unit_permutations import align_units
 
     assert info.label_counts is not None
@@ -92,7 +92,7 @@ def c2m3(
     it averages equally, and then renormalises activations: `batchnorm` recalibrate does so where
     there is BatchNorm.
     """
-    from fedrepro.methods.matching.unit_arrays import units_of
+    from fedrepro.methods.matching.network_arrays import units_of
     from fedrepro.methods.matching.unit_permutations import in_common_order
 
     arrays = units_of(clients.model, clients.shape, clients.classes)
@@ -128,7 +128,7 @@ def ot_fusion(
     all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
     transport", NeurIPS 2020, by weights.
     """
-    from fedrepro.methods.matching.unit_arrays import Blocks, units_of, widths_of
+    from fedrepro.methods.matching.network_arrays import Blocks, units_of, widths_of
 
     assert info.label_counts is not None
     if units is not None and clients.model.name != "mlp":
@@ -214,7 +214,7 @@ def in_one_order(
 
     Answers are moments of layer inputs and of gradients; the server permutes them itself.
     """
-    from fedrepro.methods.matching.unit_arrays import blocks_of, orders_of
+    from fedrepro.methods.matching.network_arrays import blocks_of, orders_of
     from fedrepro.methods.matching.unit_permutations import align_units
 
     blocks = blocks_of(clients.model, clients.shape, clients.classes)

@@ -1,9 +1,9 @@
 """Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
 
 Images lie with zeros around them as (H, W, C), so that a convolution is a product by places
-(`core/portable_ops/gathered_products.py`). With the two exchanged, rows at the places of a window
-and runs along the rows of the map, it is the gradient of the kernel; with the kernel turned round
-and errors for an image it is that of the inputs. A kernel lies in a model as an affine map does:
+(`core/portable_ops/implicit_convolution.py`). With the two exchanged, rows at the places of a
+window and runs along the rows of the map, it is the gradient of the kernel; with the kernel turned
+round and errors for an image it is that of the inputs. A kernel lies in a model as an affine map:
 weight (k · k · C, channels), then its bias, rows filled up to whole vectors.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
 from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of, scaled
-from fedrepro.core.portable_ops.gathered_products import (
+from fedrepro.core.portable_ops.implicit_convolution import (
     given_back,
     largest,
     multiplier_at,

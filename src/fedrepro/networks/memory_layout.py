@@ -201,7 +201,7 @@ def body_outputs(
     parts = parts_of(network)
     if parts is None or not parts.below:
         return None
-    from fedrepro.networks.compiled_bodies import predict
+    from fedrepro.networks.compiled_forward_and_moments import predict
 
     inputs = np.ascontiguousarray(x.detach().numpy())
     layout = Rows(network.shapes, turned_in(network, parts))

@@ -28,7 +28,7 @@ from fedrepro.core.artifacts import (
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_metadata import command
-from fedrepro.numbers.summary import read_csv
+from fedrepro.numbers.exhibit_tables import read_csv
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,6 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import ExhibitFiles
-from fedrepro.numbers.series import FAILED
 from fedrepro.numbers.setting_selection import (
     Accuracies,
     Ends,
@@ -26,7 +25,7 @@ from fedrepro.numbers.setting_selection import (
     in_each_trial,
     of_settings,
 )
-from fedrepro.numbers.standings import (
+from fedrepro.numbers.significance_ranking import (
     FEWEST,
     LEVEL,
     Standing,
@@ -35,6 +34,7 @@ from fedrepro.numbers.standings import (
     standings,
     usual_tests,
 )
+from fedrepro.numbers.trial_statistics import FAILED
 from fedrepro.planning.config import Board
 
 STARTS = ("one start", "different starts")

@@ -20,7 +20,7 @@ from fedrepro.numbers.leaderboard import (
     score_table,
 )
 from fedrepro.numbers.setting_selection import ends_in_words
-from fedrepro.numbers.standings import USUAL, Estimate
+from fedrepro.numbers.significance_ranking import USUAL, Estimate
 
 # of a scenario: bytes as a multiple of what sending the models takes there
 COSTS_TOLD = ("bytes_up", "exchanges", "networks")

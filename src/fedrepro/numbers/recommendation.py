@@ -22,7 +22,7 @@ from fedrepro.api import NEEDS
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.leaderboard import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.leaderboard_tables import COSTS_TOLD
-from fedrepro.numbers.standings import standings
+from fedrepro.numbers.significance_ranking import standings
 from fedrepro.planning.exhibit_settings import SCALES
 
 IID, LABELS = "iid", "labels"

@@ -27,11 +27,11 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import same_bytes
+from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns
 from fedrepro.numbers.intervals import half_width, mean
-from fedrepro.numbers.series import over_trials
-from fedrepro.numbers.summary import ROUND, csv_text, leading_columns
+from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.config import load_config, load_exhibits
-from fedrepro.planning.drawing import final
+from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
 

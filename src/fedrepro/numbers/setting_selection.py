@@ -20,7 +20,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.core.selection_rules import TIE_DIGITS, Over, SelectionRule, rungs
-from fedrepro.numbers.series import FAILED, Series, end_series, is_final, mean, sd
+from fedrepro.numbers.trial_statistics import FAILED, Series, end_series, is_final, mean, sd
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.exhibit_settings import TOGETHER
 

@@ -21,7 +21,7 @@ from fedrepro.data.holdout import (
 )
 from fedrepro.planning.exhibit_methods import PUBLIC_SAMPLE, ExhibitMethod, in_rounds, simulated
 from fedrepro.planning.jobs import Scenario, clients_of, public_data_of
-from fedrepro.training.graphs import weights_of
+from fedrepro.training.mixing_matrices import weights_of
 
 if TYPE_CHECKING:
     from fedrepro.planning.exhibit import Exhibit

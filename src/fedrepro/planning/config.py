@@ -30,10 +30,10 @@ from fedrepro.core.paper_files import (
 from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, components
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
-from fedrepro.planning.drawing import TABLE, Drawing, Strict
 from fedrepro.planning.exhibit_settings import SCALES as SCALES
 from fedrepro.planning.exhibit_settings import ComponentEntry as ComponentEntry
 from fedrepro.planning.exhibit_settings import ExhibitSettings, Scale, key, merge
+from fedrepro.planning.figure_interface import TABLE, Drawing, Strict
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]

@@ -23,8 +23,6 @@ from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, components
 from fedrepro.planning.compatibility import require_fitting, require_kind
 from fedrepro.planning.config import ExhibitFile
-from fedrepro.planning.drawing import CASE as CASE
-from fedrepro.planning.drawing import TABLE, Planned
 from fedrepro.planning.exhibit_methods import (
     TUNED,
     exhibit_methods,
@@ -35,6 +33,8 @@ from fedrepro.planning.exhibit_methods import (
 from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
 from fedrepro.planning.exhibit_methods import Setting as Setting
 from fedrepro.planning.exhibit_settings import ComponentEntry, ExhibitSettings
+from fedrepro.planning.figure_interface import CASE as CASE
+from fedrepro.planning.figure_interface import TABLE, Planned
 from fedrepro.planning.jobs import Run as Run
 from fedrepro.planning.jobs import Scenario
 

@@ -24,7 +24,7 @@ from fedrepro.core.errors import shown
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 from fedrepro.core.selection_rules import SELECTION_RULES, SPLIT, Over, SelectionRule
-from fedrepro.planning.drawing import Drawing, Strict, one_of
+from fedrepro.planning.figure_interface import Drawing, Strict, one_of
 
 Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"

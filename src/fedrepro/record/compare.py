@@ -82,7 +82,7 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
 
 def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference]:
-    from fedrepro.numbers.summary import leading_columns
+    from fedrepro.numbers.exhibit_tables import leading_columns
 
     swept, others = leading_columns(ours), leading_columns(theirs)
     if swept != others:

@@ -16,9 +16,9 @@ from fedrepro.core.artifacts import (
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import pictures
 from fedrepro.numbers.exhibit_files import open_exhibit
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import REPORTED, VERIFIED, ExternalEntry, board_data, board_rows
 from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
-from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import ExhibitFile
 
 ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry

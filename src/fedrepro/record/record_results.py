@@ -23,7 +23,7 @@ from fedrepro.numbers.exhibit_files import (
     write_claims,
 )
 from fedrepro.numbers.exhibit_metadata import drawn_of
-from fedrepro.numbers.times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
+from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
 
 REPORTS = Path("reports")
 RECORD = REPORTS / "record"
@@ -72,7 +72,7 @@ def record(
 
 
 def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
-    from fedrepro.numbers.summary import csv_text
+    from fedrepro.numbers.exhibit_tables import csv_text
     from fedrepro.numbers.verdicts.claims import verdicts
     from fedrepro.planning.config import load_exhibits
     from fedrepro.record.leaderboards import write_boards

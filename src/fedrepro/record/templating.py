@@ -46,8 +46,8 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
+from fedrepro.numbers.exhibit_tables import ROUND, read_csv
 from fedrepro.numbers.intervals import half_width
-from fedrepro.numbers.summary import ROUND, read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import cell_of, fits
 
 LINK = re.compile(

@@ -49,7 +49,7 @@ from fedrepro.training.federation.norm_statistics import (
     running_statistics,
 )
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import Settings, settings_of
+from fedrepro.training.training_settings import Settings, settings_of
 
 
 def run(job: Job, device: str = "cpu") -> None:

@@ -26,10 +26,10 @@ from fedrepro.numbers.exhibit_files import (
     write_exhibit,
 )
 from fedrepro.numbers.exhibit_metadata import command_of, describe
-from fedrepro.numbers.series import COLUMNS, with_pairs
-from fedrepro.numbers.summary import csv_text, leading_columns, read_csv
+from fedrepro.numbers.exhibit_tables import csv_text, leading_columns, read_csv
+from fedrepro.numbers.trial_statistics import COLUMNS, with_pairs
 from fedrepro.planning.config import load_config, load_exhibits
-from fedrepro.planning.drawing import final
+from fedrepro.planning.figure_interface import final
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.record.record_results import RECORD, Recorded, record
 

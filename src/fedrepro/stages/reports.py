@@ -25,8 +25,15 @@ from fedrepro.drawings.partition_and_graph_maps import (
 )
 from fedrepro.numbers.exhibit_files import TIMES, write_claims, write_exhibit
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata
-from fedrepro.numbers.summary import Metrics, csv_text, read_csv, read_metrics, summarise, tidy
-from fedrepro.numbers.times import method_times, times_of
+from fedrepro.numbers.exhibit_tables import (
+    Metrics,
+    csv_text,
+    read_csv,
+    read_metrics,
+    summarise,
+    tidy,
+)
+from fedrepro.numbers.run_times import method_times, times_of
 from fedrepro.numbers.verdicts.claims import verdicts
 from fedrepro.planning.config import load_exhibits
 from fedrepro.planning.jobs import specs_of

@@ -29,8 +29,8 @@ from fedrepro.core.registry import components
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, open_exhibit
 from fedrepro.planning.config import Config, ExhibitFile, ExhibitKey, load_config, load_exhibits
-from fedrepro.planning.drawing import Strict
 from fedrepro.planning.exhibit_settings import Scale
+from fedrepro.planning.figure_interface import Strict
 from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan, part_keys
 from fedrepro.record.leaderboards import ENTRY, VERDICT, digests_of, entries_folder, write_board

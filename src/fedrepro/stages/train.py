@@ -25,7 +25,7 @@ from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.gradients import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

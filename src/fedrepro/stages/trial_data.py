@@ -29,7 +29,7 @@ from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Scenario
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 # The needs of a one-shot method that clients fulfil.
 AT_CLIENTS = {

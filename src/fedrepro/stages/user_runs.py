@@ -23,14 +23,14 @@ from fedrepro.core.paper_files import OWN_EXHIBITS, paper_names
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.intervals import half_width
-from fedrepro.numbers.summary import csv_text, read_csv
-from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting
+from fedrepro.numbers.run_times import exhibit_seconds, seconds_by_setting
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
 from fedrepro.planning.config import load_config, load_exhibits, parse_exhibits
-from fedrepro.planning.drawing import final
 from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.exhibit_methods import in_rounds
+from fedrepro.planning.figure_interface import final
 from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.jobs import TIMINGS, log_of
 from fedrepro.planning.plan import Plan

@@ -12,6 +12,7 @@ import numpy as np
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.networks.layers import Convolution2d, Variational
 from fedrepro.networks.torch_modules import OwnModule
+from fedrepro.training.augmentation_and_noise import Crops, StepNoise, noise_of
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.gradients import (
     OPTIMISERS,
@@ -24,14 +25,13 @@ from fedrepro.training.gradients import (
     observed_losses,
 )
 from fedrepro.training.minibatches import Chunk, Task
-from fedrepro.training.procedure import (
+from fedrepro.training.training_settings import (
     EarlyStopping,
     InitialTensors,
     LazyGpuTensors,
     Procedure,
     TrainedModels,
 )
-from fedrepro.training.step_randomness import Crops, StepNoise, noise_of
 
 if TYPE_CHECKING:
     import torch

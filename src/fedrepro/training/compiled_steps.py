@@ -2,8 +2,8 @@
 
 Every operation is written out and none reordered, so the bytes of a model are the same on every
 processor (`portable_ops`), and they cannot depend on other models, because there are none. Layers
-are counted at run time: one compilation serves networks of any depth and width. `compiled_parts.py`
-says how a model lies in memory.
+are counted at run time: one compilation serves networks of any depth and width.
+`compiled_records_and_losses.py` says how a model lies in memory.
 
 Optimisers take one pass over weights, gradient and what they remember; L2 enters the gradient.
 """
@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops import compiled_math as products
-from fedrepro.core.portable_ops import cpu_instructions, gathered_products, philox, sparse_products
+from fedrepro.core.portable_ops import (
+    cpu_instructions,
+    implicit_convolution,
+    philox,
+    sparse_products,
+)
 from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
@@ -30,8 +35,8 @@ from fedrepro.core.portable_ops.compiled_math import (
 from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
 from fedrepro.core.portable_ops.philox import words
 from fedrepro.networks import compiled_convolutions, compiled_lstm
-from fedrepro.training import compiled_matching, compiled_parts
-from fedrepro.training.compiled_parts import (
+from fedrepro.training import compiled_records_and_losses, compiled_representation_matching
+from fedrepro.training.compiled_records_and_losses import (
     AMSGRAD,
     SGD,
     STRIP,
@@ -54,13 +59,13 @@ from fedrepro.training.compiled_parts import (
 CALLS = (
     products,
     philox,
-    gathered_products,
+    implicit_convolution,
     sparse_products,
     cpu_instructions,
     compiled_convolutions,
     compiled_lstm,
-    compiled_matching,
-    compiled_parts,
+    compiled_representation_matching,
+    compiled_records_and_losses,
 )
 
 

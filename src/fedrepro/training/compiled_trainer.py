@@ -15,10 +15,21 @@ from fedrepro.core.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned,
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
+from fedrepro.training.augmentation_and_noise import (
+    CROPS,
+    NOISE,
+    kinds,
+    normal_pairs,
+    require_images,
+)
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, MatchingTerm, compiled_kind
 from fedrepro.training.minibatches import visits
-from fedrepro.training.procedure import EarlyStopping, InitialTensors, Procedure, TrainedModels
-from fedrepro.training.step_randomness import CROPS, NOISE, kinds, normal_pairs, require_images
+from fedrepro.training.training_settings import (
+    EarlyStopping,
+    InitialTensors,
+    Procedure,
+    TrainedModels,
+)
 
 if TYPE_CHECKING:
     from fedrepro.training.examples import Examples
@@ -61,10 +72,10 @@ class CompiledTrainer:
     """Trains models one after another, in buffers that serve all of them."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
-        from fedrepro.training import compiled_parts
+        from fedrepro.training import compiled_records_and_losses
 
         network = procedure.network
-        self.compiled: Any = compiled_parts  # which imports Numba
+        self.compiled: Any = compiled_records_and_losses  # which imports Numba
         self.procedure, self.drawn = procedure, network.all_drawn
         self.dense = network.of_means if self.drawn else network
         self.dtype = np.dtype(str(examples.dtype).removeprefix("torch."))
@@ -192,7 +203,7 @@ class CompiledTrainer:
     def _net(self) -> tuple[Any, Any]:
         """Describe the network, and make the buffers of its body."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
-        from fedrepro.training.compiled_matching import maps_of
+        from fedrepro.training.compiled_representation_matching import maps_of
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
         sizes, below = layers.sizes, layers.below
@@ -278,7 +289,7 @@ class CompiledTrainer:
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
         words, given = np.zeros(word_count, np.uint64), cast(Any, self.compiled.Nothing())
         if self.layers.convolutions and matching:
-            from fedrepro.training.compiled_matching import room_of
+            from fedrepro.training.compiled_representation_matching import room_of
 
             given = room_of(self.net.body, self.net.given, body, buffers["x"].size)
         return self.compiled.Scratch(body, given, **buffers, words=words)

@@ -24,7 +24,7 @@ from fedrepro.training.compiled_trainer import CompiledTrainer, written_out
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Correction, Term, WeightTerm
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import (
+from fedrepro.training.training_settings import (
     InitialTensors,
     LazyGpuTensors,
     Procedure,

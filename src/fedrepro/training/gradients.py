@@ -20,7 +20,7 @@ from fedrepro.core.portable_ops.torch_ops import log_sum_exp
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
 from fedrepro.training.loss_terms import Term, TermInputs
-from fedrepro.training.procedure import Settings
+from fedrepro.training.training_settings import Settings
 
 if TYPE_CHECKING:
     import torch

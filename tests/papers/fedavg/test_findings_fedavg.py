@@ -11,7 +11,7 @@ import pytest
 from findings import RECORD, ROOT, asked, told
 from scipy import stats
 
-from fedrepro.numbers.summary import read_csv
+from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import ELSEWHERE, read_published
 from fedrepro.papers.fedavg.exhibits import table_1
 from fedrepro.papers.fedavg.exhibits.table_1 import ELEVEN_RATES, SHARDS_10

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from findings import RECORD
 
-from fedrepro.numbers.summary import read_csv
+from fedrepro.numbers.exhibit_tables import read_csv
 
 FOLDER = RECORD / "paper/niidbench"
 LAST = 10

@@ -13,7 +13,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.training.graphs import stationary, weights_of
+from fedrepro.training.mixing_matrices import stationary, weights_of
 
 FOLDER = RECORD / "paper/p2p"
 FLAT = told("p2p")

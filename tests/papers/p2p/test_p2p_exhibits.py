@@ -14,7 +14,7 @@ from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import figure, render, rules
 from fedrepro.drawings.style import line_styles
-from fedrepro.numbers.series import last_series, select_node
+from fedrepro.numbers.trial_statistics import last_series, select_node
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
 from fedrepro.papers.p2p.drawings.graphs import PANELS

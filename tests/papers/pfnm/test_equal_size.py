@@ -13,7 +13,7 @@ from problems import FEATURES, problem
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.unit_arrays import networks_of, tensors_of
+from fedrepro.methods.matching.network_arrays import networks_of, tensors_of
 from fedrepro.methods.matching.unit_fusion import barycentre, k_means, merge_similar_units
 from fedrepro.methods.matching.unit_permutations import (
     align_units,

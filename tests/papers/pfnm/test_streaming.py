@@ -20,8 +20,8 @@ from test_pfnm import K, any_order, logits, network, orders_of, part_of, permute
 from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching import atom_sums
-from fedrepro.methods.matching.atom_sums import habit
+from fedrepro.methods.matching import pfnm_atoms
+from fedrepro.methods.matching.pfnm_atoms import habit
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
 from fedrepro.numbers.model_evaluation import correct
 from fedrepro.papers.pfnm.streaming import arriving, before_data, start_of, subsample, update
@@ -106,7 +106,7 @@ def literal_step(past, members, vectors, precisions, h0, p0, step, visits, gamma
 def test_every_step_is_the_literal_evaluation_of_equations_10_and_11(
     table, seed, steps, crowd_first, sigma2
 ):
-    with patch.object(atom_sums, "TABLE", table):
+    with patch.object(pfnm_atoms, "TABLE", table):
         found = stream_of(seed, steps, sigma2=sigma2, crowd_first=crowd_first)
     inputs = found[0][1][0][0].shape[0]
     h0 = np.zeros(inputs + 1 + K)

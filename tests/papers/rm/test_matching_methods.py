@@ -22,7 +22,7 @@ from fedrepro.papers.rm.methods.representation_matching import (
     require_matchable,
 )
 from fedrepro.training.federation.clients import Clients
-from fedrepro.training.procedure import Procedure, Settings
+from fedrepro.training.training_settings import Procedure, Settings
 
 NAMES = ("representation_matching", "adaptive_matching")
 SMALL = {"adaptive_matching": {"lrs": (0.005, 0.01), "step_counts": (2, 4)}}

@@ -15,7 +15,7 @@ from fedrepro.core.registry import register
 from fedrepro.data.archive import unpack_archive
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratify import Train, Validation, training_rows
+from fedrepro.data.stratified_sampling import Train, Validation, training_rows
 
 FILE = "cifar-10-python.tar"
 CLASSES = (

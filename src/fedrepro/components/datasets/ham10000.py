@@ -21,7 +21,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.data.archive import unpack_archive
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratify import apportion, split_groups
+from fedrepro.data.stratified_sampling import apportion, split_groups
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 FILES = {

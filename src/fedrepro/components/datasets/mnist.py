@@ -18,7 +18,7 @@ from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.archive import decompress_file
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratify import Train, Validation, training_rows
+from fedrepro.data.stratified_sampling import Train, Validation, training_rows
 
 TRAIN = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")

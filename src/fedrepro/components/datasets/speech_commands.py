@@ -20,7 +20,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.archive import unpack_archive
 from fedrepro.data.prepared import SPLITS, Arrays
-from fedrepro.data.stratify import split_groups
+from fedrepro.data.stratified_sampling import split_groups
 
 RATE = 16_000  # samples of a clip, and samples a second
 BATCH = 256

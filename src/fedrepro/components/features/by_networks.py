@@ -19,7 +19,7 @@ from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.prepared import SPLITS, Arrays
-from fedrepro.data.stratify import stratified_sample
+from fedrepro.data.stratified_sampling import stratified_sample
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs import checksum_of_graph, read_graph
+from fedrepro.training.mixing_matrices import checksum_of_graph, read_graph
 
 
 @register("graph", "matrix", version=1, title="given")

@@ -13,7 +13,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs import RULES, rectangle, steps_from
+from fedrepro.training.mixing_matrices import RULES, rectangle, steps_from
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -25,7 +25,7 @@ from fedrepro.data.assignment import (
     never_full,
     require_examples,
 )
-from fedrepro.data.stratify import apportion
+from fedrepro.data.stratified_sampling import apportion
 
 
 @register("partition", "iid", version=1, title="IID, equal sizes")

@@ -7,7 +7,7 @@ from typing import Annotated
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
 from fedrepro.networks.network import Init
-from fedrepro.training.procedure import Augment, Settings
+from fedrepro.training.training_settings import Augment, Settings
 
 Lr = Annotated[float, Arg("step size", above=0)]
 L2 = Annotated[

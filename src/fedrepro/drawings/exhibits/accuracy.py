@@ -29,7 +29,7 @@ from fedrepro.drawings.canvas import (
     size_lines,
 )
 from fedrepro.drawings.style import LineStyle, line_styles, wrapped
-from fedrepro.planning.drawing import (
+from fedrepro.planning.figure_interface import (
     CASE,
     PANELS,
     ROUND,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title, select
-from fedrepro.planning.drawing import Planned, drawing, final, is_number, numbers_shown
+from fedrepro.planning.figure_interface import Planned, drawing, final, is_number, numbers_shown
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from fedrepro.drawings.canvas import (
     size_lines,
 )
 from fedrepro.drawings.style import CASES, REFERENCES, LineStyle, line_styles
-from fedrepro.planning.drawing import (
+from fedrepro.planning.figure_interface import (
     Planned,
     drawing,
     final,

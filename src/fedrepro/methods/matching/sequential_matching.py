@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.atom_sums import (
+from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers
+from fedrepro.methods.matching.pfnm_atoms import (
     Array,
     Atoms,
     Ints,
@@ -32,7 +33,6 @@ from fedrepro.methods.matching.atom_sums import (
     posterior_mean,
     reward_matrix,
 )
-from fedrepro.methods.matching.unit_arrays import UnitArrays, hidden_layers
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import numpy as np
 
 from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching.atom_sums import Array, Ints
-from fedrepro.methods.matching.unit_arrays import UnitArrays
+from fedrepro.methods.matching.network_arrays import UnitArrays
+from fedrepro.methods.matching.pfnm_atoms import Array, Ints
 from fedrepro.methods.matching.unit_fusion import barycentre
 from fedrepro.methods.matching.unit_permutations import UnitSets
 from fedrepro.networks.torch_modules import ModuleNetwork

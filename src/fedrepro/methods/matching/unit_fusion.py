@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedrepro.methods.matching.atom_sums import Array, Ints
-from fedrepro.methods.matching.unit_arrays import UnitArrays, incoming, outgoing, strength
+from fedrepro.methods.matching.network_arrays import UnitArrays, incoming, outgoing, strength
+from fedrepro.methods.matching.pfnm_atoms import Array, Ints
 
 
 def fused(

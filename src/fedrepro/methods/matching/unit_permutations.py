@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from fedrepro.methods.matching.atom_sums import Array, Ints
+from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers, incoming, outgoing
+from fedrepro.methods.matching.pfnm_atoms import Array, Ints
 from fedrepro.methods.matching.sequential_matching import best_columns
-from fedrepro.methods.matching.unit_arrays import UnitArrays, hidden_layers, incoming, outgoing
 
 LEAST_GAIN = 1e-10  # of agreement, as a share of it
 

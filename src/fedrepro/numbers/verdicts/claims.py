@@ -35,8 +35,8 @@ from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.numbers.intervals import Interval
-from fedrepro.numbers.verdicts.cells import Exhibits, Numbers, Statement, contrasts
-from fedrepro.numbers.verdicts.check_forms import Bounds, Check
+from fedrepro.numbers.verdicts.claim_checks import Bounds, Check
+from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statement, contrasts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -34,8 +34,8 @@ from fedrepro.core.paper_files import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.data.partition_table import SPLITS
-from fedrepro.numbers.series import CLIENTS_SD, select_series
-from fedrepro.numbers.times import FIRST
+from fedrepro.numbers.run_times import FIRST
+from fedrepro.numbers.trial_statistics import CLIENTS_SD, select_series
 from fedrepro.numbers.verdicts.claims import load_claims
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan, require_frozen

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from fedrepro.numbers.series import select_series
+from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.numbers.verdicts.claims import (
     CONFIDENCE,
     LOWER,
@@ -43,7 +43,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     fits,
     printed_verdict,
 )
-from fedrepro.planning.drawing import final
+from fedrepro.planning.figure_interface import final
 
 if TYPE_CHECKING:
     import pandas as pd

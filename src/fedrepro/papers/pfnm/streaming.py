@@ -15,7 +15,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.atom_sums import (
+from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers
+from fedrepro.methods.matching.pfnm_atoms import (
     Array,
     Atoms,
     Ints,
@@ -33,7 +34,6 @@ from fedrepro.methods.matching.sequential_matching import (
     match_step,
     network_of_atoms,
 )
-from fedrepro.methods.matching.unit_arrays import UnitArrays, hidden_layers
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients

@@ -10,8 +10,8 @@ import pandas as pd
 
 from fedrepro.drawings.tables import TextCell, TextTable
 from fedrepro.numbers.cost_words import megabytes, needs_in_words, times
-from fedrepro.numbers.summary import ROUND, leading_columns
-from fedrepro.planning.drawing import final
+from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
+from fedrepro.planning.figure_interface import final
 
 PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
 OTHERS = ("rounds", "passes", "parameters", "seconds")

@@ -29,9 +29,9 @@ from fedrepro.drawings.tables import (
     table_of,
 )
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
-from fedrepro.numbers.series import select_series
-from fedrepro.numbers.summary import csv_text, read_csv
-from fedrepro.numbers.times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
+from fedrepro.numbers.exhibit_tables import csv_text, read_csv
+from fedrepro.numbers.run_times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
+from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.numbers.verdicts.printed_verdicts import (
     DIFFERENT,
     FEW,
@@ -44,7 +44,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     read_published,
 )
 from fedrepro.numbers.verdicts.summary_sentences import own_verdict, resolve
-from fedrepro.planning.drawing import final
+from fedrepro.planning.figure_interface import final
 
 Row = Mapping[str, str]
 OF_CLAIMS = (

@@ -28,8 +28,8 @@ from fedrepro.core.spec import Component, Spec
 from fedrepro.core.tokens import method_called
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_words import needs_in_words
+from fedrepro.numbers.exhibit_tables import csv_text
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
-from fedrepro.numbers.summary import csv_text
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
 from fedrepro.stages.job_log import log

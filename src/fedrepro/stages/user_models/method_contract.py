@@ -44,9 +44,9 @@ from fedrepro.stages.trial_data import AT_CLIENTS
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
-from fedrepro.training.graphs import weights_of
 from fedrepro.training.minibatches import Task
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.mixing_matrices import weights_of
+from fedrepro.training.training_settings import settings_of
 
 DIGITS = "digits, 5 clients, each with most of its examples in few classes"
 TEST, HELD = 360, 300  # examples of the digits for testing; for validation and the public, a third

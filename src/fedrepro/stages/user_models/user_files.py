@@ -24,7 +24,7 @@ from fedrepro.data.user_data import (
     read_csv_examples,
     read_npz,
 )
-from fedrepro.planning.drawing import is_number
+from fedrepro.planning.figure_interface import is_number
 from fedrepro.training.examples import Examples, tensor_of
 
 PYTORCH = (".pt", ".pth")

@@ -30,7 +30,7 @@ from fedrepro.stages.user_models.user_files import (
 )
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.procedure import settings_of
+from fedrepro.training.training_settings import settings_of
 
 DIGITS = re.compile("[0-9]{1,7}")
 COUNTS = ("example_counts", "label_counts")

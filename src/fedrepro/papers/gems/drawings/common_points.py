@@ -35,7 +35,7 @@ from fedrepro.drawings.exhibits.heat_maps import (
     varied,
 )
 from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
-from fedrepro.planning.drawing import PANELS, Planned, drawing, final, numbers_shown
+from fedrepro.planning.figure_interface import PANELS, Planned, drawing, final, numbers_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

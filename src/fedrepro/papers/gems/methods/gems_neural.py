@@ -148,7 +148,7 @@ class AtRandom:
             chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])
             return Merged(spaces.units.centres[chosen], 0, count, 0)
         from fedrepro.training.federation.clients import initial_weights
-        from fedrepro.training.procedure import settings_of
+        from fedrepro.training.training_settings import settings_of
 
         network = network_of(dense_spec((count,)), (inputs,), 1)
         place = self.rng.at(round=spaces.layer)

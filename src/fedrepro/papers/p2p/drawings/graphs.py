@@ -20,8 +20,8 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.style import CASES, LineStyle
-from fedrepro.planning.drawing import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

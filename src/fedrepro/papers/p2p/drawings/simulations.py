@@ -28,7 +28,7 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.style import CASES, LineStyle, line_styles
-from fedrepro.planning.drawing import (
+from fedrepro.planning.figure_interface import (
     PANELS,
     ROUND,
     MetricName,

@@ -33,7 +33,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.graphs import mixing_sum, second_modulus, stationary, weights_of
+from fedrepro.training.mixing_matrices import mixing_sum, second_modulus, stationary, weights_of
 
 Array = NDArray[np.float64]
 

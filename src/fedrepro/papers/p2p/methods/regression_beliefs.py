@@ -21,7 +21,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.papers.p2p.datasets.p2p_nodes import NOISE, RANGE, THETA
-from fedrepro.training.graphs import weights_of
+from fedrepro.training.mixing_matrices import weights_of
 
 Array = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ silent.
 
 from __future__ import annotations
 
-from fedrepro.papers.pfnm.exhibits import beyond, printed
-from fedrepro.papers.pfnm.exhibits.printed import (
+from fedrepro.papers.pfnm.exhibits import extra_experiments, paper_figures
+from fedrepro.papers.pfnm.exhibits.paper_figures import (
     AS_IN_CODE,
     CHOSEN,
     DOWNPOUR,
@@ -52,5 +52,5 @@ EXHIBITS = PaperData(
             },
         },
     ),
-    exhibits={**printed.exhibits, **beyond.exhibits},
+    exhibits={**paper_figures.exhibits, **extra_experiments.exhibits},
 )

@@ -18,9 +18,9 @@ from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
-from fedrepro.methods.matching.atom_sums import Atoms, Past
+from fedrepro.methods.matching.network_arrays import class_shares, networks_of, tensors_of
+from fedrepro.methods.matching.pfnm_atoms import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule, Variances
-from fedrepro.methods.matching.unit_arrays import class_shares, networks_of, tensors_of
 from fedrepro.methods.pfnm import (
     BiasPrior,
     Gamma0,

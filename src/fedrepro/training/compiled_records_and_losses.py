@@ -38,8 +38,8 @@ from fedrepro.networks.compiled_convolutions import (
     learn_kernels,
 )
 from fedrepro.networks.compiled_lstm import Recurrent, Times, lay_letters, learn_unrolled, unrolled
-from fedrepro.training.compiled_matching import Laid, Maps, features_of, give_back
-from fedrepro.training.step_randomness import MARGIN, SHIFTS
+from fedrepro.training.augmentation_and_noise import MARGIN, SHIFTS
+from fedrepro.training.compiled_representation_matching import Laid, Maps, features_of, give_back
 
 SGD, ADAM, AMSGRAD = range(3)
 

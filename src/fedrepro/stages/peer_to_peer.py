@@ -39,7 +39,7 @@ from fedrepro.stages.trial_rounds import (
     StateEvaluation,
 )
 from fedrepro.training.federation.clients import GraphNodes
-from fedrepro.training.graphs import second_modulus, weights_of
+from fedrepro.training.mixing_matrices import second_modulus, weights_of
 
 TEST = "test"
 FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on

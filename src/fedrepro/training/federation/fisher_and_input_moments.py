@@ -66,7 +66,7 @@ class BodyMoments:
         """Compute what the convolutions give of x (n, D): (n, C · H · W)."""
         import torch
 
-        from fedrepro.networks.compiled_bodies import record_convolutions
+        from fedrepro.networks.compiled_forward_and_moments import record_convolutions
 
         self.seen = len(x)
         record_convolutions(
@@ -78,7 +78,7 @@ class BodyMoments:
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
         """Sum a aᵀ over the examples and places, divided by the places: (D, D) of these layers."""
-        from fedrepro.networks.compiled_bodies import add_moments
+        from fedrepro.networks.compiled_forward_and_moments import add_moments
 
         found = {}
         for layer in wanted:
@@ -109,7 +109,7 @@ class BodyMoments:
         Of each layer the sum of g gᵀ, (outputs, outputs); or of the squares of its gradients,
         (inputs, outputs).
         """
-        from fedrepro.networks.compiled_bodies import add_errors
+        from fedrepro.networks.compiled_forward_and_moments import add_errors
 
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])

@@ -7,8 +7,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrepro.numbers.verdicts.cells import Cell, Exhibits, Statement, join_cells, statement
-from fedrepro.numbers.verdicts.check_forms import Form, best_of, cell_differences
+from fedrepro.numbers.verdicts.claim_checks import Form, best_of, cell_differences
+from fedrepro.numbers.verdicts.exhibit_values import (
+    Cell,
+    Exhibits,
+    Statement,
+    join_cells,
+    statement,
+)
 
 
 class Gain(Form):

@@ -19,7 +19,14 @@ import pandas as pd
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.params import Value, render
-from fedrepro.numbers.series import (
+from fedrepro.numbers.setting_selection import (
+    CHOICE,
+    STOPPED,
+    candidates,
+    select_setting,
+    selection_rows,
+)
+from fedrepro.numbers.trial_statistics import (
     BESIDE,
     CLIENTS_SD,
     COLUMNS,
@@ -35,16 +42,9 @@ from fedrepro.numbers.series import (
     tidy_rows,
     with_pairs,
 )
-from fedrepro.numbers.setting_selection import (
-    CHOICE,
-    STOPPED,
-    candidates,
-    select_setting,
-    selection_rows,
-)
-from fedrepro.planning.drawing import CASE
-from fedrepro.planning.drawing import ROUND as ROUND
 from fedrepro.planning.exhibit import Setting
+from fedrepro.planning.figure_interface import CASE
+from fedrepro.planning.figure_interface import ROUND as ROUND
 from fedrepro.planning.plan import Exhibit, Run
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STAGES, TRAIN
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.series import over_trials
+from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.jobs import TIMINGS, folders_of
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.methods.matching.network_arrays import UnitArrays, class_shares
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
-from fedrepro.methods.matching.unit_arrays import UnitArrays, class_shares
 
 TOLERANCE = 1e-12
 

@@ -15,8 +15,8 @@ import pandas as pd
 from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION, all_metrics
-from fedrepro.planning.drawing import ROUND
 from fedrepro.planning.exhibit import Pair
+from fedrepro.planning.figure_interface import ROUND
 
 if TYPE_CHECKING:
     import pyarrow as pa

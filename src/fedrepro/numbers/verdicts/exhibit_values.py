@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.params import comparable_text
+from fedrepro.numbers.exhibit_tables import cell_value
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
-from fedrepro.numbers.series import CLIENTS_SD, LEFT_OUT
-from fedrepro.numbers.series import COLUMNS as PAIRING
-from fedrepro.numbers.summary import cell_value
+from fedrepro.numbers.trial_statistics import CLIENTS_SD, LEFT_OUT
+from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
 
 if TYPE_CHECKING:
     import pandas as pd

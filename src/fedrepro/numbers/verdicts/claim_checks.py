@@ -3,7 +3,7 @@
 A claim is checked by forms such as "method A minus method B at every point, at least -0.02". Forms
 are data, not code: nothing of a claim's file is executed. Forms with an extreme (the best of
 several rivals, a best number of clients, a spread) leave the choice of the best to their intervals.
-A form that one paper alone needs is in its folder: `FORMS` of its forms.py.
+A form that one paper alone needs is in its folder: `FORMS` of its claim_checks.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.paper_files import forms_of_papers
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Contrast, first_closed, mean, pairs
-from fedrepro.numbers.verdicts.cells import (
+from fedrepro.numbers.verdicts.exhibit_values import (
     Cell,
     CellFilter,
     CellKey,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fedrepro.numbers.setting_selection import area_of, end_of
-from fedrepro.numbers.verdicts.cells import Exhibits, Numbers, Statement, statement
-from fedrepro.numbers.verdicts.check_forms import Form
+from fedrepro.numbers.verdicts.claim_checks import Form
+from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statement, statement
 
 
 class OverRounds(Form):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedrepro.papers.pfnm.exhibits.printed import (
+from fedrepro.papers.pfnm.exhibits.paper_figures import (
     AS_IN_CODE,
     AVERAGE,
     BOTH,

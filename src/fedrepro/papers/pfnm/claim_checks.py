@@ -10,7 +10,8 @@ from pydantic import Field
 
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Array, Contrast, correlation, mean, pairs
-from fedrepro.numbers.verdicts.cells import (
+from fedrepro.numbers.verdicts.claim_checks import Form, best_of, ratio_of
+from fedrepro.numbers.verdicts.exhibit_values import (
     Cell,
     Exhibits,
     Statement,
@@ -21,7 +22,6 @@ from fedrepro.numbers.verdicts.cells import (
     grouped,
     join_cells,
 )
-from fedrepro.numbers.verdicts.check_forms import Form, best_of, ratio_of
 
 
 class Smallest(Form):

@@ -9,11 +9,11 @@ import numpy as np
 from numba.extending import overload
 
 from fedrepro.core.portable_ops import compiled_math as products
-from fedrepro.core.portable_ops import cpu_instructions, gathered_products
+from fedrepro.core.portable_ops import cpu_instructions, implicit_convolution
 from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.portable_ops.compiled_math import Array, compiled, inner, padded_to, row_of
 from fedrepro.core.portable_ops.cpu_instructions import flush, restore
-from fedrepro.core.portable_ops.gathered_products import product_at
+from fedrepro.core.portable_ops.implicit_convolution import product_at
 from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.networks.compiled_convolutions import (
     ACROSS,
@@ -40,7 +40,7 @@ from fedrepro.networks.compiled_convolutions import (
 )
 from fedrepro.networks.compiled_lstm import lay_letters
 
-CALLS = products, gathered_products, cpu_instructions, compiled_convolutions
+CALLS = products, implicit_convolution, cpu_instructions, compiled_convolutions
 
 
 @partial(compiled, calls=CALLS)
@@ -133,7 +133,7 @@ def add_errors(
 
 @partial(
     compiled,
-    calls=(products, gathered_products, cpu_instructions, compiled_convolutions, compiled_lstm),
+    calls=(products, implicit_convolution, cpu_instructions, compiled_convolutions, compiled_lstm),
 )
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
     """Write the body's outputs for inputs (N, D) to out, flat, `rows` at a time.

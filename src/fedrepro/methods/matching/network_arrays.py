@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
-from fedrepro.methods.matching.atom_sums import Array, Ints
+from fedrepro.methods.matching.pfnm_atoms import Array, Ints
 from fedrepro.networks.layer_matrices import LayerMatrix, layer_matrices
 from fedrepro.networks.network import IMAGE
 from fedrepro.networks.predict import network_of
