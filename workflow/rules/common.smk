@@ -92,8 +92,7 @@ FIGURE = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
 TABLE = (".html", ".md", ".tex", ".printed.csv", *FIGURE[2:])
 BOARD = (
     *(".groups.svg", ".csv", ".scenarios.csv", ".times.csv", ".json", ".groups.png"),
-    *(".gains.svg", ".gains.png", ".bytes.svg", ".bytes.png"),
-    *(".scenarios.svg", ".scenarios.png"),
+    *(".bytes.svg", ".bytes.png", ".scenarios.svg", ".scenarios.png"),
 )
 # names of exhibits that are written as tables, each after its scale and paper; others are drawn
 TABLES = (

@@ -155,18 +155,26 @@ def test_verdicts_that_are_explained_are_those_of_the_record():
 
 
 def test_what_the_count_of_reproduced_values_is_made_of():
-    page = (ROOT / "src/fedrepro/papers/gems/findings-settings.md").read_text()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
-    rows = [row for row in rows if len(row) == 9 and "printed again" not in row[8]]
-    good = [row for row in rows if row[6] == "reproduced"]
-    plain = [row for row in good if row[2] == "Global"]
+    rows = [
+        row | {"exhibit": path.name.removesuffix(".printed.csv")}
+        for path in sorted((RECORD / "paper/gems").glob("*.printed.csv"))
+        for row in csv.DictReader(path.open())
+        if "printed again" not in row["note"]
+    ]
+    good = [row for row in rows if row["verdict"] == "reproduced" and not row["apart"]]
+    plain = [row for row in good if row["method"] == "Global"]
     assert f"Of the {len(good)} that are reproduced {len(plain)} are Global, and those" in FLAT
-    rest = [row for row in rows if row[6] in ("reproduced, nearly fixed", "better, nearly fixed")]
-    assert all(row[2] == "Local" or row[3] == "hidden_units" for row in rest)
+    rest = [
+        row
+        for row in rows
+        if row["verdict"] in ("reproduced", "better") and row["apart"].startswith("nearly fixed")
+    ]
+    assert rest
+    assert all(row["method"] == "Local" or row["metric"] == "hidden_units" for row in rest)
     tables = ("table-1-mnist", "table-2-mnist", "table-5-mnist", "table-6")
     apart = [
-        100 * abs(float(row[4]) - float(row[5]))
+        100 * abs(float(row["difference"]))
         for row in rows
-        if row[2] == "GEMS" and row[0] in tables and row[3] == "accuracy (test)"
+        if row["method"] == "GEMS" and row["exhibit"] in tables and row["metric"] == "accuracy"
     ]
     assert f"the nearest on MNIST is {min(apart):.1f} points from print" in FLAT
