@@ -32,7 +32,7 @@ NAMES = {
     "engine": "training.engine",
     "examples": "training.examples",
     "minibatches": "training.minibatches",
-    "settings": "training.settings",
+    "settings": "training.training_settings",
 }
 SLACK = 1.05
 Work = Callable[[], object]

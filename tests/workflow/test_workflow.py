@@ -672,10 +672,10 @@ def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished,
 def test_a_figure_stays_where_all_is_killed_while_it_is_drawn_anew(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     drawn = drawn_and_changed(folder)
-    stage = folder / "src/fedrepro/stages/exhibit.py"
+    stage = folder / "src/fedrepro/stages/reports.py"
     text = stage.read_text()
     started = folder / "started"
-    first = "    exhibit = plan.exhibit(exhibit_key)\n"
+    first = "    exhibit = plan.exhibit(key)\n"
     waits = f"    import time; Path({str(started)!r}).touch(); time.sleep(600)\n"
     edit(stage, first, waits + first)
     process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """How one setting of a sweep is chosen: by the mean over trials of a declared number.
 
-The number is read from the metrics of each run as its rule says (`fedrepro.api.Choice`): the value
+The number is read from the metrics of each run as its rule says (`SelectionRule`): the value
 at the end, the best of all measured rounds, the area under the curve over rounds or over the second
 half of those that all settings ran, or the value at the last rung of a race, among the settings
 that it did not stop. Test data measure and never choose.
