@@ -249,7 +249,7 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Falling heights moved apart until neighbours are `gap` apart, each as little as may be.
+    """Move labels, given from the highest down, at least `gap` apart, by as little as may be.
 
     Neighbours that would touch become a block around the mean of where they want to be.
     """

@@ -147,7 +147,7 @@ class Scaffold(DrawnForSteps):
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would, and controls of zero."""
+        """Start from weights drawn as a client draws its own, and control variates of zero."""
         start = super().init(clients, info, rng)
         control = {k: np.zeros_like(v) for k, v in start["weights"].items()}
         return {**start, "control": control, "kept": {}}

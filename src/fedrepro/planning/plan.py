@@ -303,7 +303,7 @@ def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """List the keys of a leaderboard's exhibits, in the order of their file."""
+    """List the exhibits of a leaderboard, as paper/name, in the order of their file."""
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 

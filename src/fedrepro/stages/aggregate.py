@@ -1,4 +1,4 @@
-"""Stage aggregate."""
+"""Stage aggregate: methods of one exchange, which combine trained models, in every setting."""
 
 from __future__ import annotations
 

@@ -93,7 +93,9 @@ class NodeEvaluator:
         return made
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure both beliefs on test examples, and the accuracy before on the other splits."""
+        """Measure each node's belief before and after consensus, on the test examples.
+
+        On the other splits the belief before consensus alone is measured."""
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:

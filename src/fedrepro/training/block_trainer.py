@@ -140,12 +140,12 @@ class TrainingBlock:
         memory: Mapping[str, np.ndarray],
         tasks: Sequence[Task],
     ) -> None:
-        """Let these models take the places of others.
+        """Load the next block of models into the buffers, in place of those trained there.
 
         Args:
             start: tensors of the network (models, size), or (1, size) for all of them.
-            private: tensors of the terms (models, size).
-            reference: what terms compare with, as start, which it is if None.
+            private: parameters that loss terms add to each model (models, size).
+            reference: weights that loss terms compare with, shaped as `start`; by default `start`.
             memory: of the optimiser, buffers (models, size), on the CPU written in place, and steps
                 (models,), all alike; or nothing.
             tasks: of the models, which say how many these are.

@@ -135,7 +135,7 @@ class Procedure:
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
     def pieces(self, task: Task) -> int:
-        """Count the pieces in which a step of this task is computed."""
+        """Count the chunks of rows in which a step is computed: 1 for minibatches."""
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:

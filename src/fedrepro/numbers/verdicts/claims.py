@@ -474,7 +474,7 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the cells of a check; an end of an interval that is not known stays empty."""
+    """Return the columns of a check in claims.csv; an unknown end of an interval stays empty."""
     check, missing = judged.check, list(judged.missing[:MOST_NAMED])
     if len(judged.missing) > MOST_NAMED:
         missing.append(f"{len(judged.missing) - MOST_NAMED} more")

@@ -467,7 +467,7 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Check that each value at the paper's own scale has a point and a method, or says why not.
+    """Check that each printed value has its point and method in the plan, or a note why not.
 
     Raises:
         FedreproError: that names the row.

@@ -69,7 +69,7 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Give methods these grids in the place of theirs, and what is `FIXED` for them."""
+    """Replace the grids of the methods in `grids`, and set their constants from `FIXED`."""
     made = []
     for method in methods:
         label = method.get("label", "")
