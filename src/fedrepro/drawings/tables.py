@@ -105,7 +105,7 @@ class TextTable:
 
     @property
     def levels(self) -> list[list[tuple[str, int]]]:
-        """Return the header rows, from the top, as (text, columns it spans); equal neighbours join."""
+        """Return header rows from the top as (text, columns it spans); equal neighbours join."""
         levels = []
         for depth in range(max((len(head) for head in self.heads), default=0)):
             # a text spans no further than the one above it

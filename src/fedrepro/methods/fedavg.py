@@ -272,7 +272,7 @@ class FedAdam(Scheduled):
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from weights drawn as a client draws its own; the moments are m = 0 and v = tau²."""
+        """Start from weights drawn as clients draw theirs; the moments are m = 0 and v = tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
         return {**state, "server": {"first": _zeros(state["weights"]), "second": second}}

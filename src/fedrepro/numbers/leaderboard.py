@@ -129,7 +129,7 @@ class BoardData:
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the score of a method in each of T trials; `each_trial` chooses a setting in each."""
+        """Return a method's score in each of T trials; `each_trial` chooses a setting in each."""
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
         return scores_of(accuracy, *self.bounds(scene))
