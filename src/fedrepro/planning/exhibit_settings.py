@@ -343,7 +343,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings, of which `above` wins; a component of another name is replaced."""
+    """Merge nested mappings: `above` wins, and a component of another name is replaced."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

@@ -80,7 +80,7 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return the count of a printed value (judged, beside, open, not run), and its word there."""
+    """Return the count of a printed value (judged, shown, open, not run), and its word there."""
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
         return word, ""
