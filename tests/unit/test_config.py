@@ -28,7 +28,7 @@ def test_the_repositorys_config_is_valid():
 
 def test_generated_documents_are_in_step():
     found = documents()
-    assert len(found) > 10
+    assert {path.name for path in found} >= {"config.schema.json", "exhibits.schema.json"}
     old = [str(path) for path, text in found.items() if (ROOT / path).read_text() != text]
     assert old == [], "run `fedrepro documents`"
 
