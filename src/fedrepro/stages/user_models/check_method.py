@@ -25,7 +25,7 @@ from fedrepro.core.tokens import require_called
 from fedrepro.numbers.model_evaluation import Draws
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.federate import GlobalEvaluator
-from fedrepro.stages.peer_to_peer import NodeEvaluator
+from fedrepro.stages.peer import NodeEvaluator
 from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
 from fedrepro.stages.user_models.evaluate import metrics_on
 from fedrepro.stages.user_models.method_contract import (
