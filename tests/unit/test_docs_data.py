@@ -32,7 +32,7 @@ def test_the_example_of_a_million_clients_can_be_planned() -> None:
 
 
 def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
-    code, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "moons.py").write_text(code)
     (tmp_path / "config").symlink_to(ROOT / "config")
     # a second folder of the package stands for the file in src/fedrepro/datasets
@@ -51,7 +51,7 @@ def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
 
 
 def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
-    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    *_, code = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "flowers.py").write_text(code)
     (tmp_path / "config").mkdir()
     table = (ROOT / "config" / "datasets.csv").read_text()
@@ -77,7 +77,7 @@ def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
 
 
 def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
-    code = re.findall(r"```python\n(.*?)```", PAGE, re.S)[2]
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.S)[0]
     (tmp_path / "mine.py").write_text(code)
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("scale: quick\ncomponents: [mine.py]\n")

@@ -191,7 +191,9 @@ def _answers(
         opening = re.split(r"^## |<!--", text.partition("\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
         card = paper_attribute(paper, "SENTENCE") or opening
         answers[0][paper] = guides.numbered(card.strip(), 0)
-        answers[1][paper] = guides.numbered(opening.strip(), 1)
+        own = PurePosixPath(f"papers/{paper}.md")
+        said = guides.numbered(opening.strip(), 1)
+        answers[1][paper] = guides.linked(said, PurePosixPath(files[name]), own)
     return answers
 
 

@@ -178,7 +178,7 @@ def _page(item: Component, **given: Any) -> str:
         title=title_of(item),
         part=_bound(item),
         known=known,
-        reference=" ".join(reference.split()),
+        reference=docstring(" ".join(reference.split())),
         formula=formula(known["formula"]) if "formula" in known else None,
         about=about(item),
         sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
