@@ -18,7 +18,8 @@ import slipcover
 SOURCES = Path(__file__).parents[2] / "src"
 # what Numba compiles is not run by Python, and it cannot read what has probes in it
 COMPILED = re.compile(
-    r"^@inner\b|\bnumba\.(njit|cfunc)\b|= compiled\(|\(compiled,|^@overload", re.MULTILINE
+    r"^@inner\b|\bnumba\.(njit|cfunc)\b|\bby_address\(|= compiled\(|\(compiled,|^@overload",
+    re.MULTILINE,
 )
 OMIT = [
     str(path)

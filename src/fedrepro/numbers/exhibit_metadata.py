@@ -235,5 +235,5 @@ def same_bytes(about: Mapping[str, Any]) -> str:
         for text in resolved:
             name, version, _ = text.split(";", 2)
             if name not in known or f"v{known[name].version}" != version:
-                return f"{name} {version}"
+                return f"{name} changed since {version}"
     return "yes"

@@ -151,6 +151,11 @@ def docstring(text: str) -> str:
     return "\n\n".join(parts)
 
 
+def _joined(block: str) -> str:
+    """Join the lines of a paragraph, so that words at their ends stay together; not of a list."""
+    return block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
+
+
 def _plain(text: str) -> str:
     """Write a text with signs that mark up as plain ones, and with its indices below the line."""
 
@@ -178,7 +183,7 @@ def _page(item: Component, **given: Any) -> str:
         title=title_of(item),
         part=_bound(item),
         known=known,
-        reference=docstring(" ".join(reference.split())),
+        reference=docstring("\n\n".join(map(_joined, reference.split("\n\n")))),
         formula=formula(known["formula"]) if "formula" in known else None,
         about=about(item),
         sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
