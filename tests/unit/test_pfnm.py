@@ -179,7 +179,7 @@ def test_parameters_have_ranges_and_stand_in_tokens():
 
 def test_matching_loads_no_torch():
     code = (
-        "import sys, fedrepro.papers.pfnm.replay_authors_code\n"
+        "import sys, fedrepro.papers.pfnm.check\n"
         "from fedrepro.methods import pfnm\n"
         "sys.exit('torch' in sys.modules)"
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.papers.pfnm.replay_authors_code import check_pfnm, run_check
+from fedrepro.papers.pfnm.check import check_pfnm, run_check
 
 VECTORS = Path(__file__).parents[3].parent / "shared" / "vectors"
 
