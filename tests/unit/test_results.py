@@ -397,7 +397,9 @@ def test_an_exhibit_says_whether_its_bytes_come_out_again():
     made = {"arithmetic": "portable", "device": "cpu"}
     now = {"computed": [made], "components": {"model": ["mlp;v1;hidden~100"]}}
     assert same_bytes(now) == "yes"
-    assert same_bytes({**now, "components": {"model": ["cnn;v1;bias~true"]}}) == "cnn v1"
-    assert same_bytes({**now, "components": {"method": ["gone;v1;"]}}) == "gone v1"
+    assert (
+        same_bytes({**now, "components": {"model": ["cnn;v1;bias~true"]}}) == "cnn changed since v1"
+    )
+    assert same_bytes({**now, "components": {"method": ["gone;v1;"]}}) == "gone changed since v1"
     assert same_bytes({**now, "computed": [made, {"device": "cpu"}]}) == "libraries not pinned"
     assert same_bytes({**now, "computed": [{**made, "device": "H100"}]}) == "on H100"

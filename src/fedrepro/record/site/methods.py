@@ -152,7 +152,7 @@ def docstring(text: str) -> str:
 
 
 def _joined(block: str) -> str:
-    """Join the lines of a paragraph, so that words at their ends stay together; not of a list."""
+    # a sign that is divided between two lines is one again; items of a list stay
     return block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
 
 
