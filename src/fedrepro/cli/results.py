@@ -79,7 +79,7 @@ def compare(
         str, typer.Argument(help="exhibit such as pfnm/figure-2a, or a method if two are named")
     ],
     other: Annotated[
-        str | None, typer.Argument(help="the method that the first one is set beside")
+        str | None, typer.Argument(help="the method to compare the first one with")
     ] = None,
     scale: Scale = "quick",
     reports: Annotated[Path, typer.Option(help="your reports")] = Path("reports"),
@@ -93,11 +93,11 @@ def compare(
     if other is not None:
         _compare_methods(key, other, scale, reports, metric, split, exhibit)
         return
-    from fedrepro.record.compare import compare as beside
+    from fedrepro.record.compare import compare as with_record
 
     if "/" in key and not Path(f"{reports / scale / key}.json").exists():
         planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
-    comparison = beside(scale, key, reports, recorded)
+    comparison = with_record(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
     for row in comparison.rows:
         if all_rows or row.difference != 0:
@@ -197,7 +197,7 @@ def recommend(
     if rounds is None:
         return
     if exchanges == 1:
-        say("With --exchanges above 1 methods that train in rounds stand beside these.")
+        say("For methods that train in rounds, pass --exchanges above 1.")
     elif not wanted.one_start:
         say("Methods that train in rounds begin from one start; none is shown here.")
     else:
