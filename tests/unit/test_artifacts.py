@@ -389,3 +389,12 @@ def test_a_damaged_state_is_a_sentence_and_never_runs_code(tmp_path):
     for name in ("b.pt", "c.pt"):
         with pytest.raises(FedreproError, match="missing or damaged"):
             load_state(tmp_path / name)
+
+
+def test_a_file_that_changes_after_it_was_compared_is_compared_again(tmp_path):
+    metrics(tmp_path / "t.parquet")
+    good = (tmp_path / "t.parquet").read_bytes()
+    read_table(tmp_path / "t.parquet", "metrics")
+    (tmp_path / "t.parquet").write_bytes(flipped(good, 9))
+    with pytest.raises(FedreproError, match="its checksum is not that of its bytes"):
+        read_table(tmp_path / "t.parquet", "metrics")

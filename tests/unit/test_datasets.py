@@ -519,3 +519,8 @@ def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike():
         assert colours.shape[1] == 2
         assert np.ptp(colours, axis=1).max() >= 0.3 * 255 - 1
     assert not np.array_equal(arrays.x["train"], arrays.x["test"])
+
+
+def test_the_test_digits_do_not_depend_on_validation():
+    first, second = arrays_of("digits"), arrays_of("digits+validation~300")
+    assert np.array_equal(first.x["test"], second.x["test"])

@@ -280,3 +280,20 @@ def test_an_interval_over_trials_misses_what_these_scenarios_have_seldom(measure
         truth = float((record_mean[0] - record_mean[1]).mean()) + 1
         missed += not found.low <= truth <= found.high
     assert missed / 1500 < BOUND
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.permutations(range(6)), st.permutations(["a", "b", "c"]))
+def test_the_order_of_scenarios_and_methods_does_not_matter(
+    rows: list[int], methods: list[str]
+) -> None:
+    scores = {name: noise(at) for at, name in enumerate("abc")}
+    first = standings(scores)
+    again = standings({name: scores[name][rows] for name in methods})
+    for one, other in zip(first, again, strict=True):
+        assert (one.method, one.group, one.not_significantly_different) == (
+            other.method,
+            other.group,
+            other.not_significantly_different,
+        )
+        assert one.score.high == pytest.approx(other.score.high)

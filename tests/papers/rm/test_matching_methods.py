@@ -182,3 +182,10 @@ def test_what_matching_and_adapting_send_beside_models(name, plain, more, given)
     ours, theirs = sent(name), sent(plain)
     assert ours.bytes_up == theirs.bytes_up
     assert ours.bytes_down - theirs.bytes_down == more * 2  # clients
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model", ["char_lstm", "variational_mlp"])
+def test_matching_on_other_models_is_refused_when_planned(name, model):
+    with pytest.raises(FedreproError, match=f"combines cnn, logistic, mlp models, not '{model}'"):
+        planned({"name": name}, model={"name": model})
