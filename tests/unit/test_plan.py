@@ -18,7 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.jobs import TrialBlock, whole_blocks
+from fedrepro.planning.jobs import TrialBlock, folders_of, whole_blocks
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +104,7 @@ def models_of(found, trials):
         path
         for run, count in trials.items()
         for block in found.blocks(count)
-        for path in found.jobs.local(run.scenario, block).files
+        for path in folders_of(found.jobs.local(run.scenario, block))
     }
 
 

@@ -1,10 +1,9 @@
-"""Check what methods require of a scenario before anything is computed."""
+"""Check that each method can work in its scenario, before anything is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from fedrepro.api import takes
 from fedrepro.core.errors import FedreproError
@@ -23,10 +22,7 @@ from fedrepro.planning.exhibit_methods import PUBLIC_SAMPLE, ExhibitMethod, in_r
 from fedrepro.planning.jobs import Scenario, clients_of, public_data_of
 from fedrepro.training.mixing_matrices import weights_of
 
-if TYPE_CHECKING:
-    from fedrepro.planning.exhibit import Exhibit
-
-# used until a data set is prepared, and its dataset.json has them
+# of data sets that are not prepared yet; dataset.json of prepared ones has the same
 Form = tuple[tuple[int, ...], int, int]  # shape of an example, classes, training examples
 FORMS: dict[str, Form] = {
     "digits": ((8, 8), 10, 1437),
@@ -37,7 +33,7 @@ FORMS: dict[str, Form] = {
 
 
 def require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str) -> None:
-    """Refuse a simulation with data, and any other method without.
+    """Refuse a simulation in a scenario, and any other method without one.
 
     Raises:
         FedreproError: the method does not fit.
@@ -61,8 +57,8 @@ def require_fitting(
 
     Args:
         measure: the method.
-        scenario: of the point.
-        changed: of the point, with the components and parameters that the method sets itself.
+        scenario: the scenario of a point of the exhibit.
+        changed: the scenario with the components and parameters that the method sets itself.
         where: the exhibit, for error messages.
 
     Raises:
@@ -128,20 +124,3 @@ def _at(where: str) -> Iterator[None]:
         yield
     except FedreproError as error:
         raise FedreproError(f"{where}: {error}") from None
-
-
-def doubts(exhibit: Exhibit) -> list[str]:
-    """List concerns about an exhibit that can be computed, a sentence each."""
-    names = {
-        run.method.name: None
-        for run in exhibit.runs
-        if run.scenario is not None
-        and run.method.component.meta["better_of_one_start"]
-        and run.scenario.model.name != "logistic"  # without hidden units starts do not matter
-        and not run.scenario.training["shared_init"]
-    }
-    return [
-        f"{exhibit.key}: '{name}' combines units in their places, and here each client draws a "
-        "start of its own; to compare it fairly set shared_init of the training to true"
-        for name in names
-    ]

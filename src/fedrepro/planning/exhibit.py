@@ -1,8 +1,8 @@
-"""One exhibit at one scale: its points, what each method measures there, and the runs for it.
+"""One exhibit (a figure or table of a paper) at one scale: its points, methods and runs.
 
-An exhibit is a sweep; each of its points is a scenario; each scenario is measured by methods;
-each measurement is a run, made by one job and kept in one file. Means over different trials depend
-on which trials were drawn. So all methods of a point have one number of trials, or the exhibit says
+An exhibit sweeps parameters. Each point of the sweep is a scenario in which several methods are
+evaluated, each by a run, whose job writes one file. Means over different trials depend on which
+trials were drawn. So all methods of a point have one number of trials, or the exhibit says
 `paired: true`: a method with fewer trials is then shown as the mean of another method over all
 trials plus the difference in the trials that both have.
 """
@@ -41,10 +41,10 @@ from fedrepro.planning.jobs import Scenario
 
 @dataclass(frozen=True)
 class Point:
-    """One point of an exhibit's sweep: the swept values, the scenario, and the runs there.
+    """One point of an exhibit's sweep: its swept values, scenario, methods and runs.
 
-    measures: the methods of its case. trials: label -> number. case: the key of its case in the
-    config. runs: (label of the method, setting) -> run. Simulations have no scenario.
+    scenario: None for simulations. trials: the number of trials of each method, by its label. case:
+    the key of the point's case in the configuration. runs: by label of the method and setting.
     """
 
     values: Mapping[str, Any]
@@ -57,21 +57,24 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials, the method that it is paired with, and the trials of both."""
+    """A method with fewer trials than others (`label`), and the method that it is compared with.
+
+    trials, of: the different numbers of trials, at any point, of the first and of the other.
+    """
 
     label: str
     beside: str
-    trials: tuple[int, ...]  # at any point
-    of: tuple[int, ...]  # those of the other
+    trials: tuple[int, ...]
+    of: tuple[int, ...]
 
     @property
     def name(self) -> str:
-        """Return the method's name in legends."""
+        """Return the name of the method with fewer trials in legends."""
         return f"{self.label} (paired)"
 
     @property
     def sentence(self) -> str:
-        """Say in a sentence how it is shown, for captions and footnotes."""
+        """Say how the method with fewer trials is shown, for captions and footnotes."""
         few, many = (" or ".join(map(str, numbers)) for numbers in (self.trials, self.of))
         word = "trial" if self.trials == (1,) else "trials"
         return (
@@ -82,10 +85,9 @@ class Pair:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure or table at one scale, ready to be computed.
+    """A figure or table of a paper at one scale, ready to be computed.
 
-    measures: the methods of all its points, each label once. A case may replace one of them by
-    another method of that label, which its points have.
+    measures: the methods of all points, each label once; a case may have another method of a label.
     """
 
     paper: str
@@ -100,42 +102,31 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """List the distinct runs, in order of first use."""
+        """Return the different runs, in the order of their first use."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return the trials of each run: the most that any of its points asks for."""
+        """Return the trials of each run: the most that any of the points asks for."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
                 by_run[run] = max(by_run.get(run, 0), point.trials[label])
         return by_run
 
-    @cached_property
-    def splits(self) -> dict[Run, tuple[set[str], set[str]]]:
-        """Return the splits that each run is measured on, and those of them after rounds."""
-        by_run: dict[Run, tuple[set[str], set[str]]] = {run: (set(), set()) for run in self.trials}
-        for point in self.points:
-            by_label = {measure.label: measure for measure in point.measures}
-            for (label, _), run in point.runs.items():
-                by_run[run][0].update(by_label[label].evaluate)
-                by_run[run][1].update(by_label[label].follow)
-        return by_run
-
     @property
     def swept(self) -> list[str]:
-        """Return the keys in which points differ: the leading columns of the exhibit's numbers."""
+        """Return the keys in which points differ: the first columns of the exhibit's csv."""
         return list(self.points[0].values)
 
     @property
     def shown(self) -> list[str]:
-        """Return the parameters of methods that are columns of the numbers, a row per value."""
+        """Return the parameters of methods that are columns of the csv, with a row a value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return the pair of every method with fewer trials than others at a point, by label."""
+        """Return the pair of each method with fewer trials than others at a point, by label."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -157,17 +148,17 @@ class Exhibit:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is written as a table, rather than drawn."""
+        """Whether the exhibit is written as a table rather than drawn."""
         return self.settings.drawing.name == TABLE
 
     @property
     def size(self) -> Size:
-        """Return the size of models that it shows."""
+        """Return the measure of model size that the exhibit shows."""
         return SIZES[self.settings.size]
 
     @property
     def timed(self) -> bool:
-        """Whether it is a table of measured times."""
+        """Whether the exhibit is a table of measured times."""
         return self.settings.drawing.number[0] in TIMES
 
     @property
@@ -177,27 +168,34 @@ class Exhibit:
 
     @property
     def by_rounds(self) -> bool:
-        """Whether the csv has single rounds, in a column `round`."""
+        """Whether the csv has rows of single rounds, in a column `round`."""
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the points, methods and runs of one exhibit at one scale."""
-    settings = file.settings(name, scale)
-    where = f"{file.place}, {name} at scale {scale}"
+    """Plan the points, methods and runs of one exhibit of a file at one scale.
+
+    Raises:
+        FedreproError: the exhibit cannot be computed or shown.
+    """
+    settings, where = file.settings(name, scale), f"{file.place}, {name} at scale {scale}"
     points = list(_points(settings, where))
     values = [point.values for point in points]
     names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in values]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise FedreproError(f"{where}: two of its points are '{twice[0]}'; tell them apart")
     by_label: dict[str, ExhibitMethod] = {}
     for measure in (measure for point in points for measure in point.measures):
         by_label.setdefault(measure.label, measure)
     measures = tuple(by_label.values())
-    tuned = [key for key in settings.sweep if key.startswith(TUNED)]
-    if tuned and not any(measure.tune for measure in measures):
-        raise FedreproError(f"{where}: it sweeps {tuned[0]}, but none of its methods has a tune")
-    for reason in settings.drawing.reasons(Planned(measures, values)):
+
+    def reasons() -> Iterator[str]:
+        if twice := [name for name in names if names.count(name) > 1]:
+            yield f"two of its points are '{twice[0]}'; tell them apart"
+        tuned = [key for key in settings.sweep if key.startswith(TUNED)]
+        if tuned and not any(measure.tune for measure in measures):
+            yield f"it sweeps {tuned[0]}, but none of its methods has a tune"
+        yield from settings.drawing.reasons(Planned(measures, values))
+
+    for reason in reasons():
         raise FedreproError(f"{where}: {reason}")
     runs = [_runs(point, where) for point in points]
     for reason in _incomparable(settings, measures, [point.trials for point in points]):
@@ -213,17 +211,22 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
     for key in names or (None,):
         entries, case = settings.components(key), settings.cases.get(key or "")
         measures = () if tuned else exhibit_methods(settings, key, where, {})
-        for values in _grid(settings.sweep, where):
-            for kind, swept in values.items():
+        for combination in itertools.product(*settings.sweep.values()):
+            values: dict[str, dict[str, Any]] = {}
+            for word, value in zip(settings.sweep, combination, strict=True):
+                kind, dot, parameter = word.partition(".")
+                if not dot or kind not in (*SCENARIO, TUNE):
+                    raise FedreproError(
+                        f"{where}: sweep '{word}' is not of the form component.parameter, "
+                        "such as partition.clients, or tune.examples"
+                    )
                 if kind not in (*entries, TUNE):
                     raise FedreproError(
-                        f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name "
-                        f"one, as in {kind}: {{name: ring}}"
+                        f"{where}: it sweeps {word} and has no {kind}; name one, as in "
+                        f"{kind}: {{name: ring}}"
                     )
-            parts = {
-                kind: spec_of(kind, entry, where, values.get(kind))
-                for kind, entry in entries.items()
-            }
+                values.setdefault(kind, {})[parameter] = value
+            parts = {k: spec_of(k, entry, where, values.get(k)) for k, entry in entries.items()}
             shown = {} if key is None else {CASE: names[key]}
             for kind, swept in values.items():
                 for name, value in swept.items():  # as tables write them: 50@50 for a list, true
@@ -250,20 +253,6 @@ def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     if len(set(data.values())) > 1:
         names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
     return names
-
-
-def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict[str, Any]]]:
-    for combination in itertools.product(*sweep.values()):
-        point: dict[str, dict[str, Any]] = {}
-        for key, value in zip(sweep, combination, strict=True):
-            kind, dot, parameter = key.partition(".")
-            if not dot or kind not in (*SCENARIO, TUNE):
-                raise FedreproError(
-                    f"{where}: sweep '{key}' is not of the form component.parameter, "
-                    "such as partition.clients, or tune.examples"
-                )
-            point.setdefault(kind, {})[parameter] = value
-        yield point
 
 
 def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
@@ -330,25 +319,21 @@ def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
     """Say which means are over different trials, and which pair lacks its other method."""
-    labels = [measure.label for measure in measures]
-    for point in trials:
+    labels = ", ".join(measure.label for measure in measures)
+    for point, measure in itertools.product(trials, measures):
         most = max(point.values())
-        for measure in measures:
-            few = point.get(measure.label, most)
-            if few == most:
-                continue
-            if not settings.paired:
-                yield (
-                    f"'{measure.label}' has {few} trials where others have {most}, so their means "
-                    "are of other trials; give all one number, or say `paired: true` and what it "
-                    "is set beside (`paired_with`)"
-                )
-            beside = measure.paired_with
-            if not beside or point.get(beside, 0) < most:
-                yield (
-                    f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
-                    f"method with all of them it is set beside, of {', '.join(labels)}"
-                )
+        few, other = point.get(measure.label, most), measure.paired_with
+        if few < most and not settings.paired:
+            yield (
+                f"'{measure.label}' has {few} trials where others have {most}, so their means "
+                "are of other trials; give all one number, or say `paired: true` and what it "
+                "is compared with (`paired_with`)"
+            )
+        if few < most and (not other or point.get(other, 0) < most):
+            yield (
+                f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
+                f"method with all of them it is compared with, of {labels}"
+            )
     if settings.paired and not settings.drawing.shows_pairs:
         able = [n for n, item in components(DRAWING).items() if item.fn.shows_pairs]  # type: ignore
         yield f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"

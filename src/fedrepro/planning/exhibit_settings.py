@@ -204,7 +204,7 @@ class MethodEntry(ComponentEntry):
     reference: bool = key(False, "drawn as a thin dashed line: a bound, not a rival")
     paired_with: str = key(
         "",
-        "where it has fewer trials than others: the label of the method that it is set beside, "
+        "where it has fewer trials than others: the label of the method that it is compared with, "
         "such as the teacher of a distilled network",
     )
 
@@ -306,8 +306,8 @@ class ExhibitSettings(Strict):
     paired: bool = key(
         False,
         "whether methods may have fewer trials than others: they are then shown as the mean of "
-        "what they are set beside (`paired_with`) over all its trials, plus the difference in the "
-        "trials that both have",
+        "what they are compared with (`paired_with`) over all its trials, plus the difference in "
+        "the trials that both have",
     )
     notes: list[str] = key(list, "what this project chose where the paper is silent")
 

@@ -1,7 +1,7 @@
-"""Forecast jobs, hours and GiB of a target before it starts.
+"""Forecast the jobs, hours and GiB that a target still takes.
 
-Jobs without their file are counted. Their seconds are the mean of known timings, of finished jobs
-here or else of the record, by stage and network, per multiplication of a model by an example.
+Jobs whose files are missing are counted. Their seconds follow from measured ones, of finished jobs
+here or else of the record, by stage and network, for each multiplication by an example.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
-from fedrepro.planning.compatibility import FORMS, doubts
+from fedrepro.planning.compatibility import FORMS
 from fedrepro.planning.config import SCALES
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
@@ -33,7 +33,11 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 @dataclass
 class Forecast:
-    """Jobs by stage, seconds of one core, bytes, and the sources of the seconds in words."""
+    """What is left to compute.
+
+    jobs: how many, by stage. seconds: of one core, by stage. bytes: of local models. sources: jobs
+    by where their seconds are from; unknown: jobs by stage without any measurement.
+    """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -48,7 +52,7 @@ class Forecast:
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """Forecast what is left to compute of an exhibit, or of all selected ones if key is None."""
+    """Forecast what is left to compute of an exhibit, or of all selected ones if `key` is None."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
     left = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
@@ -80,7 +84,7 @@ def _network_name(job: Job) -> str:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return seconds per multiplication by (stage, network), and (stage, "") for all networks."""
+    """Return seconds a multiplication and their source, by stage and network ("" for all)."""
     finished: dict[tuple[str, str], list[float]] = defaultdict(list)
     recorded: dict[tuple[str, str], list[float]] = defaultdict(list)
     cuda = plan.config.device == "cuda"
@@ -106,12 +110,21 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
             if works[stage] and on_a_gpu(run) == cuda:
                 for name in names[stage]:
                     recorded[stage, name].append(took / works[stage])
-    rates = {key: (mean(each), "the record") for key, each in recorded.items()}
-    return rates | {key: (mean(each), "finished jobs") for key, each in finished.items()}
+    found = {"the record": recorded, "finished jobs": finished}
+    return {key: (mean(e), source) for source, by in found.items() for key, e in by.items()}
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """List what people should know before an exhibit is computed, a sentence each."""
+    """Return sentences on what people should know before an exhibit is computed."""
+    starts = {
+        f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
+        "draws a start of its own; to compare it fairly set shared_init of the training to true"
+        for run in exhibit.runs
+        if run.scenario is not None
+        and run.method.component.meta["better_of_one_start"]
+        and run.scenario.model.name != "logistic"  # without hidden units starts do not matter
+        and not run.scenario.training["shared_init"]
+    }
     ends = {
         (trials, plan.blocks_of(run, trials)[-1].last + 1) for run, trials in exhibit.trials.items()
     }
@@ -121,18 +134,18 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
         for few, many in sorted(ends)
         if many > few
     ]
-    return [*doubts(exhibit), *whole]
+    return [*sorted(starts), *whole]
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split a path, or a word such as pfnm/x, in scale and exhibit (None: all selected ones).
+    """Split a path, or a word such as pfnm/x, into scale and exhibit (None: all selected ones).
 
     Args:
         target: the path or word.
-        scale: of a target that names none.
+        scale: the scale of a target that names none.
 
     Raises:
-        FedreproError: it is neither.
+        FedreproError: the target is neither a path of a report nor such a word.
     """
     path = PurePosixPath(target)
     given = path.with_suffix("").parts if path.name and not path.is_absolute() else ()
@@ -150,7 +163,7 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def setting_count(run: Run) -> int:
-    """Count the settings that a run computes, with every tuning of their models."""
+    """Count the settings that a run computes, each with every fine-tuning of its models."""
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(finetuning_of(tune).repetitions for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
@@ -158,7 +171,7 @@ def setting_count(run: Run) -> int:
 
 
 def whole_settings(run: Run) -> float:
-    """Count full runs; a race counts as the full runs that cost as much."""
+    """Count the settings of a run; under successive halving, the whole runs of the same cost."""
     return whole_runs(setting_count(run)) if run.is_race else setting_count(run)
 
 
@@ -187,7 +200,7 @@ def _work(plan: Plan, job: Job) -> float:
     if scenario is None:
         return trials
     products, _, examples = _network(plan, scenario)
-    clients = clients_of(scenario.partition) or 1  # where only the data can tell
+    clients = clients_of(scenario.partition) or 1  # where it depends on the data
     if job.clients:
         passes: float = len(job.clients) / clients * scenario.training["epochs"] * examples
     elif method and job.every is not None:
