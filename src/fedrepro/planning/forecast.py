@@ -33,7 +33,7 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 @dataclass
 class Forecast:
-    """What is left to compute.
+    """A forecast of the work that is left.
 
     jobs: how many, by stage. seconds: of one core, by stage. bytes: of local models. sources: jobs
     by where their seconds are from; unknown: jobs by stage without any measurement.
