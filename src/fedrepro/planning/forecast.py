@@ -1,7 +1,7 @@
 """Forecast the jobs, hours and GiB that a target still takes.
 
 Jobs whose files are missing are counted. Their seconds follow from measured ones, of finished jobs
-here or else of the record, by stage and network, for each multiplication by an example.
+here or else of the record, by stage, for each multiplication of a model by an example.
 """
 
 from __future__ import annotations
@@ -61,17 +61,15 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
         if Path(job.out, RESULTS.get(job.stage, METRICS)).exists():
             continue
         total.jobs[job.stage] += 1
-        if job.stage not in COMPUTING:
-            continue
         if job.clients and job.trials:
             numbers = _network(plan, job.scenario)[1]
             total.bytes += 4.0 * numbers * len(job.trials) * len(job.clients)
-        rate = rates.get((job.stage, _network_name(job))) or rates.get((job.stage, ""))
-        if rate is None:
+        if job.stage in rates:
+            rate, source = rates[job.stage]
+            total.seconds[job.stage] += rate * _work(plan, job)
+            total.sources[source] += 1
+        elif job.stage in COMPUTING:
             total.unknown[job.stage] += 1
-        else:
-            total.seconds[job.stage] += rate[0] * _work(plan, job)
-            total.sources[rate[1]] += 1
     for exhibit in chosen:
         total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
         total.notes.extend(notes_of(plan, exhibit))
@@ -79,39 +77,29 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     return total
 
 
-def _network_name(job: Job) -> str:
-    return job.specs["model"].name if "model" in job.specs else ""
-
-
-def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return seconds a multiplication and their source, by stage and network ("" for all)."""
-    finished: dict[tuple[str, str], list[float]] = defaultdict(list)
-    recorded: dict[tuple[str, str], list[float]] = defaultdict(list)
+def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
+    """Return the measured seconds a multiplication, and where they are from, by stage."""
+    recorded: dict[str, list[float]] = defaultdict(list)
+    finished: dict[str, list[float]] = defaultdict(list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
         works: dict[str, float] = defaultdict(float)
-        names: dict[str, set[str]] = defaultdict(lambda: {""})
         for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
-            work, network = _work(plan, job), _network_name(job)
+            work, timings = _work(plan, job), Path(job.out, TIMINGS)
             works[job.stage] += work
-            names[job.stage].add(network)
-            timings = Path(job.out, TIMINGS)
-            if not timings.exists() or not work:
-                continue
-            table = read_table(timings, "timings")
-            about = read_provenance(table)
-            if (about.get("device", "cpu") != "cpu") == cuda:
-                took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
-                for name in (network, ""):
-                    finished[job.stage, name].append(took / work)
+            if timings.exists() and work:
+                table = read_table(timings, "timings")
+                about = read_provenance(table)
+                if (about.get("device", "cpu") != "cpu") == cuda:
+                    took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
+                    finished[job.stage].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
         run = read_json_of(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and on_a_gpu(run) == cuda:
-                for name in names[stage]:
-                    recorded[stage, name].append(took / works[stage])
+                recorded[stage].append(took / works[stage])
     found = {"the record": recorded, "finished jobs": finished}
-    return {key: (mean(e), source) for source, by in found.items() for key, e in by.items()}
+    return {stage: (mean(each), name) for name, by in found.items() for stage, each in by.items()}
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
@@ -162,17 +150,16 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
     )
 
 
-def setting_count(run: Run) -> int:
-    """Count the settings that a run computes, each with every fine-tuning of its models."""
+def whole_settings(run: Run) -> float:
+    """Count the settings of a run, each with every fine-tuning of its models.
+
+    In successive halving most settings stop early; they count as the whole runs of the same cost.
+    """
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(finetuning_of(tune).repetitions for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
-    return len(list(run.method.expand())) * (1 + samples) * trainings
-
-
-def whole_settings(run: Run) -> float:
-    """Count the settings of a run; under successive halving, the whole runs of the same cost."""
-    return whole_runs(setting_count(run)) if run.is_race else setting_count(run)
+    count = len(list(run.method.expand())) * (1 + samples) * trainings
+    return whole_runs(count) if run.is_race else count
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
