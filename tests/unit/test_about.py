@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+import synthetic
 from small_exhibits import file_of
+from synthetic import draw, plan, undrawn, workplace  # noqa: F401
 
 from fedrepro.core.registry import components
 from fedrepro.numbers.exhibit_metadata import describe, stand_in
@@ -55,7 +61,24 @@ def test_a_method_says_its_own_number_of_trials():
         {"name": "average", "label": "A", "paired_with": "U"},
     ]
     file = file_of(methods=rivals, trials=5, trials_of={"A": 2}, paired=True)
-    plan = Plan(Config(), {"small": file}, "quick")
-    found = describe(plan.exhibit("small/x"), plan, file)
+    made = Plan(Config(), {"small": file}, "quick")
+    found = describe(made.exhibit("small/x"), made, file)
     assert {row["label"]: row["trials"] for row in found["methods"]} == {"U": 5, "A": 2}
     assert found["trials"] == 5
+
+
+REDUCED = "Digits from photographs reduced to 4×4 pixels."
+
+
+@pytest.mark.parametrize(
+    ("plans", "sentence"),
+    [
+        (plan, f"Digits (8×8) stand in for MNIST, the paper's data. {REDUCED}"),
+        (lambda: plan("paper", granularity={"trials_per_job": 10}), REDUCED),
+    ],
+)
+@pytest.mark.usefixtures("workplace", "undrawn")
+def test_an_exhibit_names_other_data_and_their_reduced_form(monkeypatch, plans, sentence):
+    monkeypatch.setattr(synthetic, "SOURCE", {**synthetic.SOURCE, "stand_in": REDUCED})
+    about = json.loads(Path(f"{draw(plans())}.json").read_text())
+    assert about["data"][0]["stand_in"] == sentence

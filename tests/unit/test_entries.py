@@ -41,19 +41,21 @@ def trials(scale="quick", **settings) -> list[dict[str, int]]:
     return [dict(point.trials) for point in found.points]
 
 
-def test_a_method_has_the_trials_of_the_exhibit_or_its_own():
-    assert trials() == [{"A": 2, "B": 5}]
+AT = {"paper": {"trials": 9, "trials_of": {"B": 3}}}
+BY_CASE = {"one": {"label": "one", "trials": 4}, "two": {"label": "two", "trials_of": {"A": 7}}}
 
 
-def test_trials_of_a_method_differ_by_scale_without_repeating_the_methods():
-    at = {"paper": {"trials": 9, "trials_of": {"B": 3}}}
-    assert trials("paper", at=at) == [{"A": 9, "B": 3}]
-    assert trials("quick", at=at) == [{"A": 2, "B": 5}]
-
-
-def test_trials_of_a_method_differ_by_case():
-    cases = {"one": {"label": "one", "trials": 4}, "two": {"label": "two", "trials_of": {"A": 7}}}
-    assert trials(cases=cases) == [{"A": 4, "B": 5}, {"A": 7, "B": 5}]
+@pytest.mark.parametrize(
+    ("scale", "settings", "found"),
+    [
+        ("quick", {}, [{"A": 2, "B": 5}]),
+        ("paper", {"at": AT}, [{"A": 9, "B": 3}]),
+        ("quick", {"at": AT}, [{"A": 2, "B": 5}]),
+        ("quick", {"cases": BY_CASE}, [{"A": 4, "B": 5}, {"A": 7, "B": 5}]),
+    ],
+)
+def test_trials_of_a_method_are_of_the_exhibit_a_scale_a_case_or_its_own(scale, settings, found):
+    assert trials(scale, **settings) == found
 
 
 def test_trials_of_a_method_that_is_nowhere_are_a_sentence():

@@ -314,7 +314,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
         of: keys of exhibits, if only their papers are needed.
 
     Raises:
-        FedreproError: there is no file of exhibits.
+        FedreproError: no file of exhibits was found.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
