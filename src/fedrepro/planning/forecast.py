@@ -21,13 +21,20 @@ from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
-from fedrepro.planning.compatibility import FORMS
 from fedrepro.planning.config import SCALES
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
+# of data sets that are not prepared yet; dataset.json of prepared ones has the same
+Form = tuple[tuple[int, ...], int, int]  # shape of an example, classes, training examples
+FORMS: dict[str, Form] = {
+    "digits": ((8, 8), 10, 1437),
+    "mnist": ((28, 28), 10, 60_000),
+    "fashion_mnist": ((28, 28), 10, 60_000),
+    "cifar10": ((3, 32, 32), 10, 50_000),
+}
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 
