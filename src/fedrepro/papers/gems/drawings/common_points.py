@@ -34,7 +34,7 @@ from fedrepro.drawings.exhibits.heat_maps import (
     table_of,
     varied,
 )
-from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
+from fedrepro.papers.gems.softmax_spaces import OF_CLIENTS
 from fedrepro.planning.figure_interface import PANELS, Planned, drawing, final, numbers_shown
 from fedrepro.planning.plan import Exhibit
 
