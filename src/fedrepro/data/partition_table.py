@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedrepro.core.artifacts import (
-    corrupt_file_error,
-    opened,
-    read_provenance,
-    read_source,
-    write_table,
-)
+from fedrepro.core import artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
@@ -198,7 +192,7 @@ def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
     """Write a table of `build_partition`, its own provenance added to the one given."""
-    write_table(path, table, KIND, {**provenance, **read_provenance(table)})
+    artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
@@ -216,7 +210,7 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
     """Tell who holds what in one trial by its file, which must have it."""
     noise = _noise(path, trial)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
-    with opened(path, KIND) as file:
+    with artifacts.opened(path, KIND) as file:
         for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
             of_trial = batch["trial"].to_numpy() == trial
             split = batch["split"].dictionary_encode()
@@ -235,7 +229,9 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
     train = held("train")
     if clients == 0 or train.sizes.min() == 0:
-        raise corrupt_file_error(path, f"a client of trial {trial} has no training examples")
+        raise artifacts.corrupt_file_error(
+            path, f"a client of trial {trial} has no training examples"
+        )
     public, server_validation = (
         owned[name][1].astype(np.int64) for name in ("public", "server_validation")
     )
@@ -245,7 +241,7 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
     """Variance of the noise of each client of a trial, if there is any."""
-    source = read_source(path, KIND)
+    source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     # files of before there was noise do not speak of it

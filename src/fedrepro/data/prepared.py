@@ -23,18 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import (
-    SCHEMA_VERSION,
-    corrupt_file_error,
-    has_checksum,
-    map_array,
-    place_of,
-    read_json_of,
-    require_place,
-    target_of,
-    write_array,
-    write_json,
-)
+from fedrepro.core import artifacts
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
@@ -229,8 +218,8 @@ class Prepared:
             raise unknown("split", split, SPLITS, f"data set '{self.name}'")
         path = self.folder / _file(split, part)
         known = self.info.get("checksums", {}).get(path.name)
-        if known and not has_checksum(path, known):
-            raise corrupt_file_error(
+        if known and not artifacts.has_checksum(path, known):
+            raise artifacts.corrupt_file_error(
                 path, "it is not the file that dataset.json names", self.folder
             )
         return arrays[split]
@@ -252,19 +241,19 @@ def write_prepared(
             raise _wrong(f"has no {split} examples")
     folder = Path(folder)
     # while arrays are being replaced the folder must not pass for a finished one
-    target_of(folder / "dataset.json").unlink(missing_ok=True)
+    artifacts.target_of(folder / "dataset.json").unlink(missing_ok=True)
     dims = int(np.prod(arrays.shape))
     flat = {split: arrays.x[split].reshape(-1, dims) for split in SPLITS}
     parts = {"x": flat, "y": arrays.y, "g": {split: arrays.group(split) for split in SPLITS}}
     checksums = {
-        _file(split, part): write_array(folder / _file(split, part), parts[part][split])
+        _file(split, part): artifacts.write_array(folder / _file(split, part), parts[part][split])
         for split in SPLITS
         for part in parts
     }
     meta = spec.component.meta
     info = {
         "kind": arrays.kind,
-        "schema": SCHEMA_VERSION,
+        "schema": artifacts.SCHEMA_VERSION,
         "name": spec.name,
         "title": meta["title"],
         "token": spec.token,
@@ -278,7 +267,7 @@ def write_prepared(
         },
         "sha256": _sha256(parts, bool(arrays.group_names)),
         "checksums": checksums,
-        "place": place_of(folder),
+        "place": artifacts.place_of(folder),
         "dtype": flat["train"].dtype.name,
         "shape": list(arrays.shape),
         "scale": arrays.scale,
@@ -291,7 +280,7 @@ def write_prepared(
         "sources": [dict(source) for source in sources],
         "provenance": dict(provenance),
     }
-    write_json(folder / "dataset.json", info)
+    artifacts.write_json(folder / "dataset.json", info)
 
 
 def load_prepared(folder: Path | str) -> Prepared:
@@ -311,25 +300,26 @@ def load_prepared(folder: Path | str) -> Prepared:
         for part, dtype in types.items():
             shape = (rows, dims) if part == "x" else (rows,)
             path = folder / _file(split, part)
-            array = arrays[part][split] = map_array(path, folder)
+            array = arrays[part][split] = artifacts.map_array(path, folder)
             if array.dtype != np.dtype(dtype) or array.shape != shape:
                 what = f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}"
-                raise corrupt_file_error(path, what, folder)
+                raise artifacts.corrupt_file_error(path, what, folder)
     return Prepared(folder, info, arrays)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
     """Read dataset.json of a data set that this version knows and that belongs into its folder."""
     path = folder / "dataset.json"
-    info = read_json_of(path, INFO, folder)
+    info = artifacts.read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
-        raise corrupt_file_error(path, "it does not describe a data set", folder)
-    if info.get("schema") != SCHEMA_VERSION:
+        raise artifacts.corrupt_file_error(path, "it does not describe a data set", folder)
+    if info.get("schema") != artifacts.SCHEMA_VERSION:
         raise FedreproError(
             f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
-            f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made again"
+            f"{artifacts.SCHEMA_VERSION}; delete the folder and start again, and it will be made "
+            "again"
         )
-    require_place(folder, info.get("place", ""))
+    artifacts.require_place(folder, info.get("place", ""))
     return info
 
 

@@ -21,15 +21,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.unit_fusion import k_means
+from fedrepro.papers.gems import softmax_spaces
 from fedrepro.papers.gems.common_points import Array, Spaces, certified
-from fedrepro.papers.gems.softmax_spaces import (
-    Bisection,
-    Floats,
-    Intersecting,
-    Radius,
-    bisected,
-    with_ones,
-)
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +45,20 @@ class HiddenUnits(NamedTuple):
     inputs: float32 (n, D), outputs of the layer below; units: float32 (D + 1, L), biases last.
     """
 
-    inputs: Floats
-    units: Floats
+    inputs: softmax_spaces.Floats
+    units: softmax_spaces.Floats
 
 
-def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
+def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
     """Return what a step of length 1 along new directions adds to pre-activations, (p, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
-    return np.asarray(normals @ with_ones(layer.inputs).T)
+    return np.asarray(normals @ softmax_spaces.with_ones(layer.inputs).T)
 
 
-def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
+def deviations(
+    start: softmax_spaces.Floats, moved: softmax_spaces.Floats, radius: float
+) -> softmax_spaces.Floats:
     """Compute |relu(a + R t) - relu(a)| along each direction: float32 (p,).
 
     `start` is a, (n,), the unit's pre-activations; `moved` is t, (p, n).
@@ -78,9 +73,9 @@ def balls(
     rng: np.random.Generator,
     epsilon: float,
     deviation: Deviation,
-    search: Bisection,
+    search: softmax_spaces.Bisection,
     shared: bool = True,
-) -> list[Radius]:
+) -> list[softmax_spaces.Radius]:
     """Search a ball around each unit, within which its outputs on n examples are within epsilon.
 
     outside: |difference| / n <= epsilon, as printed; inside: |difference| / sqrt(n) <= epsilon.
@@ -91,7 +86,7 @@ def balls(
     most = epsilon * (examples if deviation == "outside" else examples**0.5)
     directions = moves(layer, rng, search.points) if shared else None
 
-    def radius_of(start: Floats) -> Radius:
+    def radius_of(start: softmax_spaces.Floats) -> softmax_spaces.Radius:
         left = directions
 
         def good_enough(radius: float) -> bool:
@@ -102,9 +97,9 @@ def balls(
                 left = left[far]  # the others cannot fail below this radius
             return not far.any()
 
-        return bisected(good_enough, search)
+        return softmax_spaces.bisected(good_enough, search)
 
-    return [radius_of(start) for start in (with_ones(layer.inputs) @ layer.units).T]
+    return [radius_of(start) for start in (softmax_spaces.with_ones(layer.inputs) @ layer.units).T]
 
 
 @dataclass(frozen=True)
@@ -212,11 +207,11 @@ class LayerSpaces:
 
     clients: Sequence[HiddenUnits]
     rngs: Sequence[RngKey]
-    search: Bisection
+    search: softmax_spaces.Bisection
     draws: str
     deviation: Deviation
     layer: int = 0
-    known: dict[float, list[Radius]] = field(default_factory=dict)
+    known: dict[float, list[softmax_spaces.Radius]] = field(default_factory=dict)
     grouped: dict[int, list[Ints]] = field(default_factory=dict)
 
     @cached_property
@@ -226,7 +221,7 @@ class LayerSpaces:
         owners = np.repeat(np.arange(len(layers)), [units.shape[1] for units in layers])
         return Units(np.hstack(layers).T.astype(np.float64), owners)
 
-    def radii(self, epsilon: float) -> list[Radius]:
+    def radii(self, epsilon: float) -> list[softmax_spaces.Radius]:
         """Search the balls around all units whose outputs are within epsilon."""
         if epsilon not in self.known:
             radii = [
@@ -276,7 +271,7 @@ class Merging:
     epsilon: float
     clusters: int
     grouping: str
-    search: Intersecting
+    search: softmax_spaces.Intersecting
 
     def joined(self, spaces: Spaces) -> Array | None:
         """Find the unit that stands for several, in all their balls; None if there is none.
@@ -318,8 +313,8 @@ class CommonLayers(NamedTuple):
     """
 
     tensors: dict[str, np.ndarray]
-    inputs: list[Floats]
-    heads: list[Floats]
+    inputs: list[softmax_spaces.Floats]
+    heads: list[softmax_spaces.Floats]
     diagnostics: dict[str, float]
     sent: Traffic
 
@@ -347,7 +342,7 @@ def common_layers(
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
-    layers, radii, sent, spaces = list[Merged](), list[Radius](), Traffic(), lowest
+    layers, radii, sent, spaces = list[Merged](), list[softmax_spaces.Radius](), Traffic(), lowest
     for layer in range(depth):
         common = merging.of(spaces, rng)
         if instead is not None:
@@ -375,7 +370,7 @@ def common_layers(
     return CommonLayers(tensors, inputs, above, diagnostics, sent)
 
 
-def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
+def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
     """Return each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each.
 
     Raises:

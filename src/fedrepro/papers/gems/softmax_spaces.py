@@ -20,17 +20,7 @@ import numpy.typing as npt
 
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
-from fedrepro.papers.gems.common_points import (
-    Array,
-    Descent,
-    Hinges,
-    Spaces,
-    certified,
-    descended,
-    of_balls,
-    of_ellipsoids,
-    weighed_by_centres,
-)
+from fedrepro.papers.gems import common_points
 
 log = logging.getLogger(__name__)
 
@@ -262,22 +252,28 @@ class Intersecting:
     as_published: bool
     delta: float
 
-    def printed(self, spaces: Spaces) -> Hinges:
+    def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
         """Return the objective as the paper prints it."""
-        return of_balls(spaces) if self.kind == "ball" else of_ellipsoids(spaces, self.delta)
+        return (
+            common_points.of_balls(spaces)
+            if self.kind == "ball"
+            else common_points.of_ellipsoids(spaces, self.delta)
+        )
 
-    def descend(self, spaces: Spaces) -> Descent:
+    def descend(self, spaces: common_points.Spaces) -> common_points.Descent:
         """Descend from the mean of the centres."""
         weighed = self.as_published and self.kind == "ball"
-        hinges = weighed_by_centres(spaces) if weighed else self.printed(spaces)
-        return descended(hinges, spaces.mean, *DESCENTS[self.kind])
+        hinges = common_points.weighed_by_centres(spaces) if weighed else self.printed(spaces)
+        return common_points.descended(hinges, spaces.mean, *DESCENTS[self.kind])
 
-    def point_of(self, spaces: Spaces) -> tuple[Array, dict[str, float]]:
+    def point_of(
+        self, spaces: common_points.Spaces
+    ) -> tuple[common_points.Array, dict[str, float]]:
         """Return the common point, (d,), and its numbers by the names of METRICS.
 
         If there is none, it is the last point of the descent.
         """
-        descent, proof = self.descend(spaces), certified(spaces)
+        descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
         diagnostics = {
             "common_point": np.nan if proof.meet is None else proof.meet,
@@ -349,10 +345,10 @@ class GoodEnough:
 
     def common(
         self, accuracies: Sequence[float], search: Intersecting
-    ) -> tuple[Array, dict[str, float]]:
+    ) -> tuple[common_points.Array, dict[str, float]]:
         """Find a model (D + 1, K) in all spaces, with its numbers; one accuracy a client."""
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
-        spaces = Spaces(
+        spaces = common_points.Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),
             np.array([radius.value for radius in radii]),
             np.stack([model.shape.reshape(-1) for model in self.models]).astype(np.float64),

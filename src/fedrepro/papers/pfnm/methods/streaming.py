@@ -17,19 +17,11 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.methods import pfnm
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
 from fedrepro.methods.matching.network_arrays import class_shares, networks_of, tensors_of
 from fedrepro.methods.matching.pfnm_atoms import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule, Variances
-from fedrepro.methods.pfnm import (
-    BiasPrior,
-    Gamma0,
-    Order,
-    Sigma02,
-    Sigma2,
-    WidthCap,
-    visiting_orders,
-)
 from fedrepro.networks.network import widths
 from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
 
@@ -57,13 +49,13 @@ class PfnmStreaming:
     """
 
     steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
-    sigma2: Sigma2 = 1.0
+    sigma2: pfnm.Sigma2 = 1.0
     sigma2_layers: Annotated[
         tuple[float, ...],
         Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
     ] = (1.0,)
-    sigma02: Sigma02 = 10.0
-    gamma0: Gamma0 = 1.0
+    sigma02: pfnm.Sigma02 = 10.0
+    gamma0: pfnm.Gamma0 = 1.0
     passes: Annotated[
         int, Arg("times every client is assigned again in a step", "passes", least=0)
     ] = 5
@@ -77,9 +69,9 @@ class PfnmStreaming:
     class_weights: Annotated[
         bool, Arg("weigh outgoing weights by the share of each class in this step's examples")
     ] = True
-    width_cap: WidthCap = 700
-    bias_prior: BiasPrior = 0.1
-    order: Order = "random"
+    width_cap: pfnm.WidthCap = 700
+    bias_prior: pfnm.BiasPrior = 0.1
+    order: pfnm.Order = "random"
     first_step: Annotated[
         Literal["crowd", "habit"],
         Arg("popularity at the first step: among clients (9), or in the own past (11)"),
@@ -119,7 +111,7 @@ class PfnmStreaming:
             shares if self.class_weights else np.ones_like(shares),
             self.variances,
             self.rule,
-            visiting_orders(clients.count, len(before.layers), self.passes, self.order, rng),
+            pfnm.visiting_orders(clients.count, len(before.layers), self.passes, self.order, rng),
             crowd_first=self.first_step == "crowd",
         )
         units = sum(layer.members.shape[1] for layer in after.layers)

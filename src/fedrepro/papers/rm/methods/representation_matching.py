@@ -18,20 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
-from fedrepro.networks.layers import (
-    Affine,
-    Convolution2d,
-    Dropout,
-    Layer,
-    MaxPool,
-    Parameter,
-    Pass,
-    Pooled,
-    Relu,
-    Shape,
-    join_models,
-    split_models,
-)
+from fedrepro.networks import layers
 from fedrepro.networks.network import Network
 from fedrepro.training.loss_terms import TermInputs
 
@@ -62,9 +49,9 @@ class RepresentationMatching:
     additive = True
     written = "matching"
 
-    def shapes(self, network: Network) -> dict[str, Shape]:
+    def shapes(self, network: Network) -> dict[str, layers.Shape]:
         """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
-        shapes: dict[str, Shape] = {}
+        shapes: dict[str, layers.Shape] = {}
         for j, parameters in enumerate(self._parameters(network)):
             for name, parameter in parameters.items():
                 shapes[f"match{j}_{name}"] = parameter.shape
@@ -86,7 +73,7 @@ class RepresentationMatching:
         import torch
 
         with torch.no_grad():
-            received = Pass(look.run.convolution, keep=True)
+            received = layers.Pass(look.run.convolution, keep=True)
             look.network.forward(look.start, look.x, received)
         total = look.x.new_zeros(len(look.x))
         shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
@@ -97,7 +84,7 @@ class RepresentationMatching:
             share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
             relu = 0 < target < len(shapes) - 1
             mapped = _map(shapes[source], shapes[target], kernels[source])
-            run = Pass(look.run.convolution)
+            run = layers.Pass(look.run.convolution)
             back = mapped.forward(tensors, _unpooled(activation, pooled), run)
             back = back.relu() if relu else back
             back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
@@ -110,7 +97,7 @@ class RepresentationMatching:
         kernels = convolved_by(network)
         return kernels if self.kernel is None else [self.kernel] * len(kernels)
 
-    def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
+    def _parameters(self, network: Network) -> list[dict[str, layers.Parameter]]:
         shapes, kernels = activation_shapes(network), self._kernels(network)
         return [
             _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
@@ -130,8 +117,8 @@ def require_matchable(network: Network) -> None:
     Raises:
         FedreproError: for a network with others.
     """
-    known = (Affine, Convolution2d, Dropout, MaxPool, Relu)
-    before: Layer | None = None
+    known = (layers.Affine, layers.Convolution2d, layers.Dropout, layers.MaxPool, layers.Relu)
+    before: layers.Layer | None = None
     for layer in network.layers:
         if not isinstance(layer, known):
             raise FedreproError(
@@ -139,7 +126,7 @@ def require_matchable(network: Network) -> None:
                 f"this {network.kind} network was given; choose mlp, logistic or cnn, or another "
                 "method"
             )
-        if isinstance(layer, MaxPool) and not isinstance(before, Relu):
+        if isinstance(layer, layers.MaxPool) and not isinstance(before, layers.Relu):
             raise FedreproError(
                 "representation matching undoes a pooling that follows a ReLU, and this network "
                 "has one after another layer; put ReLU before it"
@@ -151,44 +138,46 @@ def convolved_by(network: Network) -> list[int]:
     """Return the kernel of the last convolution before each activation of interest, else 1."""
     kernels, kernel = [1], 1
     for layer in network.layers:
-        if isinstance(layer, Convolution2d):
+        if isinstance(layer, layers.Convolution2d):
             kernel = layer.kernel
-        elif isinstance(layer, Relu):
+        elif isinstance(layer, layers.Relu):
             kernels.append(kernel)
     return [*kernels, kernel]
 
 
-def activation_shapes(network: Network) -> list[Shape]:
+def activation_shapes(network: Network) -> list[layers.Shape]:
     """Shapes of the activations of interest of one example, from the input to the logits."""
     shapes = [network.shape]
     for layer, shape, _ in network.places:
-        if isinstance(layer, Relu):
+        if isinstance(layer, layers.Relu):
             shapes.append(layer.output(shape))
-        elif isinstance(layer, MaxPool):
+        elif isinstance(layer, layers.MaxPool):
             shapes[-1] = layer.output(shape)
     last, shape, _ = network.places[-1]
     return [*shapes, last.output(shape)]
 
 
-def _map(source: Shape, target: Shape, kernel: int) -> Affine | Convolution2d:
+def _map(
+    source: layers.Shape, target: layers.Shape, kernel: int
+) -> layers.Affine | layers.Convolution2d:
     if len(source) == 3:
-        return Convolution2d(target[0], kernel, kernel // 2)
-    return Affine(math.prod(target))
+        return layers.Convolution2d(target[0], kernel, kernel // 2)
+    return layers.Affine(math.prod(target))
 
 
-def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:
+def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor:
     """Unpool (A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
     if pooled is None:
         return value
     from torch.nn.functional import max_unpool2d
 
-    places, size = join_models(pooled.argmax), list(pooled.size)
-    return split_models(
-        max_unpool2d(join_models(value), places, [2, 2], output_size=size), len(value)
+    places, size = layers.join_models(pooled.argmax), list(pooled.size)
+    return layers.split_models(
+        max_unpool2d(layers.join_models(value), places, [2, 2], output_size=size), len(value)
     )
 
 
-def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:
+def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
     """Cut or filled with zeros around, to the height and width of the target."""
     from torch.nn.functional import pad
 
