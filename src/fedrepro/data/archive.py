@@ -56,7 +56,7 @@ def unpack_archive(name: str, path: Path, wanted: MemberFilter | None = None) ->
 
 @contextlib.contextmanager
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
-    """Open a gz, bz2 or xz file of data set `name`, or a plain one, as a stream of its content."""
+    """Open a gz, bz2 or xz file of data set `name`, or a plain one, as decompressed bytes."""
     most = largest_unpacked(name, path)
     with _damage_is_said(path), _stream(path, most) as stream:
         yield stream

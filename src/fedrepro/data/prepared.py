@@ -54,7 +54,7 @@ PREPARED_FILES = (
 
 @dataclass(frozen=True)
 class Arrays:
-    """Arrays that a data set component returns; x and y have keys train, validation and test.
+    """The arrays of a data set, as its component returns them, by split (train, validation, test).
 
     x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
     without classes (kind regression) float32 (N,), targets. groups[split]: int32 (N,), an index
@@ -75,7 +75,7 @@ class Arrays:
     group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise FedreproError for arrays of another form, or numbers that are not finite."""
+        """Raise FedreproError for arrays of a wrong form, or with numbers that are not finite."""
         if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
             raise _wrong(f"is of kind '{self.kind}' with {len(self.classes)} classes")
         if not (0 < self.scale < np.inf and all(self.shape)):
@@ -89,7 +89,7 @@ class Arrays:
             self._check_split(split)
 
     def group(self, split: str) -> np.ndarray:
-        """Return int32 (N,), -1 throughout where the data set has no groups."""
+        """Return each example's natural group, int32 (N,); -1 where there are no groups."""
         if split in self.groups:
             return self.groups[split]
         return np.full(self.y[split].size, -1, np.int32)
@@ -135,7 +135,7 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set as jobs see it; arrays are mapped read-only, `info` is `dataset.json`."""
+    """A data set on disk, as jobs see it: arrays mapped read-only; `info` is `dataset.json`."""
 
     folder: Path
     info: Mapping[str, Any]
@@ -151,27 +151,27 @@ class Prepared:
 
     @property
     def kind(self) -> str:
-        """image, audio, text, features or regression."""
+        """Return image, audio, text, features or regression."""
         return str(self.info["kind"])
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the labels; empty for regression."""
+        """Return the names of the classes, in the order of the labels; empty for regression."""
         return tuple(self.info["classes"])
 
     @property
     def group_names(self) -> tuple[str, ...]:
-        """Names of the natural groups, in the order of their numbers; empty if there are none."""
+        """Return the names of the natural groups, in the order of their numbers."""
         return tuple(self.info["group_names"])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one example before flattening."""
+        """Return the shape of one example before flattening."""
         return tuple(self.info["shape"])
 
     @property
     def dims(self) -> int:
-        """Number of inputs of one example."""
+        """Return the number of inputs of one example."""
         return int(np.prod(self.shape))
 
     @property
@@ -180,7 +180,7 @@ class Prepared:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 over all arrays: equal for equal data, whatever the files are called."""
+        """Return the SHA-256 over all arrays: equal for equal data, whatever file names."""
         return str(self.info["sha256"])
 
     @property
@@ -188,26 +188,26 @@ class Prepared:
         return str(self.info["stand_in"])
 
     def raw(self, split: str) -> np.ndarray:
-        """Return inputs as stored: uint8 or float32 (N, D), mapped."""
+        """Return the inputs of a split as stored: uint8 or float32 (N, D), mapped."""
         return self._of("x", split)
 
     def labels(self, split: str) -> np.ndarray:
-        """Return int64 (N,), mapped; float32 targets for regression."""
+        """Return the labels of a split: int64 (N,), mapped; float32 targets for regression."""
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
-        """Return int32 (N,), mapped: indices into `group_names`, -1 without a group."""
+        """Return the natural group of each example: int32 (N,), mapped, -1 without a group."""
         return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
-        """Divide inputs by `scale`: float32 (N, D), or of the given rows only; a copy."""
+        """Return inputs of a split, or of some rows, divided by `scale`: float32 (N, D)."""
         raw = self.raw(split)
         scaled = np.array(raw if rows is None else raw[rows], np.float32)
         scaled /= np.float32(self.scale)
         return scaled
 
     def require_whole(self) -> None:
-        """Compare every array with its checksum, as each is when it is used."""
+        """Raise FedreproError if an array differs from its checksum in `dataset.json`."""
         for part, arrays in self._parts.items():
             for split in arrays:
                 self._of(part, split)
@@ -232,7 +232,7 @@ def write_prepared(
     provenance: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the prepared form of the data set `spec`; `dataset.json` appears last.
+    """Write the arrays of data set `spec` into a folder; `dataset.json` appears last.
 
     `sources` say what is known of the raw files (`download.raw_sources`).
     """
@@ -284,7 +284,7 @@ def write_prepared(
 
 
 def load_prepared(folder: Path | str) -> Prepared:
-    """Load the prepared data set in `folder`; arrays are mapped, not read.
+    """Load the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
 
     Raises:
         FedreproError: If a file is missing, is not of the form that `dataset.json` says, or was
@@ -308,7 +308,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Read dataset.json of a data set that this version knows and that belongs into its folder."""
+    """Read dataset.json of a folder, and refuse one of another version or of another folder."""
     path = folder / "dataset.json"
     info = artifacts.read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
@@ -328,7 +328,7 @@ def _file(split: str, part: str) -> str:
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
+    """Compute the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
     digest = hashlib.sha256()
     # groups count only where there are any
     names = ("x", "y", "g") if grouped else ("x", "y")
@@ -342,7 +342,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw training inputs of a data set, float32 (n, D), once a trial: at most 10,000."""
+    """Draw at most 10,000 training inputs for a trial, without labels: float32 (n, D)."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         raise FedreproError(

@@ -60,7 +60,7 @@ def cifar10(
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Training and test part: uint8 (N, 3, 32, 32) and int64 (N,) each."""
+    """Read the training and the test part: uint8 (N, 3, 32, 32) and int64 (N,) each."""
     from torchvision.datasets import CIFAR10
 
     arrays: list[np.ndarray] = []

@@ -38,7 +38,7 @@ REDUCED = "HAM10000 from photographs reduced to {}×{} pixels (published: 600×4
 
 @dataclass(frozen=True)
 class Photographs:
-    """x: uint8 (N, 3, side, side); labels, lesions: int64 (N,); in the order of the image names."""
+    """Photographs by name: x, uint8 (N, 3, side, side), labels and lesions, int64 (N,)."""
 
     x: np.ndarray
     labels: np.ndarray
@@ -127,7 +127,7 @@ def ham10000(
 def _choose(
     labels: np.ndarray, rows: np.ndarray, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to take as they are, and rows to take again changed, for `count` of each class.
+    """Choose rows to take as they are, and rows to take again changed, for `count` of each class.
 
     Shapes: labels int64 (N,), rows int64 (n,), a split; returns int64 (m,), (c,). count 0: all
     rows of the split as they are.
@@ -146,7 +146,7 @@ def _choose(
 
 
 def _changed(x: np.ndarray, rotation: float, shift: float, split: str) -> np.ndarray:
-    """Each image rotated, shifted and flipped at random: uint8 (N, 3, side, side), a new array."""
+    """Rotate, shift and flip each image at random: uint8 (N, 3, side, side), a new array."""
     import torch
     from torchvision.transforms import InterpolationMode, v2
 
@@ -211,7 +211,7 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
 
 
 def _metadata(path: Path) -> dict[str, tuple[str, str]]:
-    """Image -> (lesion, class); the publisher's table comes with commas or with tabs."""
+    """Read the table of lesion and class by image; it comes with commas or with tabs."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -231,7 +231,7 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
 def _pictures(
     folder: Path, size: int, archive: Path
 ) -> Iterator[tuple[str, np.ndarray, tuple[int, int]]]:
-    """Name, uint8 (3, size, size), and (width, height) as stored, of every JPEG below `folder`."""
+    """Yield name, uint8 (3, size, size), and (width, height) as stored of each JPEG."""
     from torchvision.datasets.folder import pil_loader
     from torchvision.transforms.v2.functional import pil_to_tensor, resize
 

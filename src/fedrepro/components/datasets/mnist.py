@@ -27,7 +27,7 @@ TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 def read_idx_images(
     name: str, raw: Path, validation: int, classes: tuple[str, ...], train: int | None = None
 ) -> Arrays:
-    """Read the data set `name` from its four files in `raw`, its test part as published.
+    """Read the data set `name` from its four files in folder `raw`, split as published.
 
     Of the training examples `train` are kept, all by default.
 
@@ -50,7 +50,7 @@ def read_idx_images(
 def _read_pair(
     name: str, raw: Path, files: tuple[str, str], classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 (N, 28, 28) and int64 (N,)."""
+    """Read images, uint8 (N, 28, 28), and their labels, int64 (N,)."""
     images, labels = (raw / file for file in files)
     x, y = _read_idx(name, images), _read_idx(name, labels)
     if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):

@@ -60,7 +60,7 @@ class _Speeches:
 
 
 def read_plays(path: Path) -> Lines:
-    """`plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by lines `<tab>text`."""
+    """Read `plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by `<tab>text`."""
     speeches = _Speeches()
     with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
         for play in sorted(folder.rglob("*.txt")):
@@ -86,7 +86,7 @@ def read_plays(path: Path) -> Lines:
 
 
 def read_tiny(path: Path) -> Lines:
-    """`tiny_shakespeare.txt.xz`: parts of plays one after another, `Speaker:` above a speech."""
+    """Read `tiny_shakespeare.txt.xz`: parts of plays, with `Speaker:` above each speech."""
     speeches = _Speeches()
     with decompress_file("shakespeare", path) as stream:
         text = stream.read().decode("utf-8")
@@ -141,7 +141,7 @@ PAD = "\n"
 def texts_of(
     lines: Lines, roles: Sequence[str], test: float, validation: float
 ) -> dict[str, list[str]]:
-    """Cut the text of each role into splits, its lines in the order of the play."""
+    """Cut the text of each role into train, validation and test, in the order of the play."""
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
         role_lines = lines[role]
@@ -159,7 +159,7 @@ def texts_of(
 
 @dataclass(frozen=True)
 class Windows:
-    """A way to cut texts into windows.
+    """A way to cut texts into windows of characters, each an example with the next character.
 
     size, stride: characters of a window, and from one to the next. whole: whether all windows lie
     in the text; else its beginning is filled with line breaks.
@@ -170,7 +170,7 @@ class Windows:
     whole: bool = False
 
     def alphabet(self, texts: list[str]) -> str:
-        """List the characters that training examples ask for: each class then has examples."""
+        """List the characters that follow a training window, so that no class is empty."""
         alphabet = "".join(sorted({PAD, *"".join(texts)}))
         while True:
             asked = np.unique(self.examples(texts, alphabet)[1])
@@ -183,7 +183,7 @@ class Windows:
     def examples(
         self, texts: list[str], alphabet: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cut windows uint8 (N, size), next characters int64 (N,), roles int32 (N,)."""
+        """Cut windows uint8 (N, size), next characters int64 (N,) and roles int32 (N,)."""
         code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
         keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
         sizes, codes, ends = [], [], []
@@ -205,7 +205,7 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """Make a data set of what roles say in each split, a group for every role."""
+        """Make a data set of the texts of each split, in which every role is a natural group."""
         alphabet = self.alphabet(texts["train"])
         cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
         return Arrays(

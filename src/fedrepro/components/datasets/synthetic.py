@@ -27,7 +27,7 @@ AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Makes clients, each from its number and `draw` alone; see `synthetic`."""
+    """Makes the examples of each client from its number and `draw` alone; see `synthetic`."""
 
     alpha: float
     beta: float
@@ -39,13 +39,13 @@ class Synthetic:
     draw: int
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Count training examples of the first clients: int64 (clients,)."""
+        """Count the training examples of the first clients: int64 (clients,)."""
         firsts = range(0, clients, AT_ONCE)
         parts = [self._counts(at, min(AT_ONCE, clients - at))[0] for at in firsts]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def examples(self, client: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
-        """Make inputs float32 (n, 60) and labels int64 (n,) of a client."""
+        """Make the inputs float32 (n, 60) and labels int64 (n,) of a client in a split."""
         trained, tested = self._counts(client, 1)
         count = {"train": trained[0], "test": tested[0]}.get(split, 0)
         weight, bias, centre = self._task(client)
@@ -59,7 +59,7 @@ class Synthetic:
         return x, np.concatenate([np.empty(0, np.int64), *labels])
 
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw numbers of training and test examples of some clients: int64 (clients,) each.
+        """Draw the numbers of training and test examples of some clients: int64 (clients,) each.
 
         Every client has two numbers of one stream, which make one normal number.
         """
@@ -73,7 +73,7 @@ class Synthetic:
         return trained, total - trained
 
     def _task(self, client: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """W (60, 10), b (10,) and the centre of the inputs (60,) of a client."""
+        """Draw W (60, 10), b (10,) and the centre of the inputs (60,) of a client."""
         if self.iid:
             return self._common
         draw = self._stream("synthetic-task", client)

@@ -40,7 +40,7 @@ UNIT_METRICS = {
 
 
 class HiddenUnits(NamedTuple):
-    """Hidden units of a client and what they are given.
+    """The hidden units of a client in one layer, and the inputs of that layer.
 
     inputs: float32 (n, D), outputs of the layer below; units: float32 (D + 1, L), biases last.
     """

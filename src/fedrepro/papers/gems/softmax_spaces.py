@@ -304,7 +304,7 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """Find where each client's examples are right along its shared directions."""
+        """Find within which distances each client's examples are right, once for all radii."""
         points = self.search.points
         return [
             model.right_within(self._directions(j), points, points)

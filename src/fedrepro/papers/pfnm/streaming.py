@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior after `step` steps.
+    """The posterior over a global network's units (atoms) after `step` steps of a stream.
 
     Attributes:
         step: number of steps.
@@ -41,7 +41,7 @@ class Posterior:
 
     @property
     def network(self) -> UnitArrays:
-        """The global network: posterior means."""
+        """Return the global network of posterior means."""
         bias = pfnm_atoms.posterior_mean(self.bias, self.bias_precision)
         return sequential_matching.network_of_atoms(
             [layer.atoms for layer in self.layers], self.inputs, bias
@@ -51,7 +51,7 @@ class Posterior:
 def before_data(
     networks: Sequence[UnitArrays], variances: sequential_matching.Variances
 ) -> Posterior:
-    """Return the prior: no atoms in any layer, and the prior mean as output bias."""
+    """Return the prior of a stream: no atoms in any layer, and the prior mean as output bias."""
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
     nothing = pfnm_atoms.Past(
@@ -152,7 +152,7 @@ def start_of(
     noise_sd: float,
     stream: np.random.Generator,
 ) -> UnitArrays:
-    """Return a client's weights before its next step: units of the global network by popularity.
+    """Return the weights that a client trains from: units of the global network by popularity.
 
     `widths` are those of the client's hidden layers. In each layer the subsampled global units,
     connected as in the global network, come first; units at the prior mean fill up to the width, at
@@ -179,7 +179,7 @@ def start_of(
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
-    """Return the clients with what arrives at one step, 0 being the first.
+    """Return the clients with the part of their data that arrives at one step, 0 being the first.
 
     Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
     on seed, trial and client only. Source: PFNM, supplement 4.2.

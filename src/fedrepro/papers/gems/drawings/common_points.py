@@ -34,7 +34,7 @@ BAR = "#000000"
 
 @drawing("accuracy-of-clients")
 class AccuracyOfClients(canvas.Figured):
-    """Accuracies of a common point at each client, and the accuracy that was asked for.
+    """A figure of the accuracy of a common point at each client, and of the accuracy asked for.
 
     A panel for each method, a column for each value that it shows, and a mark for each client and
     trial.
@@ -90,7 +90,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
 
 
 def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """Return the accuracies at each client in turn, one for each trial."""
+    """Yield the accuracies at each client in turn, one for each trial."""
     for name in OF_CLIENTS:
         client_rows = canvas.select(rows, name, "")
         if client_rows.empty:
@@ -107,7 +107,7 @@ FOUND = heat_maps.Shade("common_point", "", "trials with a common point", 1.0, "
 
 @drawing("common-points")
 class CommonPoints(canvas.Figured):
-    """Test accuracy over two parameters, crossed where spaces do not meet.
+    """A map of test accuracy over two parameters, crossed where spaces have no common point.
 
     One map; its cells hold the accuracy, and in how many trials there is a common point.
     """
@@ -155,7 +155,7 @@ class CommonPoints(canvas.Figured):
 
 
 def trials_of(by_trial: str) -> list[bool]:
-    """Whether there is a common point, trial by trial; what could not be decided is not one."""
+    """Tell for each trial whether there is a common point; False where that was not decided."""
     return [value == "1" for value in by_trial.split()]
 
 

@@ -28,7 +28,7 @@ BY_IMAGES = exhibit(
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Tuned on five samples of each size; local models at 0.001 too, as in the authors' code."""
+    """List methods fine-tuned on five samples of each size; `gems` is GEMS's entry."""
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     return [
@@ -100,7 +100,7 @@ exhibits["figure-4"] = panels(
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Return balls with each ε of the grid at the first client and each at the second."""
+    """Return GEMS with balls, each ε of the grid at one client with each at the other."""
     return with_changes(
         tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )
@@ -132,7 +132,7 @@ exhibits["figure-6"] = exhibit(
 
 
 def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
-    """Return both spaces at each ε with each number of points a surface."""
+    """List GEMS with balls and with ellipsoids, at each ε with each number of points a surface."""
     grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
     return [with_changes(tables.BALLS, **grid), with_changes(tables.GEMS, **grid)]
 
@@ -297,7 +297,7 @@ BY_EXAMPLES = exhibit(
 
 
 def at_both_rates(method: Entry, label: str, layers: str = "all", **changes: Any) -> Entry:
-    """Tune a method on five samples with either step size; `changes` are those of its tuning."""
+    """Fine-tune a method on five samples at either step size, with these `changes`."""
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return with_changes(method, label, tune=tune, show=["lr"])
 

@@ -23,7 +23,7 @@ HEIGHT = 5.0  # inches, with a legend of two rows
 
 @dataclass(frozen=True)
 class Against:
-    """A panel: a number of all nodes at the end, over another one; a point for each graph."""
+    """A panel: one number of all nodes at the end of a run over another, a point for each graph."""
 
     title: str
     metric: str
@@ -45,7 +45,7 @@ CURVE = 4  # measured rounds that make one
 
 @drawing("accuracy-and-graph")
 class AccuracyAndGraph(canvas.Along):
-    """The cost of a graph's shape: in rounds, at the worst node and in bytes.
+    """A figure of the cost of a graph's shape: in rounds, at the worst node and in bytes.
 
     Lines and dots of the first method by graph; of a second one thin, with hollow dots. Above:
     accuracy against rounds with the most nodes that have curves, and at the end against nodes.
@@ -109,7 +109,7 @@ def placed(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, LineStyle]) -> None:
-    """Curves of the largest graphs that have any."""
+    """Draw accuracy against rounds, of the largest graphs that have enough measured rounds."""
     measured = canvas.select(rows[rows[ROUND].notna()], "accuracy", "test")
     counts = measured.groupby(NODES)[ROUND].nunique()
     enough = counts[counts >= CURVE]
@@ -148,7 +148,7 @@ def _dots(
     style: dict[str, Any],
     look: Mapping[str, LineStyle],
 ) -> None:
-    """One number over another, a dot for each number of nodes."""
+    """Draw one number over another, a dot for each number of nodes."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
     for graph, graph_rows in rows.groupby(GRAPH, sort=False):

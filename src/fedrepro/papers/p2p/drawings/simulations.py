@@ -43,7 +43,7 @@ MARKERS = 0.12  # of the width, between two markers of a line
 
 @figure_interface.drawing("numbers-against-steps")
 class NumbersAgainstSteps(Along):
-    """Knowledge of single nodes against samples, on a logarithmic axis, a panel for each number."""
+    """A figure of numbers of single nodes against samples, a panel for each number."""
 
     by_rounds: ClassVar[bool] = True
 
@@ -102,7 +102,7 @@ class NumbersAgainstSteps(Along):
 
 
 def along_steps(axes: Axes) -> None:
-    """Set a logarithmic axis of steps, and markers evenly along it."""
+    """Make the axis of steps logarithmic, with markers evenly along it."""
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xscale("log")
@@ -120,7 +120,7 @@ STYLES = dict(zip(BOUNDS, (":", "--"), strict=True))  # of the bound as printed,
 
 @figure_interface.drawing("errors-and-bounds")
 class ErrorsAndBounds(Along):
-    """Samples that nodes need, and the bounds of a theorem.
+    """A figure of the samples that nodes need, and the bounds of a theorem on them.
 
     Left: errors of the cases of one number of nodes, and both bounds; right: of several, the
     samples that they need.
@@ -164,7 +164,7 @@ class ErrorsAndBounds(Along):
 def _errors(
     axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, LineStyle]
 ) -> None:
-    """Errors against samples, with an upright line for each bound."""
+    """Draw errors against samples, with an upright line for each bound."""
     lines: dict[str, Line] = {}
     for case in shown:
         case_rows = of_case(numbers, case)

@@ -51,7 +51,7 @@ def averaged(weights: Array, beliefs: Array) -> Array:
 
 
 def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
-    """Whether each node's estimate, its most believed parameter, is the true one: (..., N) bool.
+    """Tell whether each node's most believed parameter is the true one: (..., N) bool.
 
     A node that believes another as much has no estimate: ties are errors.
     """
@@ -63,7 +63,7 @@ def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Problem:
-    """Quantities other than the graph on which the bounds depend.
+    """Numbers other than the graph on which the bounds of theorem 1 depend.
 
     Attributes:
         nodes: N.
@@ -81,12 +81,12 @@ class Problem:
 
     @property
     def log_cases(self) -> float:
-        """log(NM/delta)."""
+        """Return log(NM/delta)."""
         return math.log(self.nodes * self.parameters / self.delta)
 
 
 def printed_bound(problem: Problem, eigenvalue: float) -> float:
-    """Theorem 1, equation (4), with the second largest eigenvalue of W, by its value."""
+    """Compute the bound of theorem 1, equation (4), with the second largest eigenvalue of W."""
     return 16 * problem.range * problem.log_cases / (problem.rate**2 * (1 - eigenvalue))
 
 
@@ -194,7 +194,7 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
 
 
 def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
-    """Both bounds. All nodes see a coin like the truth's, so that evidence is KL(0.7 || 0.3)."""
+    """Compute both bounds; evidence is KL(0.7 || 0.3), as nodes see a coin like the truth's."""
     most = math.log(ONE[1] / ONE[0])
     wrong = np.delete(BITS, TRUTH, axis=0)
     evidence = (ONE[1] - ONE[0]) * most * (wrong[:, own] != BITS[TRUTH, own]).T

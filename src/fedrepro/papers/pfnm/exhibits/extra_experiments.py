@@ -9,7 +9,7 @@ exhibits: dict[str, ExhibitData] = {}
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """Ask a method for networks of each of these sizes."""
+    """Return a method that is asked for networks of each of these sizes."""
     return component(name, label, **parameters, units=units, show=["units"])
 
 
@@ -70,7 +70,7 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """All that gives networks of these numbers of units, and what has one size of its own."""
+    """List methods that give networks of these numbers of units, or of one size of their own."""
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),

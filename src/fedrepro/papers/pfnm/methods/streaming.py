@@ -89,13 +89,13 @@ class PfnmStreaming:
         self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the prior: no atoms."""
+        """Return the first state: the prior, without atoms."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """One step: clients train on its part of their data, and are matched to the atoms.
+        """Train the clients on this step's part of their data, and match them to the atoms.
 
         Every client's weights go up, and what it starts the next step from comes down.
         """
@@ -118,13 +118,13 @@ class PfnmStreaming:
         return _state(after), Report({"hidden_units": float(units)})
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the posterior mean network."""
+        """Return the network of posterior means."""
         return GlobalModel(clients.model, tensors_of(_posterior(state).network))
 
     def _starts(
         self, before: Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Weights (J, *shape) that the clients train from: at first their own."""
+        """Return the weights (J, *shape) that clients train from; at the first step their own."""
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
@@ -196,7 +196,7 @@ class _StreamingEnsemble:
         self.rounds = self.steps
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Every client's network as local training starts it."""
+        """Return every client's network as local training starts it."""
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
@@ -226,7 +226,7 @@ class _StreamingEnsemble:
         return {"step": step + 1, "networks": after, "seen": now}, Report(traffic=sent)
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """All members, each weighed by class."""
+        """Return the ensemble of all members, each weighed by class."""
         seen = state["seen"]
         alike = np.full((len(seen), clients.network.classes), 1.0 / len(seen))
         weights = class_shares(seen) if self.weighted else alike
@@ -242,7 +242,7 @@ class _StreamingEnsemble:
     label="U-Ens streaming",
 )
 class UniformEnsembleStreaming(_StreamingEnsemble):
-    """Mean of class probabilities of networks that train on as data arrive.
+    """Mean of class probabilities of the clients' networks, which train on as data arrive.
 
     Source: PFNM, supplement 4.2 (streaming).
     """
@@ -257,7 +257,7 @@ class UniformEnsembleStreaming(_StreamingEnsemble):
     label="W-Ens streaming",
 )
 class WeightedEnsembleStreaming(_StreamingEnsemble):
-    """As the weighted ensemble, by the examples that each member has seen by then.
+    """Mean of class probabilities, weighed by the examples of a class that a member has seen.
 
     Source: PFNM, supplement 4.2 (streaming).
     """
@@ -296,7 +296,7 @@ class DownpourStreaming(DownpourSgd):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """All rounds of one step, on its part of the clients' data."""
+        """Run all rounds of communication of one step, on its part of the clients' data."""
         step, first = rng.round, rng.round * self.exchanges
         arrived = arriving(clients, step, self.rounds, rng)
         for done in range(first, first + self.exchanges):

@@ -46,7 +46,7 @@ FOLLOWED = (
 
 @drawing("hyper-parameters")
 class HyperParameters(canvas.Along):
-    """Hyper-parameters of an adaptive method as rounds go by, and its reward.
+    """A figure of an adaptive method's hyper-parameters as rounds go by, and of its reward.
 
     A panel for each of FOLLOWED, with a line for each case: means over trials, with a band of one
     sd; dots are what single trials drew.
@@ -103,7 +103,7 @@ def _draw(
     numbers: Mapping[str, pd.DataFrame],
     look: Mapping[str, LineStyle],
 ) -> None:
-    """One panel: dots below lines. numbers: case -> its single rounds."""
+    """Draw one panel, dots below lines. numbers: case -> the rows of its single rounds."""
     from matplotlib.ticker import MaxNLocator, NullLocator
 
     lines: dict[str, canvas.Line] = {}

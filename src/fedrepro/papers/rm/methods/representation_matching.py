@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepresentationMatching:
-    """coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over the activations of interest.
+    """Loss coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over activations a_j.
 
     a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
     the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
@@ -50,7 +50,7 @@ class RepresentationMatching:
     written = "matching"
 
     def shapes(self, network: Network) -> dict[str, layers.Shape]:
-        """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
+        """Return the shapes of the tensors of the maps f_j: match0_weight, match0_bias, …"""
         shapes: dict[str, layers.Shape] = {}
         for j, parameters in enumerate(self._parameters(network)):
             for name, parameter in parameters.items():
@@ -58,7 +58,7 @@ class RepresentationMatching:
         return shapes
 
     def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
-        """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
+        """Draw the tensors of the maps f_j to start from, uniform within ±1/√fan_in, float32."""
         generator = rng.stream("representation-matching")
         tensors = {}
         for j, parameters in enumerate(self._parameters(network)):
@@ -69,7 +69,7 @@ class RepresentationMatching:
         return tensors
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Compute (A,), without gradients of the received model or the positions of the pooling."""
+        """Compute the loss of each model, (A,), without gradients of the received model."""
         import torch
 
         with torch.no_grad():
@@ -146,7 +146,7 @@ def convolved_by(network: Network) -> list[int]:
 
 
 def activation_shapes(network: Network) -> list[layers.Shape]:
-    """Shapes of the activations of interest of one example, from the input to the logits."""
+    """Return the shapes of the activations that are matched, from the input to the logits."""
     shapes = [network.shape]
     for layer, shape, _ in network.places:
         if isinstance(layer, layers.Relu):
@@ -178,7 +178,7 @@ def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor
 
 
 def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
-    """Cut or filled with zeros around, to the height and width of the target."""
+    """Cut an image, or fill it with zeros around, to the height and width of the target."""
     from torch.nn.functional import pad
 
     height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
@@ -190,7 +190,7 @@ def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
 
 @cache
 def _squared_gap() -> Any:
-    """|back - target|² of examples, (A, B, …) to (A, B); made on first use, as torch comes later.
+    """Return the function |back - target|² of examples, (A, B, …) to (A, B), with its gradient.
 
     The gap is written once, as the images lie, and becomes its gradient where it is.
     """
@@ -227,7 +227,7 @@ Source = Annotated[
 
 @dataclass(kw_only=True)
 class MatchingRounds(fedavg.Averaging):
-    """Averaging with a matching loss, whose maps theta_i are client i's own.
+    """Averaging with a matching loss, whose maps f_j (tensors theta_i) stay with client i.
 
     They are drawn when it is first chosen, and stay as they are between trainings. They have the
     kernel of the network's convolutions. Source: RM, section 3.1 and algorithm 1.
@@ -253,7 +253,7 @@ class MatchingRounds(fedavg.Averaging):
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return theta_i of the chosen clients, (chosen, *shape), drawn when first chosen."""
+        """Return the maps' tensors of the chosen clients, (chosen, *shape)."""
         term = self.term()
         by_client = [
             state["private"].get(str(j))
