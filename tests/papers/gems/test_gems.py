@@ -396,13 +396,6 @@ def test_a_job_records_the_spaces_and_what_was_sent(job):
     assert told_of(frame, "hidden_units") == (merged + left).tolist()
 
 
-def test_a_job_of_softmax_regressions_is_one_exchange(job):
-    frame = job("logistic", "gems_convex+epsilon~0.3@0.6+points~20")
-    assert told_of(frame, "rounds") == [1, 1]
-    radii = told_of(frame, "radius")
-    assert radii[0] > radii[1] > 0
-
-
 def test_what_gems_makes_of_a_job_is_tuned(job):
     tune = ["--tune", "tune+examples~150+layers~last"]
     frame = job("mlp+hidden~6", "gems_neural+epsilon_final~0.3+points~20", *tune)

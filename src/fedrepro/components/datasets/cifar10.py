@@ -44,11 +44,8 @@ def cifar10(
     """
     x, y, test_x, test_y = _read(raw / FILE)
     inner, outer = training_rows("cifar10", y, validation, train)
-    if outer.size < y.size:
-        x_of = {"train": x[outer], "validation": x[inner], "test": test_x}
-    else:
-        # without a copy of 150 MB
-        x_of = {"train": x, "validation": x[:0], "test": test_x}
+    whole = outer.size == y.size  # then without a copy of 150 MB
+    x_of = {"train": x if whole else x[outer], "validation": x[inner], "test": test_x}
     images = Arrays(
         x=x_of,
         y={"train": y[outer], "validation": y[inner], "test": test_y},

@@ -35,7 +35,7 @@ LEAF_ERRORS = re.compile(r"([A-Z][A-Z ]*)\. (.*)")
 
 
 class _Speeches:
-    """Collects speeches; what nobody says (directions in brackets) is left out."""
+    """Collects speeches by role; directions in brackets, which nobody says, are left out."""
 
     def __init__(self) -> None:
         self.lines: Lines = {}
@@ -44,18 +44,17 @@ class _Speeches:
 
     def begin(self, role: str, text: str = "") -> None:
         self.end()
-        self.role, self.open = role, [text] if text else []
+        self.role, self.open = role, [text]
 
     def more(self, text: str) -> None:
         if self.open is not None:
             self.open.append(text)
 
     def end(self) -> None:
-        if self.open is not None:
-            spoken = DIRECTION.sub("", "\n".join(self.open))
-            text = "\n".join(line.strip() for line in spoken.splitlines() if line.strip())
-            if text:
-                self.lines.setdefault(self.role, []).append(text)
+        spoken = DIRECTION.sub("", "\n".join(self.open or ()))
+        text = "\n".join(line.strip() for line in spoken.splitlines() if line.strip())
+        if text:
+            self.lines.setdefault(self.role, []).append(text)
         self.open = None
 
 
@@ -147,12 +146,8 @@ def texts_of(
         role_lines = lines[role]
         last = len(role_lines) - min(max(1, math.ceil(test * len(role_lines))), len(role_lines) - 1)
         first = max(1, last - math.floor(validation * len(role_lines)))
-        parts = {
-            "train": role_lines[:first],
-            "validation": role_lines[first:last],
-            "test": role_lines[last:],
-        }
-        for split, part in parts.items():
+        parts = role_lines[:first], role_lines[first:last], role_lines[last:]
+        for split, part in zip(SPLITS, parts, strict=True):
             texts[split].append("\n".join(part))
     return texts
 
@@ -351,22 +346,20 @@ def speeches(
 def _lines(role: int, count: int) -> list[str]:
     """Draw the lines of a role; a line does not depend on how many there are."""
     draw = RngKey(0, client=role).stream("speeches")
-    taste = {
-        words: draw.dirichlet(np.full(len(words), TASTE))
-        for words in (tuple(NOUNS), tuple(KINDS), tuple(DEEDS))
-    }
-    return [_line(draw, taste) for _ in range(count)]
+    nouns, kinds, deeds = (
+        (words, draw.dirichlet(np.full(len(words), TASTE))) for words in (NOUNS, KINDS, DEEDS)
+    )
 
-
-def _line(draw: np.random.Generator, taste: dict[tuple[str, ...], np.ndarray]) -> str:
-    nouns, kinds, deeds = ((words, share) for words, share in taste.items())
+    def word(words: list[str], chances: np.ndarray) -> str:
+        return str(draw.choice(words, p=chances))
 
     def noun() -> str:
-        kind = f"{draw.choice(kinds[0], p=kinds[1])} " if draw.random() < 0.5 else ""
-        return f"the {kind}{draw.choice(nouns[0], p=nouns[1])}"
+        kind = f"{word(*kinds)} " if draw.random() < 0.5 else ""
+        return f"the {kind}{word(*nouns)}"
 
-    sentences = []
-    for _ in range(draw.integers(1, SENTENCES + 1)):
+    def sentence() -> str:
         end = ENDS[draw.integers(len(ENDS))]
-        sentences.append(f"{noun()} {draw.choice(deeds[0], p=deeds[1])} {noun()}{end}")
-    return " ".join(sentences)
+        return f"{noun()} {word(*deeds)} {noun()}{end}"
+
+    lengths = (draw.integers(1, SENTENCES + 1) for _ in range(count))
+    return [" ".join(sentence() for _ in range(length)) for length in lengths]

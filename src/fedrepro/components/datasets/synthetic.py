@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,18 +74,14 @@ class Synthetic:
     def _task(self, client: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draw W (60, 10), b (10,) and the centre of the inputs (60,) of a client."""
         if self.iid:
-            return self._common
+            common = self._stream("synthetic-task")
+            model = common.standard_normal((INPUTS, CLASSES)), common.standard_normal(CLASSES)
+            return (*model, np.zeros(INPUTS))
         draw = self._stream("synthetic-task", client)
         of_model, of_inputs = draw.standard_normal(2) * np.sqrt([self.alpha, self.beta])
         weight = of_model + draw.standard_normal((INPUTS, CLASSES))
         bias = of_model + draw.standard_normal(CLASSES)
         return weight, bias, of_inputs + draw.standard_normal(INPUTS)
-
-    @cached_property
-    def _common(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        draw = self._stream("synthetic-task")
-        model = draw.standard_normal((INPUTS, CLASSES)), draw.standard_normal(CLASSES)
-        return (*model, np.zeros(INPUTS))
 
     def _stream(self, purpose: str, client: int = -1) -> np.random.Generator:
         return RngKey(0, trial=self.draw, client=client).stream(purpose)

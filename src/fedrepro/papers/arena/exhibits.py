@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.papers.arena.arena_2 import more_rounds, second
+from fedrepro.papers.arena.leaderboard_2 import more_rounds, second
 from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,

@@ -9,7 +9,7 @@ the first step; both are parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -23,10 +23,19 @@ from fedrepro.methods.matching.network_arrays import class_shares, networks_of, 
 from fedrepro.methods.matching.pfnm_atoms import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule, Variances
 from fedrepro.networks.network import widths
-from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
+from fedrepro.papers.pfnm.streaming_posterior import (
+    Posterior,
+    arriving,
+    before_data,
+    start_of,
+    update,
+)
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
+
+
+Steps = Annotated[int, Arg("parts in which each client's data arrive", least=1)]
 
 
 @method(
@@ -48,7 +57,7 @@ class PfnmStreaming:
     Source: PFNM, supplement, equations (10) and (11).
     """
 
-    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    steps: Steps = 15
     sigma2: pfnm.Sigma2 = 1.0
     sigma2_layers: Annotated[
         tuple[float, ...],
@@ -131,51 +140,25 @@ class PfnmStreaming:
         initial = initial_weights(clients.network, clients.settings, places)
         if before is None or before.step == 0:
             return initial
+        sizes, options = widths(initial), (self.variances, self.fresh, self.start_noise)
+        streams = [rng.at(client=j).stream("pfnm-streaming-start") for j in range(clients.count)]
         by_client = [
-            tensors_of(
-                start_of(
-                    before,
-                    j,
-                    widths(initial),
-                    self.variances,
-                    self.fresh,
-                    self.start_noise,
-                    rng.at(client=j).stream("pfnm-streaming-start"),
-                )
-            )
-            for j in range(clients.count)
+            tensors_of(start_of(before, j, sizes, *options, stream))
+            for j, stream in enumerate(streams)
         ]
         return {name: np.concatenate([tensors[name] for tensors in by_client]) for name in initial}
 
 
 def _state(posterior: Posterior) -> State:
-    """Convert the posterior to plain data and tensors."""
-    import torch
-
-    def kept(*arrays: np.ndarray) -> list[torch.Tensor]:
-        return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-
-    layers = [
-        kept(
-            past.members,
-            past.atoms.natural,
-            past.atoms.precision,
-            past.atoms.classed,
-            past.atoms.classed_precision,
-        )
-        for past in posterior.layers
-    ]
-    bias = kept(posterior.bias, posterior.bias_precision)
+    """Convert a posterior to plain data and arrays."""
+    layers = [[past.members, *astuple(past.atoms)] for past in posterior.layers]
+    bias = [posterior.bias, posterior.bias_precision]
     return {"step": posterior.step, "inputs": posterior.inputs, "layers": layers, "bias": bias}
 
 
 def _posterior(state: Mapping[str, Any]) -> Posterior:
-    layers = []
-    for tensors in state["layers"]:
-        members, *atoms = (tensor.numpy() for tensor in tensors)
-        layers.append(Past(Atoms(*atoms), members))
-    bias, precision = (tensor.numpy() for tensor in state["bias"])
-    return Posterior(state["step"], state["inputs"], tuple(layers), bias, precision)
+    layers = tuple(Past(Atoms(*atoms), members) for members, *atoms in state["layers"])
+    return Posterior(state["step"], state["inputs"], layers, *state["bias"])
 
 
 @dataclass(kw_only=True)
@@ -186,7 +169,7 @@ class _StreamingEnsemble:
     """
 
     weighted: ClassVar[bool] = False
-    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    steps: Steps = 15
     members: Annotated[
         Literal["latest", "all"],
         Arg("who predicts: each client's latest network, or those after every step so far"),
@@ -285,7 +268,7 @@ class DownpourStreaming(DownpourSgd):
     def __init__(
         self,
         *,
-        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
+        steps: Steps = 15,
         rounds: Annotated[int, Arg("communication rounds in a step", "rounds", least=1)] = 10,
         epochs: Epochs = 1,
         messages: Messages = "sequential",

@@ -7,6 +7,7 @@ Hyper-parameters, 2019 (RM), section 3.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,36 +37,35 @@ class RepresentationMatching:
     a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
     the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
     non-linearity; pooled sources are unpooled first, at the positions that the trained model's
-    pooling chose. kernel: of those convolutions, None for that of the convolution whose output
-    is mapped. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
+    pooling chose; a convolution has the kernel of the one whose output it maps. reduction: over
+    the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
     source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
     compares with in section 3.1.
     """
 
     coefficient: float = 1.0
     reduction: Literal["sum", "mean"] = "sum"
-    kernel: int | None = None
     source: Literal["above", "same"] = "above"
     additive = True
     written = "matching"
 
+    def pairs(self, count: int) -> list[tuple[int, int]]:
+        """Pair each of `count` activations with the one that is mapped back to it, from 0."""
+        if self.source == "same":
+            return [(j, j) for j in range(1, count)]
+        return [(j + 1, j) for j in range(count - 1)]
+
     def shapes(self, network: Network) -> dict[str, layers.Shape]:
         """Return the shapes of the tensors of the maps f_j: match0_weight, match0_bias, …"""
-        shapes: dict[str, layers.Shape] = {}
-        for j, parameters in enumerate(self._parameters(network)):
-            for name, parameter in parameters.items():
-                shapes[f"match{j}_{name}"] = parameter.shape
-        return shapes
+        return {name: parameter.shape for name, parameter in self._parameters(network)}
 
     def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
         """Draw the tensors of the maps f_j to start from, uniform within ±1/√fan_in, float32."""
-        generator = rng.stream("representation-matching")
-        tensors = {}
-        for j, parameters in enumerate(self._parameters(network)):
-            for name, parameter in parameters.items():
-                limit = 1 / math.sqrt(parameter.fan_in)
-                values = generator.uniform(-limit, limit, parameter.shape)
-                tensors[f"match{j}_{name}"] = values.astype(np.float32)
+        generator, tensors = rng.stream("representation-matching"), {}
+        for name, parameter in self._parameters(network):
+            limit = 1 / math.sqrt(parameter.fan_in)
+            values = generator.uniform(-limit, limit, parameter.shape)
+            tensors[name] = values.astype(np.float32)
         return tensors
 
     def loss(self, look: TermInputs) -> torch.Tensor:
@@ -76,39 +76,37 @@ class RepresentationMatching:
             received = layers.Pass(look.run.convolution, keep=True)
             look.network.forward(look.start, look.x, received)
         total = look.x.new_zeros(len(look.x))
-        shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
-        for j, (source, target) in enumerate(self.pairs(len(shapes))):
+        shapes = [shape for shape, _ in matched_activations(look.network)]
+        for j, (source, target, mapped) in enumerate(self._maps(look.network)):
             tensors = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
             activation, theirs = look.run.activations[source], received.activations[target]
             pooled = look.run.pooled[source] if source > target else None
             share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
-            relu = 0 < target < len(shapes) - 1
-            mapped = _map(shapes[source], shapes[target], kernels[source])
             run = layers.Pass(look.run.convolution)
             back = mapped.forward(tensors, _unpooled(activation, pooled), run)
-            back = back.relu() if relu else back
+            back = back.relu() if 0 < target < len(shapes) - 1 else back
             back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
             gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
             total = total + (gaps * share).sum(1)
         return self.coefficient * total
 
-    def _kernels(self, network: Network) -> list[int]:
-        """Return the side of the convolution from each activation; vectors do not use theirs."""
-        kernels = convolved_by(network)
-        return kernels if self.kernel is None else [self.kernel] * len(kernels)
+    def _maps(
+        self, network: Network
+    ) -> Iterator[tuple[int, int, layers.Affine | layers.Convolution2d]]:
+        """Yield for each f_j the activation that it maps, the one that it gives back, and f_j."""
+        activations = matched_activations(network)
+        for source, target in self.pairs(len(activations)):
+            (shape, kernel), (wanted, _) = activations[source], activations[target]
+            if len(shape) == 3:
+                yield source, target, layers.Convolution2d(wanted[0], kernel, kernel // 2)
+            else:
+                yield source, target, layers.Affine(math.prod(wanted))
 
-    def _parameters(self, network: Network) -> list[dict[str, layers.Parameter]]:
-        shapes, kernels = activation_shapes(network), self._kernels(network)
-        return [
-            _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
-            for source, target in self.pairs(len(shapes))
-        ]
-
-    def pairs(self, count: int) -> list[tuple[int, int]]:
-        """Pair each of `count` activations with the one that is mapped back to it, from 0."""
-        if self.source == "same":
-            return [(j, j) for j in range(1, count)]
-        return [(j + 1, j) for j in range(count - 1)]
+    def _parameters(self, network: Network) -> Iterator[tuple[str, layers.Parameter]]:
+        activations = matched_activations(network)
+        for j, (source, _, mapped) in enumerate(self._maps(network)):
+            for name, parameter in mapped.parameters(activations[source][0]).items():
+                yield f"match{j}_{name}", parameter
 
 
 def require_matchable(network: Network) -> None:
@@ -134,35 +132,21 @@ def require_matchable(network: Network) -> None:
         before = layer
 
 
-def convolved_by(network: Network) -> list[int]:
-    """Return the kernel of the last convolution before each activation of interest, else 1."""
-    kernels, kernel = [1], 1
-    for layer in network.layers:
+def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
+    """Return shape, and kernel of the last convolution before, of each activation that is matched.
+
+    They go from the input to the logits; the kernel is 1 where there was no convolution yet.
+    """
+    found, kernel = [(network.shape, 1)], 1
+    for layer, shape, _ in network.places:
         if isinstance(layer, layers.Convolution2d):
             kernel = layer.kernel
         elif isinstance(layer, layers.Relu):
-            kernels.append(kernel)
-    return [*kernels, kernel]
-
-
-def activation_shapes(network: Network) -> list[layers.Shape]:
-    """Return the shapes of the activations that are matched, from the input to the logits."""
-    shapes = [network.shape]
-    for layer, shape, _ in network.places:
-        if isinstance(layer, layers.Relu):
-            shapes.append(layer.output(shape))
+            found.append((layer.output(shape), kernel))
         elif isinstance(layer, layers.MaxPool):
-            shapes[-1] = layer.output(shape)
+            found[-1] = layer.output(shape), found[-1][1]
     last, shape, _ = network.places[-1]
-    return [*shapes, last.output(shape)]
-
-
-def _map(
-    source: layers.Shape, target: layers.Shape, kernel: int
-) -> layers.Affine | layers.Convolution2d:
-    if len(source) == 3:
-        return layers.Convolution2d(target[0], kernel, kernel // 2)
-    return layers.Affine(math.prod(target))
+    return [*found, (last.output(shape), kernel)]
 
 
 def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor:
