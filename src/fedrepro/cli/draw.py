@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedrepro.data.prepared import Prepared
     from fedrepro.drawings.partition_and_graph_maps import PartitionMap
 
-draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
+draw_app = typer.Typer(help="Draw a partition or a graph.", no_args_is_help=True)
 SUFFIXES = (".svg", ".png")
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
 SKEW = {
@@ -33,7 +33,7 @@ Out = Annotated[Path | None, typer.Option(help="svg or png; by default named aft
 @draw_app.command("partition")
 def draw_partition(
     token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
-    dataset: Annotated[str, typer.Option(help="token of the data set")] = "digits",
+    data: Annotated[str, typer.Option(help="token of the data set")] = "digits",
     trial: Trial = 0,
     seed: Seed = 0,
     raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
@@ -46,11 +46,11 @@ def draw_partition(
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import render_map
 
-    partition, data = read_token("partition", token), read_token("dataset", dataset)
-    files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
-    path = out or Path(f"{shown_name(data, partition)}.svg")
+    partition, dataset = read_token("partition", token), read_token("dataset", data)
+    files = [(raw or Path("resources") / dataset.name) / name for name in raw_files(dataset)]
+    path = out or Path(f"{shown_name(dataset, partition)}.svg")
     require_target(path, SUFFIXES, files)
-    drawn = drawn_partition(partition, data, trial, seed, raw)
+    drawn = drawn_partition(partition, dataset, trial, seed, raw)
     write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
     skew, table = asdict(drawn.skew), table_of("", "least", "median or mean", "most")
     for name, keys in SKEW.items():
