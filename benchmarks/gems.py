@@ -135,8 +135,8 @@ def trained(clients: Any) -> Any:
 
 def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
     """The first client's softmax regression with what it is judged by, and the search."""
-    from fedrepro.papers.gems.methods._spaces import BALL, lowest_layers
-    from fedrepro.papers.gems.spaces.softmax_models import Bisection, Softmax
+    from fedrepro.papers.gems.hidden_units import lowest_layers
+    from fedrepro.papers.gems.softmax_spaces import BALL, Bisection, Softmax
 
     clients = data.clients("logistic", epochs=EPOCHS, lr=0.001)
     centre = lowest_layers(trained(clients).tensors)[0]
