@@ -36,7 +36,7 @@ from fedrepro.methods.matching.network_arrays import (
 from fedrepro.methods.matching.unit_fusion import fused, fused_sets
 from fedrepro.methods.matching.unit_permutations import align_units, in_common_order
 from fedrepro.methods.pfnm import ClassWeights
-from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
+from fedrepro.methods.regmean import GRID, Alpha, Ridge, moments, regmean
 from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.training.federation.client_queries import Reply
 from fedrepro.training.federation.fisher_and_input_moments import errors_of
@@ -162,7 +162,7 @@ Sweeps = Annotated[int, Arg("times that every client is matched, at most", least
     merges="matched",
     label="matching, then RegMean",
     prepare=moments,
-    grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
+    grid=GRID,
 )
 def matched_regmean(
     clients: LocalModels,

@@ -48,7 +48,8 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
     for part in HOLDOUTS:
         if part.need in needs and part.at != "clients":
             keep |= {f"{part.parameter}_inputs", f"{part.parameter}_labels"}
-    return replace(info, **{f.name: None for f in fields(info) if f.name not in keep})
+    gone: dict[str, Any] = {f.name: None for f in fields(info) if f.name not in keep}
+    return replace(info, **gone)
 
 
 def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:

@@ -221,10 +221,10 @@ def paired_files(
     """
     if not len(files) == len(models) > 1:
         return list(files), []
-    for name_of in (lambda path: path.stem, lambda path: path.parent.name):
-        named = {name_of(path): path for path in files}
-        wanted = [name_of(path) for path in models]
-        if sorted(map(name_of, files)) == sorted(wanted) and len(named) == len(files):
+    for part in ("stem", "parent"):
+        given, wanted = ([Path(getattr(p, part)).name for p in paths] for paths in (files, models))
+        if sorted(given) == sorted(wanted) and len(set(given)) == len(given):
+            named = dict(zip(given, files, strict=True))
             return [named[name] for name in wanted], [f"{option}: paired with the models by name"]
     ambiguous = (
         f"the names of {option} do not say which file belongs to which model: name both alike, "
