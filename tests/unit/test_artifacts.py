@@ -121,7 +121,7 @@ def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
     (tmp_path / "data").mkdir()
     (tmp_path / "raw.svg").write_text("kept")
     (tmp_path / "link").symlink_to("data")
-    monkeypatch.setattr("fedrepro.cli.draw.raw_files", lambda _: ["raw.svg"])
+    monkeypatch.setattr("fedrepro.data.raw_files.raw_files", lambda _: ["raw.svg"])
     job = {"stage": "prepare", "dataset": {"name": "digits"}, "raw": "data"}
     onto = {out: ["job", json.dumps(job | {"out": out})] for out in ("data", "link")}
     drawn = ["draw", "partition", "iid+clients~3", "--raw", ".", "--out", "raw.svg"]
