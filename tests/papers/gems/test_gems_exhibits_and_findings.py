@@ -29,7 +29,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     printed_rows,
     read_published,
 )
-from fedrepro.papers.gems.drawings.common_points import trials_of
+from fedrepro.papers.gems.drawings.common_points import met_in_trials
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
 
@@ -216,7 +216,7 @@ def test_no_common_point_anywhere_is_drawn_too_and_equal_numbers_give_equal_pict
 
 
 def test_what_was_not_decided_is_no_common_point():
-    assert trials_of("1 0 nan") == [True, False, False]
+    assert met_in_trials("1 0 nan") == [True, False, False]
 
 
 @pytest.mark.usefixtures("telling")
