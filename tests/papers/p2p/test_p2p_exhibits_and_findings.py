@@ -21,7 +21,7 @@ from fedrepro.drawings.style import line_styles
 from fedrepro.numbers.trial_statistics import last_series, select_node
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
-from fedrepro.papers.p2p.drawings.graphs import PANELS
+from fedrepro.papers.p2p.drawings.nodes_on_graphs import PANELS
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.training.mixing_matrices import stationary, weights_of
