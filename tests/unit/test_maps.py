@@ -23,8 +23,8 @@ from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.record.site.pages import drawings_page
-from fedrepro.record.site.report_data import Reports, graphs_of, maps_of
+from fedrepro.record.site.pages import page
+from fedrepro.record.site.report_data import drawings_of
 from fedrepro.stages.reports import draw_maps
 from fedrepro.training.mixing_matrices import PLACES, rectangle
 
@@ -268,7 +268,7 @@ def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace):
     made = plan()
     out = drawn_maps(made)
     assert len(list(out.iterdir())) == 5
-    shown = Nesting(drawings_page(Reports("tiny", [], maps=maps_of(out))))
+    shown = Nesting(page("drawings.md", drawn=drawings_of(out, "partitions")))
     images = shown.all("img")
     assert len(images) == 4
     for image in images:
@@ -342,7 +342,7 @@ def test_all_graphs_are_drawn_by_one_stage_and_shown_on_the_page(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == [
         "graphs.json", "ring--2.svg", "ring--4.svg",
     ]  # fmt: skip
-    shown = Nesting(drawings_page(Reports("quick", [], graphs=graphs_of(out))))
+    shown = Nesting(page("drawings.md", drawn=drawings_of(out, "graphs")))
     images = shown.all("img")
     assert [image["src"] for image in images] == [
         f"shown/graphs/ring--{nodes}.svg" for nodes in (2, 4)

@@ -14,7 +14,7 @@ from fedrepro.api import NEEDS
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
-from fedrepro.record.site.build import _source
+from fedrepro.record.site.build import write_source
 from fedrepro.record.site.pages import home, page, paper_page
 from fedrepro.record.site.report_data import read_reports
 
@@ -94,7 +94,7 @@ def test_pages_name_command_data_settings_needs_and_versions():
 def test_a_folder_without_guides_has_pages_whose_links_all_lead_somewhere():
     """As `fedrepro start` makes it, where there is no docs."""
     draw(plan())
-    found = _source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path()).pages
+    found = write_source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path(), Path("source"))
     assert not any(name.startswith("docs/") for name in found)
     for name, text in found.items():
         for link in re.findall(r"\]\(([^()\s#]+\.md)", text):

@@ -20,7 +20,7 @@ from fedrepro.numbers.run_times import seconds_by_setting
 from fedrepro.record.site.build import _require_own, build
 from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.guides import Guides
-from fedrepro.record.site.methods import KNOWN, about, docstring, formula
+from fedrepro.record.site.method_pages import KNOWN, about, docstring, formula
 from fedrepro.record.site.minify_svg import minify_svg
 from fedrepro.record.site.pages import claims_part, home, paper_page, plain_name, telling
 from fedrepro.record.site.report_data import claims_of, read_reports

@@ -104,25 +104,16 @@ Show = Callable[
 
 def filled(text: str, record: Path, show: Show | None = None) -> str:
     """Fill in all numbers of a page from a record; links stay, or become the text from `show`."""
-
-    def answer(match: re.Match[str]) -> str:
-        query = _query(match)
-        of_table = "{" in query.question or query.question.startswith("row ")
-        reply = query.text if of_table else _told(query, record)
-        if show:
-            return show(query, reply)
-        whole, begin = match[0], match.start()
-        return whole[: match.start("text") - begin] + reply + whole[match.end("text") - begin :]
-
     named = {match["label"]: match for match in DEFINITION.finditer(text)}
 
-    def answer_named(match: re.Match[str]) -> str:
-        link = named.get(match["label"])
+    def answer(match: re.Match[str]) -> str:
+        link = match if match.re is LINK else named.get(match["label"])
         if link is None:
             return match[0]
-        query = RecordQuery(match["text"], link["file"], link["question"])
-        reply = _told(query, record)
-        return show(query, reply) if show else f"[{reply}][{match['label']}]"
+        query = RecordQuery(match["text"], link["file"], " ".join(link["question"].split()))
+        of_table = "{" in query.question or query.question.startswith("row ")
+        reply = query.text if of_table else _told(query, record)
+        return show(query, reply) if show else match[0].replace(match["text"], reply, 1)
 
     lines, heads = text.split("\n"), None
     for number, line in enumerate(lines):
@@ -132,29 +123,12 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
             heads = [LINK.search(cell) for cell in line.split("|")]
         elif any(heads):
             lines[number] = _row(line, heads, record)
-    return USE.sub(answer_named, LINK.sub(answer, "\n".join(lines)))
-
-
-def inlined(text: str) -> str:
-    """Move links that are named at the end of a page to where the page uses them."""
-    named = {match["label"]: match for match in DEFINITION.finditer(text)}
-
-    def inline(match: re.Match[str]) -> str:
-        link = named.get(match["label"])
-        if link is None:
-            return match[0]
-        return f'[{match["text"]}](reports/record/{link["file"]} "{link["question"]}")'
-
-    return USE.sub(inline, DEFINITION.sub("", text))
+    return USE.sub(answer, LINK.sub(answer, "\n".join(lines)))
 
 
 def without_links(text: str) -> str:
     """Return the text with its numbers as plain text."""
     return LINK.sub(lambda match: match["text"], text)
-
-
-def _query(match: re.Match[str]) -> RecordQuery:
-    return RecordQuery(match["text"], match["file"], " ".join(match["question"].split()))
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
@@ -185,15 +159,10 @@ def _answer(asked: RecordQuery, record: Path) -> list[float] | str:
     path = _file(asked, record)
     count, group = COUNT.fullmatch(asked.question), GROUP.fullmatch(asked.question)
     if group:
-        board = read_csv(path.read_text(encoding="utf-8"))
-        return _group(asked, board, group)
+        return _group(asked, read_csv(path.read_text(encoding="utf-8")), group)
     claims = path.name == "claims.csv" and asked.question.startswith("claims")
     if count or claims:
-        rows = [
-            row
-            for metric_rows in _parsed(path.read_bytes(), path.suffix).values()
-            for row in metric_rows
-        ]
+        rows = [row for some in _parsed(path.read_bytes(), path.suffix).values() for row in some]
         if count:
             return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
         verdicts = [*{row["claim"]: row["verdict"] for row in rows}.values()]
@@ -266,38 +235,35 @@ class Measurement:
             return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
         count = min(len(self.trials), len(other.trials))
         differences = self.trials[:count] - other.trials[:count]
-        return Measurement(
-            float(np.mean(differences)) if count else self.value - other.value, differences
-        )
+        mean = float(np.mean(differences)) if count else self.value - other.value
+        return Measurement(mean, differences)
 
 
 def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     match = QUESTION.fullmatch(asked.question)
-    sides = [SIDE.fullmatch(match[name] or "") for name in ("first", "second")] if match else [None]
-    if not match or not sides[0]:
+    first, second = (SIDE.fullmatch((match and match[of]) or "") for of in ("first", "second"))
+    if not match or not first:
         raise _wrong(asked, "cannot be read as a question; record/templating.py says how to ask")
-    side, end = sides[0].groupdict(), match["end"] or "each"
-    if sides[1] is None:
+    side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
+    if second is None:
         rows = _rows(asked, record, side)
     else:
-        other_side = sides[1].groupdict()
-        side["cell"] = side["cell"] or other_side["cell"]
-        if not other_side["metric"]:
-            other_side |= {key: side[key] for key in ("metric", "split")}
-        ours = other_side["method"] == PRINT
-        both = (
-            _rows(asked, record, side, ours=ours),
-            _rows(asked, record, side if ours else other_side),
-        )
-        if len(both[0]) != len(both[1]):
+        other = second.groupdict()
+        side["cell"] = side["cell"] or other["cell"]
+        if not other["metric"]:
+            other |= {key: side[key] for key in ("metric", "split")}
+        ours = other["method"] == PRINT
+        rows = _rows(asked, record, side, ours=ours)
+        others = _rows(asked, record, side if ours else other)
+        if len(rows) != len(others):
             raise _wrong(asked, "compares methods that are not at the same places")
-        rows = [a.apart(b, match["sign"]) for a, b in zip(*both, strict=True)]
+        rows = [a.apart(b, sign) for a, b in zip(rows, others, strict=True)]
     if len(rows) > 1 and not match["end"]:
         raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
     if end in OF_TRIALS and not all(row.ends or len(row.trials) for row in rows):
         raise _wrong(asked, "asks for trials where there are none")
     unit = all_metrics().get(side["metric"] or "accuracy")
-    share = unit is not None and unit.unit.startswith("share") and match["sign"] in (None, "minus")
+    share = unit is not None and unit.unit.startswith("share") and sign in (None, "minus")
     factor = (-1 if match["less"] else 1) * (100.0 if share else SCALES[match["scale"]])
     return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
 
@@ -326,43 +292,35 @@ def _rows(
 ) -> list[Measurement]:
     """Return the rows of a table that fit one side of a question, in its order."""
     path = _file(asked, record, side["exhibit"])
-    table = _parsed(path.read_bytes(), path.suffix)
-    column = "printed" if ".printed." in path.name and not ours else "mean"
+    table, claims = _parsed(path.read_bytes(), path.suffix), path.name == "claims.csv"
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
+    column = "printed" if ".printed." in path.name and not ours else "mean"
     if "" in table:
         rows, column = table[""], metric
     else:
         rows, split = table.get(metric, ()), split or ("test" if metric == "accuracy" else None)
     if rows and column not in rows[0]:
         raise _wrong(asked, f"names {column}, which {asked.file} lacks")
-    claims = path.name == "claims.csv"
     name = "claim" if claims else "method"
-    rows = [
-        row
-        for row in rows
-        if split in (None, row.get("split")) and fnmatchcase(str(row[name]), method)
-    ]
+    rows = [row for row in rows if split in (None, row.get("split"))]
+    rows = [row for row in rows if fnmatchcase(str(row[name]), method)]
     rows = _fitting(asked, rows, side["cell"])
     ends = ("low", "high", "confidence") if claims else ()
     if claims:  # a check that several readings share has several rows
         valued = [row for row in rows if row[column] is not None]
-        rows = [*{(row[column], *(row[end] for end in ends)): row for row in valued}.values()]
+        rows = [*{tuple(row[one] for one in (column, *ends)): row for row in valued}.values()]
     if not rows:
         raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
-    measurements = []
-    for row in rows:
+
+    def measured(row: Cells) -> Measurement:
         paired = row.get("paired_mean") if column == "mean" else None
-        value = row[column] if paired is None else paired
-        known = column == "mean" and row.get("by_trial") is not None
-        trials = np.array(str(row["by_trial"]).split() if known else [], float)
-        measurements.append(
-            Measurement(_float(value), trials, tuple(_float(row[end]) for end in ends))
-        )
-    return measurements
+        texts = row.get("by_trial") if column == "mean" else None
+        numbers = [row[column] if paired is None else paired, *(row[end] for end in ends)]
+        value, *limits = (math.nan if one is None else float(str(one)) for one in numbers)
+        trials = np.array([] if texts is None else str(texts).split(), float)
+        return Measurement(value, trials, tuple(limits))
 
-
-def _float(value: object) -> float:
-    return math.nan if value is None else float(str(value))
+    return [measured(row) for row in rows]
 
 
 def _fitting(

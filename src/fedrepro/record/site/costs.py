@@ -14,7 +14,6 @@ from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.planning.figure_interface import final
 
 PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
-OTHERS = ("rounds", "passes", "parameters", "seconds")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class MethodCosts:
     sees: str
     sent: Sequence[float]
     ratios: Sequence[float]
-    exchanges: Sequence[float]
+    rounds: Sequence[float]
     passes: Sequence[float]
     parameters: Sequence[float]
     seconds: Sequence[float]
@@ -57,27 +56,30 @@ def costs_of(
     for row in ended.to_dict("records"):
         place = tuple(str(row[name]) for name in places)
         held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
-    methods = {
-        method["label"]: method
-        for method in about["methods"]
-        if any(held.get((method["label"], "bytes_up"), {}).values())
+    methods = {m["label"]: m for m in about["methods"]}
+    sending = {
+        label: sent
+        for label in methods
+        if any((sent := held.get((label, "bytes_up"), {})).values())
     }
-    alike = len({tuple(held[label, "bytes_up"].values()) for label in methods}) == 1
-    by_name = {method["name"]: label for label, method in reversed(methods.items())}
-    if len(methods) < 2 or (alike and len(by_name) == 1):
+    by_name = {methods[label]["name"]: label for label in reversed(sending)}
+    alike = len({tuple(sent.values()) for sent in sending.values()}) == 1
+    if len(sending) < 2 or (alike and len(by_name) == 1):
         return "", []
-    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(methods)))
-    base, found = held[plain, "bytes_up"], []
-    for label, method in methods.items():
-        sent = held[label, "bytes_up"]
-        by_metric = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
-        if seconds and not by_metric["seconds"]:
-            others = set(ended["setting"][ended["method"] != label])
-            settings = [one for one in dict.fromkeys(ended["setting"]) if one not in others]
-            by_metric["seconds"] = [one for token in settings for one in seconds.get(token, ())]
+    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(sending)))
+    base, found = sending[plain], []
+    for label, sent in sending.items():
+        others = {
+            metric: list(held.get((label, metric), {}).values())
+            for metric in ("rounds", "passes", "parameters", "seconds")
+        }
+        if seconds and not others["seconds"]:
+            shared = set(ended["setting"][ended["method"] != label])
+            own = [one for one in dict.fromkeys(ended["setting"]) if one not in shared]
+            others["seconds"] = [one for token in own for one in seconds.get(token, ())]
         ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
-        sees = needs_in_words(method["needs"], method.get("sends", ""))
-        found.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
+        sees = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
+        found.append(MethodCosts(label, sees, [*sent.values()], ratios, **others))
     return plain, found
 
 
@@ -87,7 +89,7 @@ def cost_table(plain: str, costs: Sequence[MethodCosts]) -> tuple[str, list[dict
         "Method": lambda method: method.label,
         "Clients send": lambda method: _range(method.sent, megabytes),
         f"Times {plain}": lambda method: _range(method.ratios, _times),
-        "Exchanges": lambda method: _range(method.exchanges, _count),
+        "Exchanges": lambda method: _range(method.rounds, _count),
         "Passes": lambda method: _range(method.passes, _count),
         "Parameters": lambda method: _range(method.parameters, _count),
         "Seconds a trial": lambda method: _range(method.seconds, "{:.3g}".format),
@@ -95,19 +97,20 @@ def cost_table(plain: str, costs: Sequence[MethodCosts]) -> tuple[str, list[dict
     }
     filled = {head: text for head, text in columns.items() if any(map(text, costs))}
     rows = [{head: text(method) for head, text in filled.items()} for method in costs]
-    quoted = {
+    named = {
         name: f"“{name}”" if "," in name else name for name in (plain, *(c.label for c in costs))
     }
     groups: dict[str, list[str]] = {}
     for method in costs:
         if method.label != plain and method.ratios:
-            groups.setdefault(_range(method.ratios, _times), []).append(quoted[method.label])
+            groups.setdefault(_range(method.ratios, _times), []).append(named[method.label])
     same = groups.pop(_times(1.0), [])
     if not groups:
-        return f"Costs: all methods send as much as {quoted[plain]}", rows
-    more = "; ".join(f"{text} {quoted[plain]}: {', '.join(who)}" for text, who in groups.items())
-    others = f"; the others as much as {quoted[plain]}" if same else ""
-    return f"Costs: clients send {more}{others}", rows
+        return f"Costs: all methods send as much as {named[plain]}", rows
+    more = "; ".join(f"{text} {named[plain]}: {', '.join(who)}" for text, who in groups.items())
+    return f"Costs: clients send {more}" + f"; the others as much as {named[plain]}" * bool(
+        same
+    ), rows
 
 
 def with_sent(
@@ -122,17 +125,14 @@ def with_sent(
         return table
     depth = max((1, *map(len, table.heads)))
     heads = [(*("",) * (depth - len(head)), *head) for head in (*table.heads, ("Clients send",))]
-    cells = {
-        one.label: TextCell(
-            text=_range(one.sent, megabytes),
-            below=tuple(filter(None, [_range(one.ratios, _times)])),
+    cells = {}
+    for one in costs:
+        ratio = _range(one.ratios, _times)
+        cells[one.label] = TextCell(
+            text=_range(one.sent, megabytes), below=(ratio,) if ratio else ()
         )
-        for one in costs
-    }
     nothing = TextCell(text="nothing")
-    rows = [
-        replace(row, cells=(*row.cells, cells.get(row.heads[0], nothing))) for row in table.rows
-    ]
+    rows = [replace(r, cells=(*r.cells, cells.get(r.heads[0], nothing))) for r in table.rows]
     return replace(table, heads=tuple(heads), rows=tuple(rows))
 
 

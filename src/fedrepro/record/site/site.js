@@ -15,6 +15,12 @@
     return loaded[name];
   }
 
+  // -------------------------------------------- what scrolls by itself is reached by keys too
+  document.querySelectorAll("pre, .table-wrapper").forEach(function (part) { part.tabIndex = 0; });
+  document.querySelectorAll("p.caption[role=heading]").forEach(function (caption) {
+    caption.setAttribute("aria-level", "2");
+  });
+
   // ------------------------------------------------------------------ what is known of a cell
   let bubble = null;
   function hide() {

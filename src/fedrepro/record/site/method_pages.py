@@ -35,27 +35,6 @@ INDEXED = re.compile(r"\b(sum|prod|mean|max|argmax|[^\W\d_]\u0302?)\\?_(\w+|\{[^
 SIGNS = {"sum": "∑", "prod": "∏"}
 
 
-def formula(text: str) -> dict[str, Any]:
-    """Typeset a formula in the notation of TeX: its text, size in pixels, and outline for svg.
-
-    Raises:
-        ValueError: if it cannot be read.
-    """
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    letters = FontProperties(math_fontfamily="stix")
-    outline = TextPath((0, 0), f"${text}$", size=SIZE, prop=letters)
-    box = outline.get_extents()
-    parts = []
-    for points, code in outline.iter_segments(simplify=False, curves=True):
-        pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
-        ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
-        parts.append(f"{COMMANDS[int(code)]}{ends}")
-    wide, high = round(box.width + 2, 1), round(box.height + 2, 1)
-    return {"text": text, "wide": wide, "high": high, "path": "".join(parts)}
-
-
 def method_pages(reports: Reports) -> dict[str, str]:
     """Return the text of each page below methods/, with the list of all as `index`.
 
@@ -79,19 +58,65 @@ def method_pages(reports: Reports) -> dict[str, str]:
             bounds.append(marked(text))
         else:
             pages[name] = text
-        listed = href_of(name).removeprefix("methods/"), title_of(item), about(item)[0]
-        kinds.setdefault(item.meta["kind"], []).append(listed)
+        kinds.setdefault(item.meta["kind"], []).append(
+            (_near(name), title_of(item), about(item)[0])
+        )
     groups = [
         (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
         for kind, members in kinds.items()
     ]
     called = [
-        (known.name, href_of(known.method).removeprefix("methods/"),
-         title_of(methods[known.method]), known.words.replace("`", ""))
+        (known.name, _near(known.method), title_of(methods[known.method]), known.words)
         for known in names_of_field(methods)
-    ]  # fmt: skip
+    ]
     index = page("methods.md", kinds=groups, called=called)
     return pages | {"bounds": page("bounds.md", bounds=bounds), "index": index}
+
+
+def _page(item: Component, **given: Any) -> str:
+    known, kind = KNOWN.get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
+    options = []
+    for param in item.own_params.values():
+        allowed = f": one of {', '.join(param.choices)}" if param.choices else ""
+        default = "required" if param.required else render(param.default)
+        options.append((param.name, default, param.arg.unit, param.arg.doc + allowed))
+    # a sign that is divided between two lines is one again; items of a list stay
+    reference = [
+        block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
+        for block in (inspect.getdoc(inspect.getmodule(item.fn)) or "").split("\n\n")[1:]
+    ]
+    return page(
+        "method.md",
+        up="../",
+        item=item,
+        kind=kind,
+        title=title_of(item),
+        part=_bound(item),
+        known=known,
+        reference=docstring("\n\n".join(reference)),
+        formula=formula(known["formula"]) if "formula" in known else None,
+        about=about(item),
+        sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
+        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
+        options=options,
+        **given,
+    )
+
+
+def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
+    """Return a row for each scenario of a leaderboard by label: place, accuracy in %, score."""
+    rows: dict[str, list[Sequence[str]]] = {}
+    place = ["starts", "data", "case", "clients", "method"]
+    for board in (board for paper in reports.papers for board in paper.boards):
+        single = board.scenarios[board.scenarios["case"] != ALL]
+        for (starts, data, case, clients, label), own in single.groupby(place, sort=False):
+            means = own.set_index("metric")["mean"].to_dict()
+            if {"accuracy", "score"} & {*means}:
+                accuracy = f"{100 * means['accuracy']:.1f}" if "accuracy" in means else "–"
+                where = f"{data}, {case}, {clients:g} clients"
+                found = where, starts, accuracy, number(means.get("score")) or "–"
+                rows.setdefault(label, []).append(found)
+    return rows
 
 
 def _bound(item: Component) -> bool:
@@ -100,8 +125,11 @@ def _bound(item: Component) -> bool:
 
 def href_of(name: str) -> str:
     """Return the place of a method on the site."""
-    bound = _bound(components("method")[name])
-    return f"methods/bounds.html#{name}" if bound else f"methods/{name}.html"
+    return f"methods/{_near(name)}"
+
+
+def _near(name: str) -> str:
+    return f"bounds.html#{name}" if _bound(components("method")[name]) else f"{name}.html"
 
 
 def title_of(item: Component) -> str:
@@ -130,8 +158,7 @@ def about(item: Component) -> tuple[str, str]:
     said = KNOWN.get(item.name, {}).get("about")
     if said:
         source = SOURCE.search(first)
-        rest = "\n\n".join(filter(None, [rest, source and source[0]]))
-        first = said
+        first, rest = said, "\n\n".join(filter(None, [rest, source and source[0]]))
     return docstring(first), docstring(rest)
 
 
@@ -143,68 +170,36 @@ def docstring(text: str) -> str:
             parts.append("```text\n" + inspect.cleandoc(block) + "\n```")
         else:
             pieces = re.split(r"(`[^`]+`)", block)
-            said = (
-                p if p.startswith("`") else WORDS.sub(lambda words: _plain(words[0]), p)
-                for p in pieces
-            )
-            parts.append("".join(said))
+            pieces[::2] = [WORDS.sub(lambda words: _plain(words[0]), one) for one in pieces[::2]]
+            parts.append("".join(pieces))
     return "\n\n".join(parts)
-
-
-def _joined(block: str) -> str:
-    # a sign that is divided between two lines is one again; items of a list stay
-    return block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
 
 
 def _plain(text: str) -> str:
     """Write a text with signs that mark up as plain ones, and with its indices below the line."""
 
     def indexed(match: re.Match[str]) -> str:
-        letter, index = match.groups()
-        letter = SIGNS.get(letter, letter if len(letter) > 2 else f"<i>{letter}</i>")
-        return f"{letter}<sub>{index.strip('{}')}</sub>"
+        letter = SIGNS.get(match[1], match[1] if len(match[1]) > 2 else f"*{match[1]}*")
+        return f"{letter}{{sub}}`{match[2].strip('{}')}`"
 
     return INDEXED.sub(indexed, markdown_text(text))
 
 
-def _page(item: Component, **given: Any) -> str:
-    known, kind = KNOWN.get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
-    options = [
-        (param.name, "required" if param.required else render(param.default), param.arg.unit,
-         param.arg.doc + (f": one of {', '.join(param.choices)}" if param.choices else ""))
-        for param in item.own_params.values()
-    ]  # fmt: skip
-    reference = (inspect.getdoc(inspect.getmodule(item.fn)) or "").partition("\n\n")[2]
-    return page(
-        "method.md",
-        up="../",
-        item=item,
-        kind=kind,
-        title=title_of(item),
-        part=_bound(item),
-        known=known,
-        reference=docstring("\n\n".join(map(_joined, reference.split("\n\n")))),
-        formula=formula(known["formula"]) if "formula" in known else None,
-        about=about(item),
-        sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
-        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
-        options=options,
-        **given,
-    )
+def formula(text: str) -> dict[str, Any]:
+    """Typeset a formula in the notation of TeX: its text, size in pixels, and outline for svg.
 
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
 
-def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
-    """Return a row for each scenario of a leaderboard by label: place, accuracy in %, score."""
-    rows: dict[str, list[Sequence[str]]] = {}
-    for board in (board for paper in reports.papers for board in paper.boards):
-        place = ["starts", "data", "case", "clients", "method"]
-        found: dict[tuple[Any, ...], dict[str, float]] = {}
-        for row in board.scenarios.to_dict("records"):
-            if row["case"] != ALL and row["metric"] in ("accuracy", "score"):
-                found.setdefault(tuple(row[key] for key in place), {})[row["metric"]] = row["mean"]
-        for (starts, data, case, clients, label), means in found.items():
-            accuracy = f"{100 * means['accuracy']:.1f}" if "accuracy" in means else "–"
-            score = number(means.get("score")) or "–"
-            where = f"{data}, {case}, {clients:g} clients"
-            rows.setdefault(label, []).append((where, starts, accuracy, score))
-    return rows
+    letters = FontProperties(math_fontfamily="stix")
+    outline = TextPath((0, 0), f"${text}$", size=SIZE, prop=letters)
+    box, parts = outline.get_extents(), []
+    for points, code in outline.iter_segments(simplify=False, curves=True):
+        pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
+        ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
+        parts.append(f"{COMMANDS[int(code)]}{ends}")
+    wide, high = round(box.width + 2, 1), round(box.height + 2, 1)
+    return {"text": text, "wide": wide, "high": high, "path": "".join(parts)}
