@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from findings import RECORD, ROOT, told
+from findings import RECORD, ROOT, inlined, told
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
-from fedrepro.record.templating import LINK, NUMBER, filled, inlined, without_links
+from fedrepro.record.templating import LINK, NUMBER, filled, without_links
 
 ROWS = """\
 case,clients,method,metric,split,mean,sd,trials,by_trial

@@ -59,6 +59,7 @@ LINE_STYLES: dict[str, LineStyle] = {
     "ot_fusion": LineStyle("#3C69FF", "^", (0, (3, 1, 1, 1))),
     "weight_matching": LineStyle("#A5A55A", "D", (0, (3.5, 1.5))),
     "gems_convex": LineStyle("#8C0032", "h", width=2.0, order=2.5),
+    "local": LineStyle("#D98900", "o", (0, (4, 1.5))),
 }
 # for methods that have no look of their own: far from those above and from one another, also with
 # the commonest kinds of colour blindness; each has a marker and a dash that no other has

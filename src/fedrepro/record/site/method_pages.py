@@ -17,7 +17,7 @@ from fedrepro.drawings.tables import markdown_text
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.record.site.leaderboard_pages import number
 from fedrepro.record.site.pages import marked, page
-from fedrepro.record.site.report_data import Reports
+from fedrepro.record.site.report_data import Paper, Reports
 from fedrepro.record.site.verdicts import page_data
 
 KNOWN = page_data("methods.yaml")
@@ -42,18 +42,18 @@ def method_pages(reports: Reports) -> dict[str, str]:
     """
     links, scores = links_of(reports), _scores(reports)
     board = next((paper.name for paper in reports.papers if paper.boards), "")
-    used: dict[str, dict[tuple[str, str], None]] = {}
+    used: dict[str, list[tuple[Paper, str]]] = {}
     for paper in reports.papers:
         for shown in paper.exhibits.values():
-            for method in shown.about["methods"]:
-                used.setdefault(method["name"], {})[paper.name, shown.name] = None
+            for name in dict.fromkeys(method["name"] for method in shown.about["methods"]):
+                used.setdefault(name, []).append((paper, shown.name))
     methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
     pages, bounds = {}, []
     kinds: dict[str, list[tuple[str, str, str]]] = {}
     for name, item in methods.items():
         own = [label for label, href in links.items() if href == href_of(name) and label in scores]
         rows = [(*row, label)[: 5 if len(own) > 1 else 4] for label in own for row in scores[label]]
-        text = _page(item, used=[*used.get(name, ())], scores=rows, board=board)
+        text = _page(item, used=used.get(name, []), scores=rows, board=board)
         if _bound(item):
             bounds.append(marked(text))
         else:

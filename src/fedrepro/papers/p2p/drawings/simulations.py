@@ -100,7 +100,7 @@ class NumbersAgainstSteps(Along):
             lowest.append(axes.get_ylim())
         for axes in panels:  # one scale, so that errors and beliefs can be set side by side
             axes.set_ylim(min(low for low, _ in lowest), max(high for _, high in lowest))
-        legend(figure, handles_of(exhibit.measures, look), 0.08, rows)
+        legend(figure, handles_of(look), 0.08, rows)
         headings(figure, exhibit)
         return figure
 
