@@ -259,7 +259,7 @@ def test_the_page_has_a_table_in_the_place_of_a_figure():
 
 def page_of(name: str) -> str:
     (paper,) = read_reports(Path("reports/tiny"), "tiny", [f"pfnm/{name}"]).papers
-    return paper_page(paper, "", (), frozenset())
+    return paper_page(paper)
 
 
 def test_headings_say_what_the_sweep_holds():

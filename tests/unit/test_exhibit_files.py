@@ -41,16 +41,6 @@ def test_everything_that_is_recorded_can_be_opened(scale):
         assert files.about["key"] == key
 
 
-@in_a_workplace
-def test_csv_files_are_plain_and_their_json_names_them():
-    base = draw(plan())
-    about = read_json(f"{base}.json")
-    assert set(about["files"]) == {".svg", ".png", ".csv", ".choice.csv", ".metrics.parquet"}
-    assert Path(f"{base}.csv").read_text().startswith("clients,method,metric,split,mean,")
-    text = open_exhibit(FOLDER, KEY, "tiny").read(".csv").decode()
-    assert text == Path(f"{base}.csv").read_text()
-
-
 def two_exhibits():
     draw(plan())
     draw(plan(), OTHER, lambda *place: 0.5)

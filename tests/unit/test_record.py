@@ -196,18 +196,12 @@ def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revisio
     assert Path(f"{BASE}.svg").exists()
 
 
-def test_missing_times_are_a_warning(made):
-    next(Path("results").rglob("aggregate/*/timings.parquet")).unlink()
+@pytest.mark.parametrize(("stage", "what"), [("aggregate", "run"), ("train", "training")])
+def test_missing_times_are_a_warning(made, stage, what):
+    next(Path("results").rglob(f"{stage}/*/timings.parquet")).unlink()
     done = record("tiny", [KEY])
-    assert "the run time of pfnm/figure-2a is not recorded" in done.warnings[0]
-    assert run_of()["seconds"] == {}
-
-
-def test_missing_training_times_are_a_warning(made):
-    next(Path("results").rglob("train/*/timings.parquet")).unlink()
-    done = record("tiny", [KEY])
-    assert "the training time of pfnm/figure-2a is not recorded" in done.warnings[0]
-    assert "train" not in run_of()["seconds"]
+    assert f"the {what} time of pfnm/figure-2a is not recorded" in done.warnings[0]
+    assert run_of()["seconds"].keys() & {"train", stage} == set()
 
 
 def test_results_of_another_folder_have_the_machine_that_computed_them(made, monkeypatch):

@@ -82,7 +82,7 @@ class Axis:
     depth: bool = False  # a list of widths stands for its length
 
     def positions(self, column: pd.Series) -> list[float]:
-        """Return the places of a column's values along the axis."""
+        """Return where the values of a column stand on the axis; a list of widths by its length."""
         if self.depth:
             return [float(str(value).count("@") + 1) for value in column]
         return [float(value) for value in column]
@@ -113,12 +113,12 @@ def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
 
 
 def parameter_title(key: str) -> str:
-    """Return the name of a parameter in figures."""
+    """Return the name that figures write for the parameter `key`, such as σ² for sigma2."""
     return SYMBOLS.get(key, key.replace("_", " "))
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the cases that are drawn side by side, in order; empty for a single scenario."""
+    """Return the labels of the scenarios (cases) that one figure compares, in order; [] for one."""
     return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
 
 
@@ -127,7 +127,7 @@ def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return the line of one metric for each label that has it."""
+    """Return the line of `metric` on `split` for each method that has it, by the method's label."""
     axis = axis_of(exhibit)
     rows = select(final(numbers), metric, split)
     by_label: dict[str, Line] = {}
@@ -139,7 +139,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return the line of the size that the exhibit asks for, by label."""
+    """Return the line of each method's model size, in the unit of the exhibit, by label."""
     size = exhibit.size
     scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
     return lines(exhibit, scaled, size.metric, "")
@@ -150,12 +150,12 @@ def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return the rows of one metric on one split."""
+    """Return the rows of an exhibit's numbers that are of this metric, on this split of the data."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """Choose the range of the methods that stay near the best, and of bounds close to these.
+    """Choose the accuracies between which a close-up shows the best methods and near bounds.
 
     A single line is shown with its whole band; a method that failed sets no range.
     """
@@ -218,12 +218,12 @@ def grid_of(
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
-    """Write the title, and below it data and trials."""
+    """Write the exhibit's title at the top of a figure, and below it the data and trials."""
     write_headings(drawn, exhibit.settings.title, subtitle(exhibit))
 
 
 def write_headings(drawn: Figure, title: str, below: str) -> None:
-    """Write a title, and a line below it."""
+    """Write a title at the top of a figure, and a smaller line below it."""
     height = drawn.get_figheight()
     drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
     drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
@@ -273,14 +273,14 @@ def draw_lines(
 
 
 def halo() -> list[Any]:
-    """Return the effect that draws white around letters that stand on lines."""
+    """Return the effect that outlines letters in white, so that they can be read on lines."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2, foreground="white")]
 
 
 def percent(axes: Axes) -> None:
-    """Label an axis of shares in percent."""
+    """Write the ticks of a vertical axis of shares from 0 to 1 in percent."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -316,7 +316,7 @@ def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return the names of methods in the legend by label; a paired one says that it is paired."""
+    """Return the legend's name of each method by label; one with fewer trials says "(paired)"."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
@@ -384,7 +384,7 @@ def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
 
 @contextmanager
 def rules() -> Iterator[None]:
-    """Set matplotlib's defaults and the rules of `style` within a context."""
+    """Draw with matplotlib's defaults and the house style, whatever a user's settings are."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -394,7 +394,7 @@ def rules() -> Iterator[None]:
 
 
 class Figured(Drawing):
-    """A drawing that is a figure."""
+    """A drawing that is a picture, and not a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         """Draw the figure from numbers as `as_shown` returns them; call it within `rules()`."""
@@ -407,7 +407,7 @@ class Figured(Drawing):
 
 
 class Along(Figured):
-    """A figure along a horizontal axis."""
+    """A picture whose horizontal axis may be given another name."""
 
     x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 

@@ -139,13 +139,13 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def _dot(axes: Axes, x: float, y: float, look: LineStyle, size: float) -> None:
-    """Draw the mark of a class, with a white edge."""
+    """Draw the mark of a class of methods at (x, y), with a white edge; `size` in points."""
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
 
 
 def _place(standing: pd.Series) -> str:
-    """Write a group and its ranks; empty where methods are not compared."""
+    """Write a method's group and ranks, such as "2, 3–5"; "" where methods are not compared."""
     if standing["group"] != standing["group"]:
         return ""
     low, high = int(standing["rank_low"]), int(standing["rank_high"])

@@ -56,7 +56,7 @@ class PartitionMap:
 
     @property
     def words(self) -> str:
-        """Say the skew in two sentences."""
+        """Describe sizes, classes and distances of the clients in two sentences."""
         skew = self.skew
         holders = "1 client holds" if skew.clients == 1 else f"{skew.clients} clients each hold"
         return (
@@ -76,7 +76,7 @@ class PartitionMap:
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
     def figure(self) -> Figure:
-        """Draw it; call this within `rules()`."""
+        """Draw the shares of classes at each client, and sizes; call it within `rules()`."""
         order = self.order()
         counts = self.counts[order]
         clients, classes = counts.shape
@@ -131,7 +131,7 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Compute the numbers once: the sum takes seconds on a long ring.
+        """Compute the numbers that describe the graph; on a long ring that takes seconds.
 
         `least` and `most` are of the share that a node counts in the long run.
         """
@@ -147,7 +147,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Say the numbers in two sentences."""
+        """Describe the graph by its `numbers` in two sentences."""
         found = self.numbers
         second, mixing = (
             f"{found[name]:.4g}" if found[name] > 1e-9 else "0"  # below is rounding
@@ -164,7 +164,7 @@ class GraphMap:
         return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
-        """Draw it: edges wide where a weight is large, discs by what a node counts, the matrix.
+        """Draw nodes and edges by their weights, and next to them the matrix of weights.
 
         Call this within `rules()`.
         """
@@ -259,7 +259,7 @@ def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
 def render_map(
     drawn: PartitionMap | GraphMap, suffixes: Sequence[str] = (".svg", ".png")
 ) -> dict[str, bytes]:
-    """Draw as files by suffix; equal inputs give equal bytes."""
+    """Draw a map and return its images by suffix; equal maps give equal bytes."""
     with rules():
         figure = drawn.figure()
         figure.draw_without_rendering()

@@ -124,7 +124,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Judge differences: by bytes where libraries were pinned, else by the spread."""
+    """Say whether chance explains differences, given each in combined standard errors."""
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())
@@ -132,7 +132,7 @@ def _judged(errors: pd.Series, mine: str, kept: str) -> str:
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """List causes of a difference other than chance: data, parameters or versions."""
+    """List causes of different numbers other than chance: data, parameters, versions."""
     notes = []
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:
@@ -169,7 +169,7 @@ def _arithmetic(about: Mapping[str, Any]) -> str:
 
 
 def _intervals(about: Mapping[str, Any]) -> str:
-    """Say how often methods in rounds were measured, where not in every round."""
+    """Name the methods of an exhibit that were not measured in every round, and how often."""
     usual = about["settings"].get("measure_every", 1)
     methods = about["settings"]["methods"]
     rounds = ((m["name"], m.get("measure_every") or usual) for m in methods)

@@ -132,7 +132,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in a table's row below each head that asks for numbers."""
+    """Fill in the cells of a table's row whose column's head is a question to the record."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -269,7 +269,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Return the numbers that a word of a question asks for; `many` is their count in the text."""
+    """Reduce measurements as the word `end` of a question asks; the text has `many` numbers."""
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -326,7 +326,7 @@ def _rows(
 def _fitting(
     asked: RecordQuery, rows: Sequence[Cells], text: str | None, *, empty: bool = True
 ) -> Sequence[Cells]:
-    """Return the rows at a place; with `empty`, a row without a value in a column fits any."""
+    """Return the rows whose columns have the values in `text`; with `empty`, no value fits any."""
     cell = cell_of(text or "", f"'{asked.question}'")
     if empty and ROUND not in cell:
         rows = [row for row in rows if row.get(ROUND) is None]

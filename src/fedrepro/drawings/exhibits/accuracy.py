@@ -112,7 +112,7 @@ def draw_accuracies(
     numbers: pd.DataFrame,
     look: Mapping[str, LineStyle],
 ) -> None:
-    """Draw test accuracies along a sweep on both axes."""
+    """Draw test accuracies along a sweep: all methods on `whole`, the best on `close`."""
     accuracy = lines(exhibit, numbers, "accuracy", "test")
     low, high = close_up(exhibit, accuracy)
     draw_lines(whole, accuracy, look, banded=set(accuracy))
@@ -123,7 +123,7 @@ def draw_accuracies(
 
 
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
-    """Set the ranges of both axes, in percent, and mark the close-up in the whole by `name`."""
+    """Set the vertical ranges of both axes, and shade the close-up's in the whole by `name`."""
     for axes in (whole, close):
         percent(axes)
     whole.set_ylim(0, 1)

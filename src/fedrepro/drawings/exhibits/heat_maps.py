@@ -46,7 +46,7 @@ TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
 
 
 def shades_of(size: Size) -> tuple[Shade, Shade]:
-    """Return training accuracy and the size as shades."""
+    """Return the two metrics that maps show: training accuracy, and the model's size."""
     form = "{:.0f}" if size.factor == 1 else "{:.2g}"
     return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
 
@@ -115,14 +115,14 @@ class HeatMaps(Figured):
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
-    """Return the method whose settings are shown, and its rows."""
+    """Return the one method that shows the values of its parameters, and its final numbers."""
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = final(numbers)
     return measure, rows[rows["method"] == measure.label]
 
 
 def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> list[Map]:
-    """Return a map for each pair of columns with several values."""
+    """Return a map for each pair of parameters that take several values."""
     several = [key for key in (*exhibit.swept, *measure.show) if rows[key].nunique() > 1]
     defaults = measure.spec.component.spec().values
     held = {}
@@ -178,6 +178,6 @@ def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
 
 
 def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
-    """List the numbers of a table with their row and column."""
+    """List the numbers of a table, each after its (row, column)."""
     cells = np.ndenumerate(table.to_numpy(float))
     return [((int(row), int(column)), float(value)) for (row, column), value in cells]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fedrepro.drawings.canvas import (
     SOFT,
@@ -52,6 +54,7 @@ WIDE_PANELS = 3  # of a row, above which a panel is too narrow for a long label
 APART = 16  # points between two named settings of a path
 BESIDE = 5  # points between marks of one size
 ROUND = (10, 20, 50, 100, 200, 500, 1000, 2000)
+CORNER = 0.15  # of a panel's height, in which a corner's text stands
 REACH = 0.25  # accuracy further below the best than this is cut off
 
 
@@ -196,7 +199,7 @@ def _draw_paths(
         axes.margins(x=0.06 * (1 + len(marks)))  # room for them
     if len(ratios) > 1:
         _name_values(axes, values, named)
-    _name_lost(axes, lost)
+    _name_lost(axes, lost, paths.values())
     percent(axes)
     # ticks at the sizes that were asked for, or else at round numbers
     left, right = axes.get_xlim()
@@ -229,13 +232,18 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
             axes.annotate(text, point, (0, 5), textcoords="offset points", **look)
 
 
-def _name_lost(axes: Axes, lost: Mapping[str, float]) -> None:
-    """Write methods below the frame, with their accuracy, in the corner with the fewest lines."""
+def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
+    """Write methods below the frame, with their accuracy, in the lower corner that is free."""
     from matplotlib.lines import Line2D
 
     names = [f"↓ {label} {100 * mean:.0f} %" for label, mean in lost.items()]
     handles = [Line2D([], [], linestyle="none", label=name) for name in names]
+    points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
+    across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
+    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
     look: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
     look |= {"fontsize": 6.5, "labelcolor": SOFT, "handlelength": 0, "handletextpad": 0}
     if names:
-        axes.legend(handles=handles, loc="best", borderaxespad=0.2, labelspacing=0.2, **look)
+        place = "lower left" if taken else "lower right"
+        found = axes.legend(handles=handles, loc=place, borderaxespad=0.2, labelspacing=0.2, **look)
+        found.set_zorder(8)

@@ -19,7 +19,6 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import fedrepro
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings as findings_in
 from fedrepro.core.paper_files import paper_attribute, paper_names
@@ -34,7 +33,6 @@ from fedrepro.record.site.report_data import Paper, Reports
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
-ROOMS = ("api", "combine", "graphs", "matching")
 GUIDES = {
     "Use": ("using", "own-models", "combine", "exhibits", "methods"),
     "Data and networks": ("data", "partitions", "models", "graphs"),
@@ -166,7 +164,7 @@ def _package(name: str) -> str:
 
 
 def _guides(root: Path) -> dict[str, str]:
-    """Return the file of each page; findings lie in their paper's folder, and are pages of docs."""
+    """Return the markdown file of each page of docs/, config and findings, by the page's path."""
     paths = [path.relative_to(root).as_posix() for path in (root / "docs").glob("**/*.md")]
     paths += ["config/README.md"] if (root / "config/README.md").exists() else []
     found = {f"{FINDINGS}{name}.md": file.as_posix() for name, file in findings_in(root).items()}
@@ -180,7 +178,7 @@ def _of(name: str) -> str:
 def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the finding of each paper for its card and for its own page, at the paper's size."""
+    """Return the main finding of each paper: a sentence for its card, and its page's opening."""
     cards, openings = {}, {}
     for name in (name for name in findings if PurePosixPath(name).stem == _of(name)):
         paper, file = _of(name), PurePosixPath(files[name])
@@ -209,7 +207,7 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
 
 
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the navigation: captions with their pages."""
+    """Return the menu of the side bar: captions with their pages."""
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
     lost = [name for name in pages if name.startswith(FINDINGS) and _of(name) not in known]
     trees = {
@@ -231,16 +229,15 @@ def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[s
 
 
 def _rooms() -> list[tuple[str, list[str]]]:
-    """List modules that others may want to call: general rooms, and the arithmetic of papers."""
+    """List modules that others may want to call: the interface, and the arithmetic of papers."""
     other = {"drawings", "exhibits", *(name.rpartition(".")[2] for name in KINDS.values())}
-    folders = [folder for pack in paper_names().values() for folder in sorted(pack.iterdir())]
-    own = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
-    rooms = []
-    for room in (*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in own)):
-        base, name = Path(fedrepro.__path__[0], *room.split(".")), f"fedrepro.{room}"
-        inner = sorted(module.name for module in pkgutil.iter_modules([str(base)]))
-        if base.is_dir() or base.with_suffix(".py").exists():
-            rooms.append((name, [name, *(f"{name}.{module}" for module in inner)]))
+    rooms = [("fedrepro.api", ["fedrepro.api"])]
+    for pack in paper_names().values():
+        for folder in sorted(pack.iterdir()):
+            if (folder / "__init__.py").is_file() and folder.name not in other:
+                name = f"fedrepro.papers.{pack.name}.{folder.name}"
+                inner = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+                rooms.append((name, [name, *(f"{name}.{module}" for module in inner)]))
     return rooms
 
 
@@ -324,7 +321,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
     excerpts: dict[str, str] = {}
 
     def draw(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
-        """Keep the words of a page, and unfold its branch of the side bar alone: half its bytes."""
+        """Keep the words of a page for the search, and unfold the side bar at this page alone."""
         whole = context["toctree"]
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
         said = unescape(TAGS.sub(" ", context.get("body", ""))).replace("¶", "")

@@ -39,7 +39,7 @@ def costs_of(
     numbers: pd.DataFrame,
     seconds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[str, list[MethodCosts]]:
-    """Compute the costs of methods whose clients send anything.
+    """Compute what the methods of an exhibit send, compute and see, if their clients send.
 
     Args:
         about: the json of an exhibit.
@@ -145,7 +145,7 @@ def _count(value: float) -> str:
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """Write the least and the most, or the one number that they are."""
+    """Write the least and the largest of `values` as a range, or once if both read the same."""
     known = [value for value in values if value == value]
     ends = dict.fromkeys(text(end) for end in (min(known), max(known))) if known else {}
     return " to ".join(ends)

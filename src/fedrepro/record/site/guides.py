@@ -36,7 +36,7 @@ class Guides:
     copies: set[str] = field(default_factory=set)
 
     def page(self, path: PurePosixPath) -> str:
-        """Return the text of docs/… as a page at its own place, or `elsewhere`."""
+        """Return a markdown file as a page: with numbers of the record, and links that lead on."""
         text = (self.root / path).read_text(encoding="utf-8")
         page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
         if page.parent.name == "findings":  # the paper's own pages have its claims and values
@@ -45,7 +45,7 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """Ask the record for the numbers of a text, and link each to its origin.
+        """Fill in the numbers of a text from the record, and link each to the exhibit it is of.
 
         `depth` is that of the page's folder below the site's.
         """
@@ -92,7 +92,7 @@ def copied(path: str) -> str:
 
 
 def _as_table(chart: str) -> str:
-    """Write a flow chart as a table of its arrows, which needs no script."""
+    """Write a mermaid flow chart as a table of its arrows, which needs no script."""
     names = dict(NODE.findall(chart))
     rows = [
         f"| {names.get(source, source)} | {by or ''} | {names.get(target, target)} |"

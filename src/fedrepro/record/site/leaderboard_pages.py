@@ -68,7 +68,7 @@ def score_of(method: str, rows: Any) -> float | None:
 
 
 def answer(shown: BoardView) -> dict[str, Any]:
-    """Return the outcome for the clients that come first, for the home page; {} without groups.
+    """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
     data: names of data sets. best: of each class the methods in the best one's group, by data set.
     picture: the rows of methods over all data sets. leaders: of each class, the first data set that
@@ -113,7 +113,7 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Say which of its exhibits a leaderboard is made of."""
+    """Say from how many exhibits a leaderboard was made, and which scenarios lack a score."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -145,7 +145,7 @@ def joined_names(names: Sequence[str], last: str = "and") -> str:
 
 
 def number(value: Any) -> str:
-    """Write a score with two digits, and nothing where there is none."""
+    """Write a score with two digits; "" where there is none."""
     return "" if is_none(value) else f"{value:z.2f}".replace("-", "−")
 
 
@@ -162,7 +162,7 @@ def is_none(value: Any) -> bool:
 
 
 def choices(shown: BoardView) -> dict[str, Any]:
-    """Return the data of the chooser, for json.
+    """Return what the chooser of the home page knows: recommended methods by scenario, for json.
 
     exchanges: how often clients answer, each a number from which more methods can be taken.
     places: number of clients, skew, how clients start, the scenarios, and answers by `models only`
@@ -185,7 +185,7 @@ def choices(shown: BoardView) -> dict[str, Any]:
 def _answers(
     place: Mapping[str, Any], table: Any, cases: Any, asked: list[int], board: str
 ) -> dict[str, Any]:
-    """Return the recommendations for a client whose own setting is that of these scenarios."""
+    """Return the recommended methods for a reader whose clients are as in the scenarios `cases`."""
     one_start, found = place["starts"] == STARTS[0], {}
     answers: list[list[Any]] = [[], []]
     for only_models, exchanges in itertools.product((False, True), asked):

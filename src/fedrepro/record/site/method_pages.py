@@ -124,7 +124,7 @@ def _bound(item: Component) -> bool:
 
 
 def href_of(name: str) -> str:
-    """Return the place of a method on the site."""
+    """Return the address of a method's page on the site."""
     return f"methods/{_near(name)}"
 
 
@@ -138,7 +138,7 @@ def title_of(item: Component) -> str:
 
 
 def links_of(reports: Reports) -> dict[str, str]:
-    """Return the place of each method on the site by its label in a leaderboard's exhibits."""
+    """Return the address of each method's page by its label on the leaderboard."""
     return {
         method["label"]: href_of(method["name"])
         for paper in reports.papers

@@ -18,7 +18,7 @@ LETTER = re.compile(r'(<use href="[^"]*") transform="translate\(([-\d.]+) ([-\d.
 
 
 def minify_svg(svg: str) -> str:
-    """Write the picture in a third of its bytes, to a hundredth of a point.
+    """Return an svg picture in a third of its bytes, exact to a hundredth of a point.
 
     It leaves out metadata, comments, names without a reference, and spaces that say nothing; other
     names are a letter and a number. A style that several elements have is a class.

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.paper_files import paper_attribute
-from fedrepro.drawings.tables import environment, html_text
+from fedrepro.drawings.tables import environment, html_text, machines
 from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 from fedrepro.record.site import costs, verdicts
@@ -39,7 +39,7 @@ def _templates() -> Environment:
     made = environment(html_text, "fedrepro.record.site", "fedrepro.drawings")
     for names in (verdicts, boards, costs):
         made.globals |= vars(names)
-    own = (paper_name, plain_name, picture, exhibit_title, verdict_summary, machines, origins)
+    own = (paper_name, plain_name, picture, exhibit_title, verdict_summary, computed_on, origins)
     for shared in (paper_attribute, same_bytes, printed_counts, settled_counts, sections, *own):
         made.globals[shared.__name__] = shared
     made.filters |= {
@@ -57,7 +57,7 @@ def _templates() -> Environment:
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """Render a page, or a part of one; `up` leads from its folder to the root of the site."""
+    """Render a template as a page; `up` leads from the page's folder to the root of the site."""
     return _templates().get_template(template).render(up=up, **given)
 
 
@@ -99,7 +99,7 @@ def plain_name(name: str) -> str:
 
 
 def worded(text: str) -> str:
-    """Write a sentence of a table in the field's words: names of exhibits, and of accuracies."""
+    """Replace names of exhibits and metrics in a sentence by words: figure-2a by Figure 2a."""
     text = IN_TEXT.sub(lambda match: plain_name(match[0]), text)
     return MEASURED.sub(r"\1 accuracy", text).replace(" -", " −")
 
@@ -110,7 +110,7 @@ def home(
     trees: Sequence[tuple[str, Any]],
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """Write the first page.
+    """Write the home page.
 
     Args:
         reports: papers with their exhibits.
@@ -263,12 +263,8 @@ def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def machines(shown: ExhibitView) -> str:
+def computed_on(shown: ExhibitView) -> str:
     """Name the processors and devices that computed an exhibit."""
-    known = shown.files.run.get("machines") or [
-        {"device": made["device"], **made["machine"]}
-        for made in shown.about["computed"]
-        if "machine" in made
-    ]
-    names = (one.get("cpu") if one.get("device") == "cpu" else one["device"] for one in known)
-    return ", ".join(dict.fromkeys(filter(None, names))) or "not recorded"
+    known = shown.files.run.get("machines", ())
+    recorded = [{"device": one["device"], "machine": one} for one in known]
+    return ", ".join(machines(recorded or shown.about["computed"])) or "not recorded"

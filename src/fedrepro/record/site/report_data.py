@@ -61,7 +61,7 @@ class ExhibitView:
 
     @property
     def csv(self) -> str:
-        """Return the ending of its numbers on the site: large ones are compressed."""
+        """Return the suffix of the exhibit's csv on the site: .csv, or .csv.gz for a large one."""
         large = Path(f"{self.files.base}.csv").stat().st_size > LARGE
         return ".csv.gz" if large else ".csv"
 
@@ -89,7 +89,7 @@ class ExhibitView:
 
     @property
     def held(self) -> str:
-        """Return data, parameters of one value, and trials, in words."""
+        """Name the data, the parameters that take one value, and the trials."""
         return fixed_keys(self.about, self.numbers)
 
     @property
@@ -101,7 +101,7 @@ class ExhibitView:
         return f"{meant.title[0].upper()}{meant.title[1:]}{unit}{spread}"
 
     def table(self, printed: Sequence[Row]) -> TextTable:
-        """Return the exhibit's own table, with these verdicts on printed values."""
+        """Return the exhibit as a table, with the verdicts of the rows `printed` in its cells."""
         rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
         frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
         return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
@@ -145,7 +145,7 @@ class Paper:
 
     @cached_property
     def notes(self) -> dict[str, list[str]]:
-        """Return what the paper leaves open: each sentence once, with its exhibits."""
+        """Return sentences on what the paper leaves open, each with its exhibits."""
         notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):

@@ -170,37 +170,28 @@ def printed_cells(row: Row) -> dict[str, Any]:
     }
 
 
-def ratio_dots(rows: Sequence[Row]) -> dict[str, Any]:
-    """Place the ratio of ours to print of every value that has both, for papers without a figure.
+def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
+    """Return ours over print of every value that has both, by exhibit, for papers without a figure.
 
-    The axis is logarithmic from a quarter to four times; unreached values stand at its end.
-
-    Returns:
-        `high`, `ticks` and `rows` of the drawing, a row an exhibit: (name, height, [(x, text,
-        colour)]); {} without a value.
+    Each is its place on an axis of doublings, from -2 to 2, where unreached values stand at the
+    end; a text; and the colour of its verdict.
     """
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
-
-    def x(share: float) -> float:
-        return 209.0 + 97.5 * min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
-
     for row in rows:
         if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
             share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
+            place = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
             text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
-            dot = (x(share), f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
+            dot = (place, f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
             by_exhibit.setdefault(row["exhibit"], []).append(dot)
-    ticks = {0.25: "¼", 0.5: "½", 1.0: "print", 2.0: "2 ×", 4.0: "4 ×"}
-    lines = [(name, 32 + 42.0 * at, dots) for at, (name, dots) in enumerate(by_exhibit.items())]
-    drawn = {"ticks": [(x(share), label) for share, label in ticks.items()], "rows": lines}
-    return {"high": 42.0 * len(lines) + 40, **drawn} if lines else {}
+    return by_exhibit
 
 
 # ---------------------------------------------------------------------------------------- claims
 
 
 def remarks(head: Row) -> str:
-    """Say why a claim is judged so, with a note on its bound."""
+    """Say why a claim has its verdict, with notes on how it is judged."""
     late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
     notes = "; ".join(filter(None, [LABELS.get(head["label"], ""), head["note"], late]))
     return " ".join(filter(None, [head["reason"], notes and f"({notes})"]))
@@ -226,7 +217,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
 
 def unit_of(row: Row) -> tuple[float, str]:
-    """Return a factor for the numbers of a check and their unit, from what it looks at."""
+    """Return the factor and the unit in which the numbers of a claim's check are shown."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"
@@ -240,7 +231,7 @@ def unit_of(row: Row) -> tuple[float, str]:
 
 
 def interval(row: Row) -> str:
-    """Write the value and interval of a check with its unit, and its confidence if not 95 %."""
+    """Write the value of a claim's check and its interval, such as "2.5 points (2.4 to 2.6)"."""
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f", at {100 * float(row['confidence']):.4g} %"
@@ -269,7 +260,7 @@ def _one(unit: str) -> str:
 
 
 def _bounds(row: Row) -> list[tuple[str, str]]:
-    """Return the bounds of a check in its unit, each a word and a number."""
+    """Return the bounds of a claim's check, each a word such as "above" and a number with unit."""
     factor, _ = unit_of(row)
     return [
         (word, f"{factor * float(number):,.6g}".replace("-", "−"))
@@ -278,7 +269,7 @@ def _bounds(row: Row) -> list[tuple[str, str]]:
 
 
 def bound_text(row: Row) -> str:
-    """Write the bound of a check with its unit."""
+    """Write the bound of a claim's check with its unit, such as "above 0.5 points"."""
     numbers = iter(_bounds(row))
     text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
     unit = unit_of(row)[1]
@@ -286,7 +277,7 @@ def bound_text(row: Row) -> str:
 
 
 def interval_drawing(row: Row) -> dict[str, Any]:
-    """Place the interval of a check against its bound; {} if it lacks either.
+    """Return the places at which a picture draws an interval and its bound; {} without either.
 
     In units of the view box, allowed: ends of what the bound allows. bounds: each with its number.
     range: ends of the interval. at: of the value, None where it is not known.
