@@ -150,7 +150,7 @@ def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return the rows of an exhibit's numbers that are of this metric, on this split of the data."""
+    """Return the rows of an exhibit's numbers that are of one metric on one split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 

@@ -298,7 +298,7 @@ def _map(axes: Axes, means: Frame, shares: np.ndarray) -> None:
         axes.text(column + 0.5, row + 0.52, text, color=colour if known else SOFT, **CENTRED)
     axes.grid(False)
     axes.set_yticks([at + 0.5 for at in range(len(means))], [*means.index])
-    names = [f"{data}, {clients} clients\n{case}" for data, case, clients in means.columns]
+    names = [f"{data}, {clients:g} clients\n{case}" for data, case, clients in means.columns]
     axes.set_xticks([at + 0.5 for at in range(len(names))], names, rotation=90, fontsize=6)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)

@@ -67,7 +67,7 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Exte
 
 
 def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
-    """Write the leaderboards of a paper of which at least one exhibit is in `reports`."""
+    """Write the leaderboards of a paper that have at least one exhibit in `reports`."""
     versions = [version for version in file.boards if parts_in(file, version, scale, reports)]
     return [path for version in versions for path in write_board(file, version, scale, reports)]
 

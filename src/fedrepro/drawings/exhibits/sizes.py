@@ -241,9 +241,11 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> 
     points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
     taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
-    look: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
-    look |= {"fontsize": 6.5, "labelcolor": SOFT, "handlelength": 0, "handletextpad": 0}
+    look: dict[str, Any] = {"fontsize": 6.5, "labelcolor": SOFT}
+    look |= {"handlelength": 0, "handletextpad": 0, "borderpad": 0.2}
     if names:
         place = "lower left" if taken else "lower right"
         found = axes.legend(handles=handles, loc=place, borderaxespad=0.2, labelspacing=0.2, **look)
         found.set_zorder(8)
+        for text in found.get_texts():
+            text.set_path_effects(halo())

@@ -355,8 +355,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
 def _plain(
     app: object, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    """Escape the signs of a docstring that mark up, apart from its code."""
-    for at, line in enumerate(lines):
+    for at, line in enumerate(lines):  # signs that mark up are escaped, apart from code
         pieces = re.split(r"(`[^`]+`)", line)
         pieces[::2] = [re.sub(r"([*|_\\`])", r"\\\1", piece) for piece in pieces[::2]]
         lines[at] = "".join(pieces)
