@@ -15,7 +15,7 @@ from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.numbers.exhibit_files import read_claims
 from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
 from fedrepro.record.site.build import write_source
-from fedrepro.record.site.pages import claims_part, home, page, paper_page
+from fedrepro.record.site.pages import home, page, paper_page
 from fedrepro.record.site.report_data import claims_of, read_reports
 from fedrepro.stages.reports import judge_claims
 
@@ -192,7 +192,10 @@ def test_a_claim_that_depends_shows_what_decides_each_reading():
     depending = [checks for checks in kept if checks[0]["verdict"] == "depends"]
     assert depending
     for checks in depending:
-        html, readings = claims_part([checks]), {row["reading"] for row in checks}
+        html, readings = (
+            page("claims.html", up="../", claims=[checks]),
+            {row["reading"] for row in checks},
+        )
         deciding = html.rpartition("<td>")[2]
         assert all(f"<i>{reading}: " in deciding for reading in readings)
         assert deciding.count("<b>") == len(readings) > 1
@@ -212,7 +215,7 @@ def test_the_page_shows_every_claim_with_its_numbers():
 
 def test_the_page_says_what_is_missing_and_which_bounds_came_late():
     judged(exhibits=[KEY])
-    html = claims_part(claims_of(read_claims(OUT)))
+    html = page("claims.html", up="../", claims=claims_of(read_claims(OUT)))
     assert "missing: Figure 2b" in html
     assert html.count("its bound was written when first numbers were there") == 18
 

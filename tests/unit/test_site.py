@@ -23,7 +23,7 @@ from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.guides import Guides
 from fedrepro.record.site.method_pages import KNOWN, about, docstring, formula
 from fedrepro.record.site.minify_svg import minify_svg
-from fedrepro.record.site.pages import claims_part, home, paper_page, plain_name, telling
+from fedrepro.record.site.pages import home, page, paper_page, plain_name, telling
 from fedrepro.record.site.report_data import claims_of, read_reports
 from fedrepro.record.site.verdicts import (
     CLAIMS,
@@ -146,7 +146,7 @@ def test_a_closed_table_says_its_verdicts_and_what_is_not_run_is_listed(tmp_path
 
 def test_claims_of_the_paper_stand_before_those_that_were_added():
     claims = claims_of((RECORD / "paper/pfnm/claims.csv").read_text())
-    names = re.findall(r'<tr id="(\w+)">', claims_part(claims))
+    names = re.findall(r'<tr id="(\w+)">', page("claims.html", up="../", claims=claims))
     assert names[:3] == ["p1", "p2a", "p2b"]
     assert names[-8:] == [f"e{number}" for number in range(1, 9)]
 

@@ -13,11 +13,11 @@ Before the whole question, `percent` multiplies the number by a hundred (shares 
 percent), `giga` divides it by a billion, and `minus` changes its sign. `then` stands between two
 questions.
 
-Where several rows fit, a word chooses among them: `least`, `most`, `mean`, `median`, `range` (both
-ends), `spread` (the distance of these) or `each`, in the file's order. `interval` is the mean over
-trials with its 95 % interval (in a claims.csv the recorded one, and its level), `sd` the standard
-deviation over trials, `trials` one after another. The link's text has as many numbers as the
-answer, in its order, or an interval's two ends, or fewer; their digits are kept.
+Where several rows fit, a word chooses among them: `least`, `most`, `mean`, `range` (both ends) or
+`each`, in the file's order. `interval` is the mean over trials with its 95 % interval (in a
+claims.csv the recorded one, and its level), `sd` the standard deviation over trials, `trials` one
+after another. The link's text has as many numbers as the answer, in its order, or an interval's two
+ends, or fewer; their digits are kept.
 
 `rows[ at KEY=VALUE, …]` counts the rows that fit. For a leaderboard the question may be `group 1 of
 one model on MNIST`: the methods of this group and class, best first, of clients that start as in
@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -68,8 +68,6 @@ ONE_OF: dict[str, Callable[[list[float]], float]] = {
     "least": min,
     "most": max,
     "mean": fmean,
-    "median": median,
-    "spread": lambda values: max(values) - min(values),
 }
 OF_TRIALS = ("interval", "sd", "trials")
 QUESTION = re.compile(

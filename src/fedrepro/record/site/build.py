@@ -73,7 +73,6 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
         words = json.dumps(excerpts, ensure_ascii=False, separators=(",", ":"))
         script = f"window.fedreproExcerpts={words};\n"
         (work / "html/_static/excerpts.js").write_text(script, encoding="utf-8")
-        shutil.rmtree(work / "html/_sources", ignore_errors=True)
         # of Sphinx alone, and the theme's sources for its authors
         spare = [work / "html" / name for name in (".buildinfo", "objects.inv")]
         for path in (*spare, *(work / "html").rglob("*.map")):
@@ -280,7 +279,6 @@ SETTINGS: dict[str, Any] = {
     "html_css_files": ["site.css"],
     "html_js_files": [("site.js", {"defer": "defer"})],
     "html_copy_source": False,
-    "html_show_sourcelink": False,
     "html_show_sphinx": False,
     "html_show_copyright": False,
     "html_show_search_summary": False,  # it would fetch pages, which a browser refuses from disk

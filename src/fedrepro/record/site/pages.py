@@ -17,7 +17,7 @@ from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 from fedrepro.record.site import costs, verdicts
 from fedrepro.record.site import leaderboard_pages as boards
-from fedrepro.record.site.report_data import BoardView, ExhibitView, Paper, Reports
+from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,7 +39,16 @@ def _templates() -> Environment:
     made = environment(html_text, "fedrepro.record.site", "fedrepro.drawings")
     for names in (verdicts, boards, costs):
         made.globals |= vars(names)
-    own = (paper_name, plain_name, picture, exhibit_title, verdict_summary, computed_on, origins)
+    own = (
+        paper_name,
+        plain_name,
+        picture,
+        exhibit_title,
+        verdict_summary,
+        computed_on,
+        origins,
+        in_order,
+    )
     for shared in (paper_attribute, same_bytes, printed_counts, settled_counts, sections, *own):
         made.globals[shared.__name__] = shared
     made.filters |= {
@@ -182,44 +191,14 @@ def paper_page(
         links: places of a leaderboard's methods by label.
         guide: the page that says how a leaderboard is decided.
     """
-    leaderboards = [
-        board_part(one, links or {}, guide, boards.superseded_by(one, paper.boards))
-        for one in paper.boards
-    ]
-    return page(
-        "paper.md",
-        up="../",
-        paper=paper,
-        finding=marked(answer or verdict_summary(paper)),
-        details=details,
-        shown=picture(paper),
-        boards=[marked(text) for text in leaderboards],
-        claims=marked(claims_part(paper.claims)),
-        charts=charts,
-    )
+    given = {"details": details, "charts": charts, "links": links or {}, "guide": guide}
+    finding = marked(answer or verdict_summary(paper))
+    return page("paper.md", up="../", paper=paper, finding=finding, **given)
 
 
-def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
-    """Write a table of claims, each given as the rows of its checks; empty without any.
-
-    The paper's claims stand before those that were added here.
-    """
-    shown = sorted(
-        claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"]))
-    )
-    return page("claims.html", up="../", claims=shown) if shown else ""
-
-
-def board_part(shown: BoardView, links: Mapping[str, str], guide: str = "", later: str = "") -> str:
-    """Write the part of a page that has a leaderboard.
-
-    Args:
-        shown: the leaderboard.
-        links: places of its methods by label.
-        guide: the page that says how it is decided.
-        later: key of the leaderboard that supersedes it, or "".
-    """
-    return page("board.md", up="../", shown=shown, links=links, guide=guide, later=later)
+def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Mapping[str, str]]]:
+    """Sort claims by name, those of the paper before those that were added here."""
+    return sorted(claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"])))
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
