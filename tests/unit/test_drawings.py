@@ -325,7 +325,7 @@ def near(mean: float, sd: float = 0.0) -> Line:
     ("found", "low", "high"),
     [
         # one line has its whole band in sight; what failed in all trials is not in the way
-        ({"PFNM": near(0.5, 0.1)}, 0.35, 0.65),
+        ({"PFNM": near(0.5, 0.1)}, 0.39, 0.61),
         ({"PFNM": near(0.9), "U-Ens": near(0.8), "lost": near(math.nan)}, 0.79, 0.91),
         ({"lost": near(math.nan)}, 0.0, 1.0),
         # a rival that collapses, and a control far below the rivals, are left out; one near is not
@@ -359,7 +359,8 @@ def test_data_and_trials_are_told_once(key, told):
         (
             {
                 "drawing": "heat-maps",
-                "methods": [{"name": "pfnm", "label": "P", "show": ["sigma2"]}],
+                "methods": [{"name": "pfnm", "label": "P", "show": ["sigma2"], "sigma2": [0.1, 1]}],
+                "sweep": {"partition.clients": [4]},
             },
             "heat maps need two parameters that vary",
         ),
