@@ -17,7 +17,7 @@ PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure
 
 
 class MethodCosts(NamedTuple):
-    """What a method sees beyond weights, and each of its numbers at the points that have it.
+    """Costs of a method: needs beyond weights, and its numbers at the points that have them.
 
     sent: bytes of all clients; ratios: as multiples of the plain method at the same point;
     seconds: of a trial, clients and server together; rounds, passes and parameters.
