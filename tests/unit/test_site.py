@@ -21,7 +21,7 @@ from fedrepro.numbers.run_times import seconds_by_setting
 from fedrepro.record.site.build import _require_own, build
 from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.guides import Guides
-from fedrepro.record.site.method_pages import KNOWN, about, docstring, formula
+from fedrepro.record.site.method_pages import KNOWN, about, docstring, formula, method_pages
 from fedrepro.record.site.minify_svg import minify_svg
 from fedrepro.record.site.pages import home, page, paper_page, plain_name, telling
 from fedrepro.record.site.report_data import claims_of, read_reports
@@ -34,7 +34,6 @@ from fedrepro.record.site.verdicts import (
     interval,
     interval_drawing,
 )
-from fedrepro.record.templating import filled
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"
@@ -151,38 +150,6 @@ def test_claims_of_the_paper_stand_before_those_that_were_added():
     assert names[-8:] == [f"e{number}" for number in range(1, 9)]
 
 
-def test_a_docstring_keeps_the_blanks_beside_its_code():
-    assert docstring("With `a` and\n`b` a*b.") == "With `a` and\n`b` a\\*b."
-
-
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [
-        ("FA at case=nothing", "fits 0 numbers"),
-        ("FA", "fits 4 numbers"),
-        ("FA at colour=red", "names colour"),
-        ("FA minus nobody at case=C = 1.0, iid", "fits 0 numbers"),
-    ],
-)
-def test_a_question_without_one_answer_is_refused(question, word):
-    text = f'[1.0](reports/record/paper/{KEY}.csv "{question}")'
-    with pytest.raises(FedreproError, match=word):
-        filled(text, RECORD)
-
-
-def test_a_number_is_told_with_the_digits_and_the_sign_that_it_had():
-    def asked(like: str, question: str) -> str:
-        text = f'[{like}](reports/record/paper/{KEY}.csv "{question}")'
-        return filled(text, RECORD)[1 : filled(text, RECORD).index("]")]
-
-    both = "FA minus FA+AH at case=C = 1.0, one class each"
-    whole = float(asked("0.0000", both))
-    assert whole > 0
-    assert asked("0.0", both) == f"{whole:.1f}"
-    assert asked("+0.0", both) == f"+{whole:.1f}"
-    assert asked("−0.0", "FA+AH minus FA at case=C = 1.0, one class each") == f"−{whole:.1f}"
-
-
 def test_drawings_keep_their_picture_in_fewer_bytes():
     """Digits, unused names and blanks go; a style of several is a class; letters stay in place."""
     space, sheet = ' xmlns:xlink="http://www.w3.org/1999/xlink"', "<style>*{stroke-linecap: butt}"
@@ -238,11 +205,18 @@ def test_every_formula_of_a_method_can_be_typeset_and_is_of_one_that_there_is():
 
 
 def test_a_method_page_has_its_equation_once_and_indices_below_the_line():
+    assert docstring("With `a` and\n`b` a*b.") == "With `a` and\n`b` a\\*b."
     first, rest = about(components("method")["fedlpa"])
     assert "sum" not in first + rest.partition("Source")[0]
     assert "*A*{sub}`i`" not in first
     assert "*A*{sub}`i` = E" in rest
     assert about(components("method")["average"])[1].startswith("Source: FedAvg")
+    reports = read_reports(RECORD / "paper", "paper", [KEY, "rm/grid-layout"])
+    fedavg = method_pages(reports)["fedavg"]
+    assert "geometrically from <code>steps</code>" in fedavg
+    adaptive = method_pages(reports)["adaptive_fedavg"]
+    assert "RM+AH: <a" in adaptive
+    assert ">How the grid of hyper-parameters is laid out</a>" in adaptive  # and no file's name
 
 
 def test_the_glossary_has_every_word_once_and_few_of_them():
@@ -514,14 +488,18 @@ def serious(page, axe: str, rules: list[str] | None) -> list[str]:
     ]
 
 
-def test_on_a_telephone_the_sentence_of_a_row_stands_below_it(site, browser):
+@pytest.mark.parametrize("name", ["index", "docs/methods", "papers/arena", "papers/fedavg"])
+def test_on_a_telephone_a_wide_table_stands_one_cell_below_the_other(site, browser, name):
     page = browser.new_page(viewport={"width": 375, "height": 800})
-    page.goto((site / "docs/methods.html").as_uri())
-    row = page.locator("table.worded tbody tr").first
-    first, last = (row.locator("td").nth(at).bounding_box() for at in (0, -1))
+    page.goto((site / f"{name}.html").as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
+    page.wait_for_selector("table.stacked")
+    scrolling = """[...document.querySelectorAll('.wide, .table-wrapper')]
+        .filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.textContent)"""
+    page.wait_for_function(f"!{scrolling}.length")
+    row = page.locator("table.stacked tbody tr:visible").first
+    first, last = (row.locator("td, th").nth(at).bounding_box() for at in (0, -1))
     assert last["y"] >= first["y"] + first["height"] - 1
-    assert last["x"] >= 0
-    assert last["x"] + last["width"] <= 375
     page.close()
 
 
