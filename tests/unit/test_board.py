@@ -19,7 +19,7 @@ from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scena
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
 from fedrepro.record.site.leaderboard_pages import answer, made_from, superseded_by
-from fedrepro.record.site.pages import board_part
+from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.templating import filled
 from fedrepro.stages.submissions import exhibit_file_of
@@ -316,9 +316,13 @@ def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     assert rows["Shapes", "good"].drawn == "trials"
     assert rows["Shapes", "good"].standing.group is None  # a single scenario
     table = leaderboard(found, board_rows(found))
-    page = board_part(shown_as(found, table), {})
+    page = board_part(shown_as(found, table))
     assert "In these intervals trials are drawn again. Fewer than three scenarios" in page
     assert "In these intervals data sets and trials are drawn again." in page
+
+
+def board_part(shown: BoardView, later: str = "") -> str:
+    return rendered("board.md", up="../", shown=shown, links={}, guide="", later=later)
 
 
 def shown_as(found: BoardData, table: pd.DataFrame) -> BoardView:
@@ -330,7 +334,7 @@ def shown_as(found: BoardData, table: pd.DataFrame) -> BoardView:
 def test_where_another_test_groups_otherwise_the_page_says_so() -> None:
     """Wilcoxon's signed ranks tell nothing apart in three scenarios, whatever was measured."""
     found, _ = made(Part("1-a", CASES))
-    page = board_part(shown_as(found, leaderboard(found, board_rows(found))), {})
+    page = board_part(shown_as(found, leaderboard(found, board_rows(found))))
     assert "Other first groups: Wilcoxon&#x27;s signed ranks" in page
     assert "gives alike, good and average (one model)" in page
     assert "Nemenyi" in page
@@ -388,8 +392,8 @@ def test_what_is_superseded_says_so_once_the_later_one_has_numbers() -> None:
     second = BoardView({**first.about, "key": "arena/2", "board": later}, first.table, first.times)
     assert superseded_by(first, [first]) == superseded_by(second, [first, second]) == ""
     assert superseded_by(first, [first, second]) == "arena/2"
-    assert "Superseded by arena/2" in board_part(first, {}, later="arena/2")
-    assert "Superseded" not in board_part(first, {})
+    assert "Superseded by arena/2" in board_part(first, "arena/2")
+    assert "Superseded" not in board_part(first)
 
 
 # ---------------------------------------------------------------------------------------- ground

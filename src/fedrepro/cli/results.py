@@ -95,10 +95,12 @@ def compare(
         planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
     comparison = with_record(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
-    for row in comparison.rows:
-        if all_rows or row.difference != 0:
-            numbers = (row.ours, row.recorded, row.difference, row.errors)
-            table.add_row(row.where, row.metric, row.split, *map(number, numbers))
+    shown = ["where", "metric", "split", "ours", "recorded", "difference", "errors"]
+    for *place, one, other_one, difference, errors in comparison.rows[shown].itertuples(
+        index=False
+    ):
+        if all_rows or difference != 0:
+            table.add_row(*place, *map(number, (one, other_one, difference, errors)))
     if table.row_count:
         show(table)
     for note in comparison.notes:

@@ -136,8 +136,7 @@ def compare(
     with inside_folder(folder):
         if other is None:
             comparison = beside(scale, one, Path(reports), Path(recorded))
-            rows = [{**row.point, **_without(vars(row), "point")} for row in comparison.rows]
-            sentence = comparison.verdict
+            frame, sentence = comparison.rows.drop(columns="where"), comparison.verdict
         else:
             pairs = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
             rows = [
@@ -149,8 +148,10 @@ def compare(
                 }
                 for pair in pairs
             ]
-            sentence = paired_verdict(pairs, metric, sides(pairs, one, other))
-    frame = pd.DataFrame(rows)
+            frame, sentence = (
+                pd.DataFrame(rows),
+                paired_verdict(pairs, metric, sides(pairs, one, other)),
+            )
     frame.attrs["verdict"] = sentence
     return frame
 
