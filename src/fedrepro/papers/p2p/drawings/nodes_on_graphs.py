@@ -40,13 +40,6 @@ def sheet(exhibit: Exhibit, height: float, handles: Sequence[Artist], rows: int)
     return figure
 
 
-def handles_of(look: Mapping[str, LineStyle]) -> list[Artist]:
-    """Return the handle in a legend of each name that has a look."""
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], label=name, **own.line) for name, own in look.items()]
-
-
 def along_steps(axes: Axes) -> None:
     """Make the axis of steps logarithmic, with markers evenly along it."""
     from matplotlib.ticker import FuncFormatter
@@ -95,7 +88,7 @@ class NumbersAgainstSteps(canvas.Along):
         labels = [measure.label for measure in exhibit.measures]
         rows = canvas.legend_rows(labels) - 1
         added = canvas.LEGEND_ROW * (rows - 1)
-        handles = canvas.handles_of(exhibit.measures, look)
+        handles = canvas.handles_of(look)
         figure = sheet(exhibit, 3.1 - canvas.LEGEND_ROW, handles, rows)
         (panels,) = canvas.grid_of(
             figure, 1, len(self.metrics), left=0.5, bottom=0.75 + added, **MARGINS
@@ -151,7 +144,7 @@ class ErrorsAndBounds(canvas.Along):
         rows_of = {case: canvas.of_case(numbers, case) for case in canvas.cases(numbers)}
         look = dict(zip(rows_of, CASES, strict=False))
         rows = canvas.legend_rows(list(rows_of))
-        figure = sheet(exhibit, 3.4 - 2 * canvas.LEGEND_ROW, handles_of(look), rows)
+        figure = sheet(exhibit, 3.4 - 2 * canvas.LEGEND_ROW, canvas.handles_of(look), rows)
         bottom = 0.6 + canvas.LEGEND_ROW * rows
         ((errors, needed),) = canvas.grid_of(figure, 1, 2, left=0.5, bottom=bottom, **MARGINS)
         several = {case: own for case, own in rows_of.items() if own[NODES].nunique() > 1}
@@ -239,7 +232,7 @@ class AccuracyAndGraph(canvas.Along):
             for label, fill in zip(labels, FILLS, strict=False)
         ]
         lines = canvas.legend_rows([*look, *labels])
-        handles = [*handles_of(look), *of_methods]
+        handles = [*canvas.handles_of(look), *of_methods]
         figure = sheet(exhibit, 5.0 - 2 * canvas.LEGEND_ROW, handles, lines)
         bottom = 0.6 + canvas.LEGEND_ROW * lines
         places = {"left": 0.45, "bottom": bottom, "between": 0.72, **MARGINS, "across": 0.45}
