@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,28 +13,39 @@ from fedrepro.data.prepared import Prepared
 NAMES = sorted(components("partition"))
 
 
-def data_of(train, validation=(), classes=0):
+class Grouped(Prepared):
+    """A data set whose examples belong to groups."""
+
+    members: dict[str, np.ndarray]
+
+    @property
+    def group_names(self):
+        most = max(rows.max(initial=-1) for rows in self.members.values())
+        return tuple(f"role {number}" for number in range(most + 1))
+
+    def groups(self, split):
+        return self.members[split]
+
+
+def data_of(train, validation=(), classes=0, kind=Prepared):
     y = {"train": np.asarray(train, np.int64), "validation": np.asarray(validation, np.int64)}
-    names = tuple(str(k) for k in range(classes or int(y["train"].max()) + 1))
+    names = [str(k) for k in range(classes or int(y["train"].max()) + 1)]
+    info = {"name": "small", "token": "small", "classes": names, "group_names": []}
     none = {split: np.full(labels.size, -1, np.int32) for split, labels in y.items()}
-    return Prepared(
-        Path(), {}, "small", "small", kind="features", classes=names, group_names=(), shape=(),
-        dims=0, scale=1.0, checksum="", stand_in="", arrays={"x": {}, "y": y, "g": none},
-    )  # fmt: skip
+    return kind(Path(), info, {"x": {}, "y": y, "g": none})
 
 
 def grouped(train, validation=(), train_groups=None, validation_groups=None):
     """Data whose examples belong to groups; by default to three, one after another."""
-    data = data_of(train, validation)
+    data = data_of(train, validation, kind=Grouped)
     own = {"train": train_groups, "validation": validation_groups}
     members = {
         split: np.arange(data.labels(split).size) % 3 if rows is None else rows
         for split, rows in own.items()
     }
     given = {split: np.asarray(rows, np.int32) for split, rows in members.items()}
-    most = max(rows.max(initial=-1) for rows in given.values())
-    names = tuple(f"role {number}" for number in range(most + 1))
-    return replace(data, group_names=names, arrays={**data.arrays, "g": given})
+    object.__setattr__(data, "members", given)
+    return data
 
 
 def examples_of(labels):
