@@ -173,87 +173,70 @@ def board_data(
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
-    for part in parts:
-        _require_data(board, part)
-        scenes = dict(_scenes(part, board.each_trial))
-        entries |= scenes
-        for by_label in scenes.values():
-            for needed in (board.baseline, board.ceiling, board.line):
+    sent = [(entry.computed, part) for entry in entered for part in entry.parts]
+    for computed, part in [*((HERE, part) for part in parts), *sent]:
+        for data in part.about["data"] if part.about["scale"] == "paper" else ():
+            known = board.data.get(data["token"], data["sha256"])
+            if known != data["sha256"]:
+                raise FedreproError(
+                    f"{part.about['key']} is of other data called {data['token']} than the "
+                    f"leaderboard: {data['sha256']}, not {known}"
+                )
+        for scene, by_label in _scenes(part, board.each_trial):
+            for needed in (board.baseline, board.ceiling, board.line) if computed == HERE else ():
                 if needed not in by_label:
                     raise FedreproError(
                         f"{part.about['key']} has no '{needed}', which the leaderboard compares "
                         "all methods with; add it to the exhibit"
                     )
-        _tell(methods, scenes, part)
-    for entry in entered:
-        for part in entry.parts:
-            _require_data(board, part)
-            found = dict(_scenes(part, board.each_trial))
-            scenes = {scene: by_label for scene, by_label in found.items() if scene in entries}
-            for scene, by_label in scenes.items():
-                for label in set(by_label) & set(entries[scene]):
-                    raise FedreproError(
-                        f"an entry is called '{label}', as another method of the leaderboard: give "
-                        "it another label"
-                    )
-                entries[scene] |= by_label
-            _tell(methods, scenes, part, entry.computed)
-    return BoardData(board, entries, methods, missing)
-
-
-def _require_data(board: Board, part: ExhibitFiles) -> None:
-    for data in part.about["data"] if part.about["scale"] == "paper" else ():
-        known = board.data.get(data["token"], data["sha256"])
-        if known != data["sha256"]:
-            raise FedreproError(
-                f"{part.about['key']} is of other data called {data['token']} than the "
-                f"leaderboard: {data['sha256']}, not {known}"
-            )
-
-
-def _tell(
-    methods: dict[tuple[str, str], Method],
-    scenes: Mapping[BoardScenario, Mapping[str, MethodResult]],
-    part: ExhibitFiles,
-    computed: str = HERE,
-) -> None:
-    for scene, by_label in scenes.items():
-        for description in part.about["methods"]:
-            key = scene.starts, description["label"]
-            if description["label"] in by_label and key not in methods:
-                methods[key] = Method(
-                    description["label"],
-                    _class(description, by_label[description["label"]]),
-                    "; ".join(description["needs"].values()) or NOTHING_MORE,
-                    description.get("sends") or "",
-                    description.get("criterion") or "",
-                    computed,
+            if computed != HERE and scene not in entries:
+                continue
+            for label in (
+                by_label.keys() & entries.get(scene, {}).keys() if computed != HERE else ()
+            ):
+                raise FedreproError(
+                    f"an entry is called '{label}', as another method of the leaderboard: give it "
+                    "another label"
                 )
+            entries.setdefault(scene, {}).update(by_label)
+            for description in part.about["methods"]:
+                label = description["label"]
+                if label in by_label and (scene.starts, label) not in methods:
+                    methods[scene.starts, label] = Method(
+                        label,
+                        _class(description, by_label[label]),
+                        "; ".join(description["needs"].values()) or NOTHING_MORE,
+                        description.get("sends") or "",
+                        description.get("criterion") or "",
+                        computed,
+                    )
+    return BoardData(board, entries, methods, missing)
 
 
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Return the scenarios of an exhibit with their entries; for `each_trial` see `Board`."""
-    about, numbers, choice = part.about, part.numbers, part.table(".choice.csv")
+    """Yield each scenario of an exhibit with the results of its methods by label.
+
+    For `each_trial` see `Board`.
+    """
+    about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for _, scene_rows in numbers.groupby(["case", "clients"], sort=False):
-        case, clients = (scene_rows[key].iloc[0] for key in ("case", "clients"))
+    for (case, clients), rows in part.numbers.groupby(["case", "clients"], sort=False):
         scene = BoardScenario(STARTS[not shared], title, str(case), int(clients), name)
-        tried = (
-            choice[(choice["case"] == case) & (choice["clients"] == clients)]
-            if len(choice)
-            else pd.DataFrame({"method": []})
-        )
+        tried = choice.iloc[:0]
+        if len(choice):
+            tried = choice[(choice["case"] == case) & (choice["clients"] == clients)]
+        measured = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]["method"]
         yield (
             scene,
             {
-                str(label): _entry(rows, tried[tried["method"] == label], accuracies, each_trial)
-                for label, rows in scene_rows.groupby("method", sort=False)
-                if ((rows["metric"] == "accuracy") & (rows["split"] == "test")).any()
+                str(label): _entry(own, tried[tried["method"] == label], accuracies, each_trial)
+                for label, own in rows.groupby("method", sort=False)
+                if label in set(measured)
             },
         )
 
