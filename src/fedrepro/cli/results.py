@@ -137,21 +137,22 @@ def results(
     reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
 ) -> None:
     """List every method in every scenario of the drawn exhibits: final values, chosen settings."""
-    from fedrepro.numbers.results_table import Only, as_csv, collect, common, scenario_blocks
+    from fedrepro.numbers.exhibit_tables import csv_text
+    from fedrepro.numbers.results_table import Only, collect, common, scenario_blocks
 
     only = Only(exhibit, method, metric, split, sort)
     collected = collect(scale, wide=wide, reports=reports, only=only)
     for note in collected.notes:
         typer.echo(f"note: {note}", err=True)
     if csv:
-        typer.echo(as_csv(collected), nl=False)
+        typer.echo(csv_text(collected.table), nl=False)
         return
     for line in common(collected):
         say(line)
-    for block in scenario_blocks(collected):
-        say(block.heading)
-        table = table_of(*block.columns)
-        for row in block.rows:
+    for heading, piece in scenario_blocks(collected):
+        say(heading)
+        table = table_of(*piece.columns)
+        for row in piece.itertuples(index=False):
             table.add_row(*row)
         show(table)
 

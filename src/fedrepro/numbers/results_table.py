@@ -27,7 +27,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import same_bytes
-from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns
+from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.config import load_config, load_exhibits
@@ -264,15 +264,6 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
-@dataclass(frozen=True)
-class ScenarioRows:
-    """The rows of one scenario as texts. heading: what of the scenario is not that of all."""
-
-    heading: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def common(results: Results) -> list[str]:
     """List what all rows have in common, a line each: `dataset: digits`."""
     table = results.table
@@ -280,42 +271,33 @@ def common(results: Results) -> list[str]:
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
-def scenario_blocks(results: Results) -> Iterator[ScenarioRows]:
+def scenario_blocks(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:
     """Cut the table into pieces that a terminal is wide enough for, one scenario after another.
 
     Rows of a scenario keep the order of the table, and scenarios that of their first rows. A wide
     table has some metrics in columns, as far as any of the rows has them.
+
+    Yields:
+        A heading, which names what of the scenario is not that of all, and the piece as texts.
     """
-    table, place = results.table, [*SCENARIO, "clients"]
-    differ = [name for name in place if table[name].nunique() > 1]
-    by_scenario: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
-    for row in table.to_dict("records"):
-        by_scenario.setdefault(tuple(row[name] for name in differ), []).append(row)
-    for values, rows in by_scenario.items():
+    table = results.table
+    differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
+    groups = table.groupby(differ, sort=False) if differ else [((), table)]
+    for values, rows in groups:
         pairs = zip(differ, values, strict=True)
         heading = ", ".join(f"{name} {value}" for name, value in pairs if value != "")
+        piece = rows[["method"]].assign(setting=rows["setting"].map(_parameters))
         if "metric" in table:
-            columns = ("method", "setting", "number", "mean", "sd", "trials", "same bytes")
-            texts = tuple(
-                (
-                    *(row["method"], _parameters(row["setting"])),
-                    f"{row['metric']} {row['split']}".strip(),
-                    *(_number(row["mean"]), _number(row["sd"], 3), str(row["trials"])),
-                    row["same_bytes"],
-                )
-                for row in rows
-            )
-            yield ScenarioRows(heading, columns, texts)
+            piece["number"] = (rows["metric"] + " " + rows["split"]).str.strip()
+            piece["mean"] = rows["mean"].map(_number)
+            piece["sd"] = rows["sd"].map(lambda sd: _number(sd, 3))
+            piece["trials"] = rows["trials"].astype(str)
+            yield heading, piece.assign(**{"same bytes": rows["same_bytes"]})
             continue
-        names = [name for name in rows[0] if name not in (*PLACE, "trials")]
-        held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
-        for start in range(0, len(held), ACROSS):
-            some = held[start : start + ACROSS]
-            texts = tuple(
-                (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in some))
-                for row in rows
-            )
-            yield ScenarioRows(heading, ("method", "setting", *some), texts)
+        held = rows.drop(columns=[*PLACE, "trials"]).dropna(axis=1, how="all")
+        for start in range(0, held.shape[1], ACROSS):
+            some = held.iloc[:, start : start + ACROSS]
+            yield heading, piece.join(some.apply(lambda column: column.map(_number)))
 
 
 def _parameters(setting: str) -> str:
@@ -326,10 +308,6 @@ def _parameters(setting: str) -> str:
 
 def _number(value: float, digits: int = 6) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
-
-
-def as_csv(results: Results) -> str:
-    return csv_text(results.table)
 
 
 CONFIDENCE = 0.95
