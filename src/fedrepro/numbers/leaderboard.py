@@ -67,7 +67,7 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """A method in one scenario.
+    """The accuracy and the costs of a method in one scenario of a leaderboard.
 
     Attributes:
         accuracy: float64 (T,), on test examples, not a number where a run failed.
@@ -87,7 +87,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """Description of a method: what it sees in words, its class (`kind`), and who computed it."""
+    """A method of a leaderboard: what it sees in words, its class (`kind`), who computed it."""
 
     label: str
     kind: str
@@ -99,7 +99,7 @@ class Method:
 
 @dataclass(frozen=True)
 class ExternalEntry:
-    """The exhibits of an entry of somebody else. computed: VERIFIED or REPORTED."""
+    """Exhibits that somebody else sent to the leaderboard. computed: VERIFIED or REPORTED."""
 
     computed: str
     parts: Sequence[ExhibitFiles]
@@ -107,7 +107,7 @@ class ExternalEntry:
 
 @dataclass(frozen=True)
 class BoardData:
-    """All that is there: entries by scenario and label, methods by how clients start and label.
+    """The results behind a leaderboard, by scenario and label; methods by start and label.
 
     missing: parts of the board that are not there.
     """
@@ -137,7 +137,7 @@ class BoardData:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A method of the board among clients that start alike, on one data set or on all.
+    """A row of a leaderboard: a method among clients that start alike, on one data set or all.
 
     Attributes:
         drawn: what other experiments would change in its intervals.
@@ -265,7 +265,7 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """By what it needs, what comes of it and how often clients and server speak."""
+    """Name the class of a method by its needs, its result and its exchanges with clients."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -409,7 +409,7 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return scores by scenario, or on all data sets together by data set, (U, T).
+    """Return a method's scores (U, T) in T trials of U scenarios, or of U data sets in `ALL`.
 
     Raises:
         FedreproError: for scenarios with different numbers of trials.

@@ -27,7 +27,7 @@ COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return a row a method and data set, and of all data sets together.
+    """Return the leaderboard: a row for each method and data set, and for all data sets.
 
     It has class, score, difference from the method to beat, group and ranks, with intervals; costs,
     settings, single accuracies. With entries of others, each row says who computed it.
@@ -87,7 +87,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Columns of a value and the ends of its interval; first=1: of the ends alone."""
+    """Return the columns of a value and the ends of its interval; `first=1` leaves it out."""
     values = (found.value, found.low, found.high) if found else (None, None, None)
     pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
     return dict([*pairs][first:])
@@ -98,7 +98,7 @@ def _key(label: str) -> str:
 
 
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
-    """Means over scenarios: bytes as multiples of what sending the models takes, the rest as is."""
+    """Average a method's costs over scenarios; bytes are multiples of the clients' models."""
     found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}
 
@@ -188,7 +188,7 @@ def _series(metric: str, split: str, values: np.ndarray) -> dict[str, Any]:
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Measured seconds of each method in a trial, means over scenarios: they do not repeat."""
+    """Return the measured seconds of a trial of each method, as means over scenarios."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         scene_costs = [

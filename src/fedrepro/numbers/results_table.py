@@ -42,7 +42,7 @@ COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhib
 
 @dataclass(frozen=True)
 class Results:
-    """The table, and what of the drawn exhibits could not be read into it, a sentence each."""
+    """The table of results, and a sentence on each exhibit that could not be read into it."""
 
     table: pd.DataFrame
     notes: tuple[str, ...]
@@ -78,7 +78,7 @@ def results(
 
 @dataclass(frozen=True)
 class Only:
-    """A part of the table; an empty field asks for all.
+    """Which rows of the table of results are wanted; an empty field asks for all.
 
     Attributes:
         exhibit: paper/name, or a paper.
@@ -95,7 +95,7 @@ class Only:
 
 
 def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> Results:
-    """Return what `results` does with notes on what it left out, or a part of it.
+    """Return the table of `results`, or the part `only`, with notes on what was left out.
 
     Raises:
         FedreproError: if nothing is drawn, or nothing drawn matches `only`.
@@ -192,7 +192,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, A
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[str, str], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Return what methods declare and report of rounds alone, as it was in the last one.
+    """Yield the metrics that methods report after each round alone, as of the last round.
 
     `shown` has a row of a method at a point, and the metrics that its rows lack.
     """
@@ -245,7 +245,7 @@ def _row(row: Mapping[str, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Turn rows into one per scenario and method, a column per metric and split: `accuracy test`.
+    """Give each scenario and method one row, with a column per metric and split.
 
     Methods that were measured in several numbers of trials have a row for each.
     """
@@ -335,12 +335,12 @@ class PairedDifference:
 
     @property
     def where(self) -> str:
-        """The point in words: clients 10, alpha 0.1."""
+        """Write the point in words: clients 10, alpha 0.1."""
         return ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
 
     @property
     def sign(self) -> int:
-        """1 if `one` is larger beyond what trials scatter, -1 if it is smaller, 0 if neither."""
+        """Return 1 if the interval lies above 0, -1 if it lies below, and 0 if 0 is in it."""
         return int(self.low > 0) - int(self.high < 0)
 
 
@@ -396,7 +396,7 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], PairedDifference]]:
-    """Differences, each with what tells its runs from others."""
+    """Yield the paired differences of an exhibit, each after settings and values of its runs."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):
@@ -426,7 +426,7 @@ def _of_exhibit(
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
-    """Find those of a label; or else all of a component, or of the label whatever its capitals."""
+    """Find the rows of a method by its label, or else by its component's name."""
     labelled = [row for row in rows if row["method"] == name]
     return labelled or [
         row
@@ -436,7 +436,7 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
 
 
 def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tuple[str, str]:
-    """Name both sides: by their label, or as asked where a component stands under several."""
+    """Name the two methods: by their label, or as asked where several labels fit."""
     found = [{row.labels[side] for row in differences} for side in (0, 1)]
     first, second = (labels.pop() if len(labels) == 1 else "" for labels in found)
     return first or one, second or other
@@ -445,7 +445,7 @@ def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tupl
 def paired_verdict(
     differences: Sequence[PairedDifference], metric: str, names: tuple[str, str]
 ) -> str:
-    """Say in a sentence what the differences come to; `names` are those of `sides`."""
+    """Say at how many points one method is better; `names` are those of `sides`."""
     one, other = names
     better = all_metrics()[metric].better or 1
     signs = [row.sign * better for row in differences]

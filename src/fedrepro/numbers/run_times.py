@@ -34,7 +34,7 @@ def of_methods(timings: Iterable[Path]) -> list[Path]:
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Stage -> its tables, each once; without those of local models if one of these is missing."""
+    """Group tables of times by stage; no local models if one of their tables is missing."""
     paths = list(dict.fromkeys(timings))
     whole = all(path.exists() for path in paths if _stage(path) == TRAIN)
     wanted = [path for path in paths if whole or _stage(path) != TRAIN]

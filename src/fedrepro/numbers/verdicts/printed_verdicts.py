@@ -91,12 +91,12 @@ class PrintedValue:
 
     @property
     def again(self) -> bool:
-        """Whether the paper has printed it before."""
+        """Tell whether the paper has printed the value before."""
         return self.note.startswith(AGAIN)
 
     @property
     def check(self) -> tuple[str, int] | None:
-        """The claim that looks at it, and the number of the check, from one."""
+        """Return the claim that judges the value, and the number of its check, from 1."""
         return check_of(self.apart)
 
 
@@ -181,13 +181,13 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
 
 
 def check_of(apart: str) -> tuple[str, int] | None:
-    """Of `claim: G2, check 1` the claim and the number of its check, None of anything else."""
+    """Read `claim: G2, check 1` as ('G2', 1); None for anything else."""
     match = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
     return (match[1], int(match[2])) if match else None
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:
-    """`case=mnist, clients=5` as a mapping; a value may hold commas."""
+    """Read `case=mnist, clients=5` as a mapping; a value may hold commas."""
     marks = list(PAIR.finditer(text))
     if text and (not marks or marks[0].start() > 0):
         raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
@@ -370,7 +370,7 @@ def allowed_difference(
 
 
 def difference(ours: float, printed: float) -> float:
-    """Ours less the printed value; 0 for two that were never reached."""
+    """Subtract the printed value from ours; 0 for two targets that were never reached."""
     return 0.0 if ours == printed else ours - printed
 
 
