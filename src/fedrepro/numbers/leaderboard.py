@@ -319,51 +319,47 @@ def _class_rows(
     compared = ranked and units >= FEWEST
     drawn = "data sets" if data == ALL else "scenarios"
     drawn = f"{drawn} and trials" if units >= FEWEST else "trials"
-    whole: dict[str, BoardRow] = {}
-    rest: list[BoardRow] = []
+    rows: dict[str, BoardRow] = {}
     for label, method in methods.items():
-        scored = [scene for scene in scenes if label in ground.entries[scene]]
-        runs = [ground.entries[s][label].accuracy for s in there if label in ground.entries[s]]
-        if not runs:
+        own = [scene for scene in there if label in ground.entries[scene]]
+        if not own:
             continue
-        failed, count = int(sum((~np.isfinite(run)).sum() for run in runs)), sum(map(len, runs))
-        reason = f"{failed} of {count} runs failed" if failed else ""
-        if not reason and len(scored) < len(scenes):
+        scored = [scene for scene in scenes if scene in own]
+        runs = np.concatenate([ground.entries[scene][label].accuracy for scene in own])
+        failed, reason = int((~np.isfinite(runs)).sum()), ""
+        if failed:
+            reason = f"{failed} of {len(runs)} runs failed"
+        elif len(scored) < len(scenes):
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
-        if not scenes:
-            reason = reason or "no scenario has a score"
-        row = BoardRow(
+        elif not scenes:
+            reason = "no scenario has a score"
+        rows[label] = BoardRow(
             *(method, starts, data, drawn),
             unranked_reason=reason,
             scenes=scored,
             failed=failed,
-            runs=count,
+            runs=len(runs),
         )
-        if reason or method.computed == REPORTED:
-            rest.append(row)
-        else:
-            whole[label] = row
-    for at, row in enumerate(rest):
-        if row.method.computed == REPORTED:
-            label, remark = row.method.label, "reported by others, not verified"
-            if not row.unranked_reason:
-                found = _standings(ground, row, scenes, [*whole, label], compared)
-                (would,) = (one for one in found if one.method == label)
-                remark += f"; it would have score {would.score.value:.2f}"
-                if compared:
-                    remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                    remark += f"beside {ground.board.line} {would.verdict}"
-            remark = "; ".join(filter(None, (remark, row.unranked_reason)))
-            rest[at] = replace(row, unranked_reason=remark)
+    reported = [label for label in rows if methods[label].computed == REPORTED]
+    whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
+    for label in reported:
+        row, remark = rows[label], "reported by others, not verified"
+        if not row.unranked_reason:
+            found = _standings(ground, row, scenes, [*whole, label], compared)
+            (would,) = (one for one in found if one.method == label)
+            remark += f"; it would have score {would.score.value:.2f}"
+            if compared:
+                remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
+                remark += f"beside {ground.board.line} {would.verdict}"
+        remark = "; ".join(filter(None, (remark, row.unranked_reason)))
+        rows[label] = replace(row, unranked_reason=remark)
     placed = []
-    first = next(iter(whole.values()), None)
-    for standing in _standings(ground, first, scenes, [*whole], compared) if first else ():
-        row = whole[standing.method]
-        each_trial = score_table(ground, row, scenes, standing.method, each_trial=True)
-        means, line = (
-            [ground.scores(s, name).mean() for s in scenes]
-            for name in (standing.method, ground.board.line)
-        )
+    line = [ground.scores(scene, ground.board.line).mean() for scene in scenes] if whole else []
+    found = _standings(ground, rows[whole[0]], scenes, whole, compared) if whole else []
+    for standing in found:
+        row, label = rows.pop(standing.method), standing.method
+        means = [ground.scores(scene, label).mean() for scene in scenes]
+        each_trial = score_table(ground, row, scenes, label, each_trial=True)
         placed.append(
             replace(
                 row,
@@ -373,7 +369,7 @@ def _class_rows(
                 unranked_reason="" if ranked else "a bound, which has no rank",
             )
         )
-    return [*placed, *sorted(rest, key=lambda row: row.method.label)]
+    return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
 
 
 def _standings(
