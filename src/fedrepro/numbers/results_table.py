@@ -7,8 +7,6 @@ plan, which knows the scenario behind each of its points.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
-from fedrepro.numbers.exhibit_metadata import same_bytes
+from fedrepro.numbers.exhibit_metadata import command_of, same_bytes
 from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.trial_statistics import over_trials
@@ -101,21 +99,19 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
         FedreproError: if nothing is drawn, or nothing drawn matches `only`.
     """
     only = only or Only()
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
-    notes: list[str] = []
+    tables, notes = [pd.DataFrame(columns=[*COLUMNS])], []
     for exhibit in drawn_exhibits(scale, reports, only.exhibit):
         try:
             files = open_exhibit(reports / scale, exhibit.key, scale)
-            own, same = _rows(exhibit, files, scale), same_bytes(files.about)
+            shown = {"exhibits": exhibit.key, "same_bytes": same_bytes(files.about)}
+            tables.append(_rows(exhibit, files, scale).assign(**shown))
         except FedreproError as error:
             notes.append(str(error))
-            continue
-        for row in own:
-            key = tuple(map(str, row.values()))  # a missing sd is not equal to itself
-            entry = rows.setdefault(key, {**row, "exhibits": exhibit.key, "same_bytes": same})
-            if exhibit.key not in entry["exhibits"].split():
-                entry["exhibits"] += f" {exhibit.key}"
-    table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
+    table = pd.concat(tables[1:] or tables, ignore_index=True)
+    # numbers that several exhibits show stand once
+    once = table.groupby([*COLUMNS[:-2]], sort=False, dropna=False)
+    names = once["exhibits"].transform(lambda keys: " ".join(dict.fromkeys(keys)))
+    table = table.assign(exhibits=names).drop_duplicates([*COLUMNS[:-2]], ignore_index=True)
     for name in ("method", "metric", "split"):
         asked = getattr(only, name)
         if asked and len(table):
@@ -164,33 +160,30 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     return exhibits
 
 
-def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, Any]]:
+def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
     """Return the final values of one exhibit, each with its scenario."""
-    text = files.read(".csv").decode()
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
-    shown: dict[tuple[Any, ...], tuple[Mapping[str, str], Point, set[str]]] = {}
-    for row in csv.DictReader(io.StringIO(text)):
-        if row.get(ROUND):
-            continue
-        point = points.get(tuple(comparable_text(row.get(key, "")) for key in exhibit.swept))
+    shown: dict[tuple[Any, ...], tuple[Mapping[Any, Any], Point, set[str]]] = {}
+    for row in final(files.table(".csv")).to_dict("records"):
+        point = points.get(tuple(comparable_text(row[key]) for key in exhibit.swept))
         methods = {measure.label: measure.spec for measure in point.measures} if point else {}
         if point is None or row["method"] not in methods:
             raise FedreproError(
                 f"{exhibit.key} was drawn with other settings than the config has now, and is "
-                f"left out; draw it again with: snakemake --cores 2 reports/{scale}/"
-                f"{exhibit.key}{exhibit.suffix}"
+                f"left out; draw it again with: {command_of(exhibit, scale)}"
             )
         rows.append(_row(row, point, methods[row["method"]]))
         meta = methods[row["method"]].component.meta
         declared = meta.get("metrics", {}) if meta["kind"] in ("federated", "peer") else ()
         place = (id(point), row["method"], row["setting"])
         shown.setdefault(place, (row, point, set(declared)))[2].discard(row["metric"])
-    return [*rows, *_reported(files, [entry for entry in shown.values() if entry[2]])]
+    rows += _reported(files, [entry for entry in shown.values() if entry[2]])
+    return pd.DataFrame(rows, columns=[*COLUMNS[:-2]])
 
 
 def _reported(
-    files: ExhibitFiles, shown: Sequence[tuple[Mapping[str, str], Point, set[str]]]
+    files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
     """Yield the metrics that methods report after each round alone, as of the last round.
 
@@ -198,7 +191,7 @@ def _reported(
     """
     if not shown:
         return
-    frame = pd.read_parquet(io.BytesIO(files.read(".metrics.parquet")))
+    frame = files.metrics
     frame = frame[frame["client"].isna() & frame["metric"].isin(set.union(*(s[2] for s in shown)))]
     if "setting" not in frame:  # in files of before there were settings
         frame = frame.assign(setting=frame["method"])
@@ -209,15 +202,12 @@ def _reported(
         ]:
             own = frame[frame["setting"] == run.rows_of(setting)]
             for spec in specs_of(run.scenario):
-                fits = own[f"{spec.kind}_name"] == spec.name
+                own = own[own[f"{spec.kind}_name"] == spec.name]
                 for key in set(spec.recorded_values) - set(spec.swept):
                     if (column := f"{spec.kind}_{key}") in own:
-                        value = spec.values[key]
-                        texts = own[column].map(comparable_text)
-                        fits &= (
-                            own[column].isna() if value is None else texts == comparable_text(value)
-                        )
-                own = own[fits]
+                        value, written = spec.values[key], own[column]
+                        same = written.map(comparable_text) == comparable_text(value)
+                        own = own[written.isna() if value is None else same]
             for metric in sorted(metrics):
                 ends = own[own["metric"] == metric].sort_values("round").groupby("trial")["value"]
                 values = [float(value) for value in ends.last(skipna=False)][: int(row["trials"])]
@@ -226,21 +216,15 @@ def _reported(
                     yield _row(number, point, setting.method)
 
 
-def _row(row: Mapping[str, Any], point: Point, method: Spec) -> dict[str, Any]:
+def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
     scenario = point.scenario
     return {
         **dict.fromkeys(SCENARIO, ""),
         **{spec.kind: spec.token for spec in specs_of(scenario)},
         "clients": scenario.clients if scenario else 0,
-        "method": row["method"],
         "kind": method.component.meta["kind"],
-        "setting": row["setting"],
-        "metric": row["metric"],
-        "split": row["split"],
-        "mean": float(row["mean"] or "nan"),
-        "sd": float(row["sd"] or "nan"),
-        "trials": int(row["trials"]),
-        "by_trial": row["by_trial"],
+        **{key: row[key] for key in ("method", "setting", "metric", "split", "by_trial", "trials")},
+        **{key: float("nan" if row[key] is None else row[key]) for key in ("mean", "sd")},
     }
 
 
