@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.job_client import SOCKET, STARTED, identity, is_of_this_user
-from fedrepro.cli.main import run_here
+from fedrepro.cli.main import THREADS, run_here
 from fedrepro.core import plugins, provenance, source_digests
 from fedrepro.core.registry import KINDS, components
 from fedrepro.core.temporary_folders import remove_left
@@ -64,7 +64,6 @@ def start_server(jobs: int) -> int | None:
     remove_left()
     reading, writing = os.pipe()
     name = f"fedrepro-{secrets.token_hex(16)}"
-    one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen(64)
@@ -72,7 +71,7 @@ def start_server(jobs: int) -> int | None:
         subprocess.Popen(
             [sys.executable, "-P", "-c", FAR_END, *map(str, given)],
             pass_fds=given,
-            env={**os.environ, **one_thread},
+            env={**os.environ, **dict.fromkeys(THREADS, "1")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C on the terminal is for the near ends to pass on
