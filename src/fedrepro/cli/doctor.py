@@ -14,7 +14,7 @@ SECONDS = 120  # for each line of what computes; all take some seconds, a minute
 
 
 def examine(say: Callable[[str], None]) -> int:
-    """Say each finding at once, and at the end whether all is well: return 0, or 1."""
+    """Print each observation of this machine, then whether all is well; return 0, or else 1."""
     wrong: dict[str, None] = {}
     for part in PARTS:
         for observation in safely(part):
@@ -26,7 +26,7 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
-    """Yield the findings of a part; its error is a finding too: a machine may lack anything."""
+    """Yield the observations of `part`, and its error, if it raises one, as the last of them."""
     try:
         yield from part()
     except Exception as error:

@@ -105,7 +105,7 @@ def _note(job: Any) -> str:
 
 
 def _run(text: str, device: str) -> None:
-    """Run one job."""
+    """Run the job that a json text describes."""
     try:
         data = json.loads(text)
     except ValueError as error:

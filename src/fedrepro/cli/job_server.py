@@ -53,7 +53,7 @@ main(*map(int, sys.argv[1:]))"""
 
 
 def start_server(jobs: int) -> int | None:
-    """Start the process for a workflow, and name its socket in the environment of jobs.
+    """Start the preloaded process of a workflow, and name its socket in the environment.
 
     Returns the writing end of the pipe that keeps it alive; None for fewer jobs than FEW, where
     FEDREPRO_PRELOAD=0 switches it off, and where this is not Linux.
@@ -82,7 +82,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Fork for a new job, unless its near end has to run it: `own` is this process' identity."""
+    """Fork this process for a new job, unless the `identity` of the job's process is not `own`."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -110,7 +110,7 @@ def strange_threads() -> set[str]:
 
 
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
-    """Start a job, pass signals on to it, report its end as a shell does, and leave."""
+    """Start a job in a fork, pass signals on to it, report its exit status, and exit."""
     try:
         die_with_parent()
         pid = os.fork()
@@ -137,7 +137,7 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
 def run_forked_job(
     given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
 ) -> None:
-    """Become a job, run it, and leave; the arguments are those that `run_preloaded` sends."""
+    """Become a job in a forked process, run it, and exit; `run_preloaded` sends the arguments."""
     code = 1
     try:
         die_with_parent()
@@ -184,7 +184,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load everything, serving jobs in between; then serve until the workflow ends."""
+    """Load all libraries, serving jobs in between, then serve until the workflow ends."""
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)
 

@@ -26,7 +26,7 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    """Turn every error into a sentence, after its traceback if `--debug` is given."""
+    """Run a command; turn its error into a sentence, after a traceback with `--debug`."""
     interrupts: list[int] = []
     before = None
     _make_printable()
@@ -118,7 +118,7 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Name to this process the files of components in the configuration, unless it has some.
+    """Hand this process the files of components that the configuration names, if it has none.
 
     A configuration that is wrong is left to the commands that read all of it.
     """

@@ -313,7 +313,7 @@ def check_method(
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
-    """List properties, needs, traffic and costs, a row each."""
+    """List a checked method's properties, needs, traffic and costs, a row each."""
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times
