@@ -16,9 +16,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.network_arrays import networks_of, tensors_of
 from fedrepro.methods.matching.unit_fusion import barycentre, k_means, merge_similar_units
 from fedrepro.methods.matching.unit_permutations import (
+    chain,
     fitted,
-    layer_agreement,
-    permuted,
 )
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
@@ -78,7 +77,9 @@ def with_networks(given, networks):
 def shuffled(network, seed):
     rng = np.random.default_rng(seed)
     for layer in range(len(network) // 2 - 1):
-        network = permuted(network, layer, rng.permutation(len(network[2 * layer + 1])))
+        network = chain(len(network) // 2 - 1).permuted(
+            network, layer, rng.permutation(len(network[2 * layer + 1]))
+        )
     return network
 
 
@@ -232,16 +233,17 @@ def test_permuting_units_changes_no_output(given):
 
 def test_fitting_never_lowers_agreement(given):
     model, network, *_ = networks_of(given.models.tensors)
-    made = fitted(network, model, np.random.default_rng(0))
+    units = chain(len(network) // 2 - 1)
+    made = fitted(network, model, np.random.default_rng(0), units)
 
     def products(one):
         return sum(float((a * b).sum()) for a, b in zip(model, one, strict=True))
 
     assert products(made) >= products(network) - 1e-9
     for layer in range(len(network) // 2 - 1):
-        worth = layer_agreement(model, made, layer)
+        worth = units.agreement(model, made, layer)
         swaps = list(_swaps(len(worth)))
-        gains = [products(permuted(made, layer, order)) - products(made) for order in swaps]
+        gains = [products(units.permuted(made, layer, order)) - products(made) for order in swaps]
         assert max(gains) <= 1e-9
         said = [worth[np.arange(len(worth)), order].sum() - np.trace(worth) for order in swaps]
         assert gains == pytest.approx(said, abs=1e-5)
