@@ -109,20 +109,28 @@ def compare(
 def _compare_methods(
     one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
 ) -> None:
-    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
+    from fedrepro.numbers.results_table import (
+        SIDES,
+        paired_differences,
+        paired_verdict,
+        point_words,
+        sides,
+    )
 
-    rows = paired_differences(scale, one, other, reports, metric, split, exhibit)
-    names = sides(rows, one, other)
+    frame = paired_differences(scale, one, other, reports, metric, split, exhibit)
+    names = sides(frame, one, other)
     table = table_of("where", *names, "difference", "95 % interval", "trials")
-    for row in rows:
-        ends = f"{_signed(row.low)} to {_signed(row.high)}" if row.trials > 1 else "–"
-        numbers = (number(row.one), number(row.other), _signed(row.difference))
-        key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
-        place = f"{key}: {row.where}" if row.where else key
-        place += "" if row.labels == names else f" ({row.labels[0]} and {row.labels[1]})"
-        table.add_row(place, *numbers, ends, str(row.trials))
+    for row in frame.to_dict("records"):
+        ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
+        numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
+        more, point = len(row["also"]), point_words(row)
+        place = f"{row['exhibit']} (and {more} more)" if more else row["exhibit"]
+        place += f": {point}" if point else ""
+        labels = tuple(row[side] for side in SIDES)
+        place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
+        table.add_row(place, *numbers, ends, str(row["trials"]))
     show(table)
-    say(paired_verdict(rows, metric, names))
+    say(paired_verdict(frame, metric, names))
 
 
 def results(

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -296,36 +296,8 @@ def _number(value: float, digits: int = 6) -> str:
 
 CONFIDENCE = 0.95
 RUNS = ("setting", "by_trial")  # columns that tell runs from others
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """One number of two methods at a point of an exhibit, `one` less `other`, over `trials` trials.
-
-    also: other exhibits that show the same runs. low, high: the interval of the difference by
-    Student's t at CONFIDENCE, infinite for one trial.
-    """
-
-    exhibit: str
-    point: Mapping[str, Any]
-    labels: tuple[str, str]
-    one: float
-    other: float
-    difference: float
-    low: float
-    high: float
-    trials: int
-    also: tuple[str, ...] = ()
-
-    @property
-    def where(self) -> str:
-        """Write the point in words: clients 10, alpha 0.1."""
-        return ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
-
-    @property
-    def sign(self) -> int:
-        """Return 1 if the interval lies above 0, -1 if it lies below, and 0 if 0 is in it."""
-        return int(self.low > 0) - int(self.high < 0)
+SIDES = ("method", "other_method")
+COMPARED = ("exhibit", *SIDES, "one", "other", "difference", "low", "high", "trials", "also")
 
 
 def paired_differences(
@@ -336,12 +308,17 @@ def paired_differences(
     metric: str = "accuracy",
     split: str = "test",
     exhibit: str = "",
-) -> list[PairedDifference]:
+) -> pd.DataFrame:
     """Compare two methods, named by label or component, wherever a drawn exhibit measures both.
 
     In a trial both have the same data, partition and, of one-shot methods, local models, so what
     these change cancels. Final values of the chosen settings are taken, of the trials that both
     have. `exhibit` narrows this to one exhibit, or a paper.
+
+    Returns:
+        A row for each point: COMPARED, with the labels of both methods, their means over `trials`,
+        the mean difference with its interval by Student's t at CONFIDENCE, infinite for one trial,
+        and `also`, other exhibits that show the same runs; and the columns of the point.
 
     Raises:
         FedreproError: if no exhibit has both.
@@ -350,7 +327,7 @@ def paired_differences(
         raise unknown("metric", metric, all_metrics())
     if one.lower() == other.lower():
         raise FedreproError(f"{one} is named twice: name two methods")
-    differences: dict[tuple[str, ...], PairedDifference] = {}
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
     names: set[str] = set()
     splits: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
@@ -360,12 +337,11 @@ def paired_differences(
         splits |= set(table["split"].fillna("")) - {""}
         # what a model costs is measured on no examples
         table = table[table["split"].fillna("").isin([split, ""])]
-        for runs, difference in _of_exhibit(drawn.key, table, one, other):
-            known = differences.setdefault(runs, difference)
-            if known is not difference:
-                differences[runs] = replace(known, also=(*known.also, drawn.key))
-    if differences:
-        return list(differences.values())
+        for runs, row in _of_exhibit(drawn.key, table, one, other):
+            if (known := rows.setdefault(runs, row)) is not row:
+                known["also"] = (*known["also"], drawn.key)
+    if rows:
+        return pd.DataFrame(list(rows.values()))
     for method in (one, other):
         if method not in names and method not in components("method"):
             raise unknown("method", method, names, "the drawn exhibits")
@@ -379,7 +355,7 @@ def paired_differences(
 
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
-) -> Iterator[tuple[tuple[str, ...], PairedDifference]]:
+) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Yield the paired differences of an exhibit, each after settings and values of its runs."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
@@ -388,24 +364,20 @@ def _of_exhibit(
         points.setdefault(place, []).append(row)
     for place, rows in points.items():
         pairs = itertools.product(_named(rows, one), _named(rows, other))
-        for first, second in (pair for pair in pairs if pair[0] is not pair[1]):
-            values = [np.array(row["by_trial"].split(), float) for row in (first, second)]
+        for pair in (pair for pair in pairs if pair[0] is not pair[1]):
+            values = [np.array(row["by_trial"].split(), float) for row in pair]
             count = min(map(len, values))
             left, right = (own[:count] for own in values)
             differences = (left - right)[:, None]
             middle = float(mean(differences)[0])
             half = float(half_width(differences, CONFIDENCE)[0])
-            runs = tuple(str(row[name]) for row in (first, second) for name in RUNS)
+            means = {"one": float(left.mean()), "other": float(right.mean())}
             yield (
-                runs,
-                PairedDifference(
-                    key,
-                    dict(zip(leading, place, strict=True)),
-                    (first["method"], second["method"]),
-                    *(float(left.mean()), float(right.mean())),
-                    *(middle, middle - half, middle + half),
-                    count,
-                ),
+                tuple(str(row[name]) for row in pair for name in RUNS),
+                {"exhibit": key, **dict(zip(leading, place, strict=True))}
+                | dict(zip(SIDES, (row["method"] for row in pair), strict=True))
+                | {**means, "difference": middle, "low": middle - half, "high": middle + half}
+                | {"trials": count, "also": ()},
             )
 
 
@@ -419,23 +391,27 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
     ]
 
 
-def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tuple[str, str]:
+def point_words(row: Mapping[Any, Any]) -> str:
+    """Write the point of a row of `paired_differences` in words: clients 10, alpha 0.1."""
+    known = {key: value for key, value in row.items() if key not in COMPARED and pd.notna(value)}
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value != "")
+
+
+def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
     """Name the two methods: by their label, or as asked where several labels fit."""
-    found = [{row.labels[side] for row in differences} for side in (0, 1)]
-    first, second = (labels.pop() if len(labels) == 1 else "" for labels in found)
-    return first or one, second or other
+    first, second = (set(differences[side]) for side in SIDES)
+    return first.pop() if len(first) == 1 else one, second.pop() if len(second) == 1 else other
 
 
-def paired_verdict(
-    differences: Sequence[PairedDifference], metric: str, names: tuple[str, str]
-) -> str:
+def paired_verdict(differences: pd.DataFrame, metric: str, names: tuple[str, str]) -> str:
     """Say at how many points one method is better; `names` are those of `sides`."""
     one, other = names
-    better = all_metrics()[metric].better or 1
-    signs = [row.sign * better for row in differences]
-    words = ("better", "worse") if all_metrics()[metric].better else ("larger", "smaller")
+    better = all_metrics()[metric].better
+    above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
+    more, less = (above, below) if (better or 1) > 0 else (below, above)
+    words = ("better", "worse") if better else ("larger", "smaller")
     return (
-        f"{one} is {words[0]} than {other} at {signs.count(1)} of {len(differences)} points, "
-        f"{words[1]} at {signs.count(-1)}, and not told apart at {signs.count(0)} (95 % intervals "
-        "of the paired difference, each point by itself)"
+        f"{one} is {words[0]} than {other} at {more} of {len(differences)} points, "
+        f"{words[1]} at {less}, and not told apart at {len(differences) - more - less} (95 % "
+        "intervals of the paired difference, each point by itself)"
     )

@@ -136,27 +136,14 @@ def compare(
     with inside_folder(folder):
         if other is None:
             comparison = beside(scale, one, Path(reports), Path(recorded))
-            rows = [{**row.point, **_without(vars(row), "point")} for row in comparison.rows]
-            sentence = comparison.verdict
+            numbers = ({**row.point, **vars(row)} for row in comparison.rows)
+            rows = [{k: v for k, v in row.items() if k != "point"} for row in numbers]
+            frame, sentence = pd.DataFrame(rows), comparison.verdict
         else:
-            pairs = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
-            rows = [
-                {
-                    "exhibit": pair.exhibit,
-                    **pair.point,
-                    **dict(zip(("method", "other_method"), pair.labels, strict=True)),
-                    **_without(vars(pair), "exhibit", "point", "labels"),
-                }
-                for pair in pairs
-            ]
-            sentence = paired_verdict(pairs, metric, sides(pairs, one, other))
-    frame = pd.DataFrame(rows)
+            frame = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
+            sentence = paired_verdict(frame, metric, sides(frame, one, other))
     frame.attrs["verdict"] = sentence
     return frame
-
-
-def _without(values: dict[str, object], *names: str) -> dict[str, object]:
-    return {name: value for name, value in values.items() if name not in names}
 
 
 def run_words(
