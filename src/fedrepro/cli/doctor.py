@@ -86,7 +86,7 @@ def data_sets() -> Iterator[Observation]:
     for what, place in (places | {"downloads": RESOURCES}).items():
         held = []
         for name in dict.fromkeys(row.name for row in table.rows):
-            files, present = table.files(name), set()
+            files, present = table.files(name), set[str]()
             for row in (row for file in files for row in table.forms(name, file)):
                 path = Path(place, row.place if what == "mirror" else f"{name}/{row.file}")
                 sizes = {form.bytes for form in table.forms(name, row.file)}

@@ -225,7 +225,8 @@ def _scenes(
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for (case, clients), rows in part.numbers.groupby(["case", "clients"], sort=False):
+    for _, rows in part.numbers.groupby(["case", "clients"], sort=False):
+        case, clients = (rows[key].iloc[0] for key in ("case", "clients"))
         scene = BoardScenario(STARTS[not shared], title, str(case), int(clients), name)
         tried = choice.iloc[:0]
         if len(choice):

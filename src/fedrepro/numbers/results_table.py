@@ -99,7 +99,7 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
         FedreproError: if nothing is drawn, or nothing drawn matches `only`.
     """
     only = only or Only()
-    tables, notes = [pd.DataFrame(columns=[*COLUMNS])], []
+    tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
     for exhibit in drawn_exhibits(scale, reports, only.exhibit):
         try:
             files = open_exhibit(reports / scale, exhibit.key, scale)
@@ -266,7 +266,7 @@ def scenario_blocks(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:
     """
     table = results.table
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
-    groups = table.groupby(differ, sort=False) if differ else [((), table)]
+    groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
     for values, rows in groups:
         pairs = zip(differ, values, strict=True)
         heading = ", ".join(f"{name} {value}" for name, value in pairs if value != "")

@@ -73,8 +73,8 @@ def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     }
     known = {stage: own for stage, own in jobs.items() if all("cpu_seconds" in job for job in own)}
     return {
-        key: {stage: total(job[key] for job in own) for stage, own in known.items()}
-        for key, total in (("cpu_seconds", sum), ("peak_bytes", max))
+        "cpu_seconds": {s: sum(job["cpu_seconds"] for job in own) for s, own in known.items()},
+        "peak_bytes": {s: max(job["peak_bytes"] for job in own) for s, own in known.items()},
     }
 
 
