@@ -180,7 +180,7 @@ def test_it_fits_a_terminal(drawn, monkeypatch, wide):
 
 def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_and_sorted(drawn, capsys):
     def asked(**only: str) -> pd.DataFrame:
-        return collect("tiny", wide=False, reports=Path("reports"), only=Only(**only)).table
+        return collect("tiny", wide=False, reports=Path("reports"), only=Only(**only))
 
     whole = asked(exhibit="pfnm")
     assert set(whole["exhibits"]) == {KEY}
@@ -252,7 +252,7 @@ def test_runs_that_two_exhibits_show_are_compared_once():
 def test_what_a_method_declares_and_reports_of_rounds_is_that_of_the_last(monkeypatch):
     monkeypatch.chdir(ROOT)
     record, key = Path("reports/record"), "rm/table-1"
-    table = collect("paper", wide=False, reports=record, only=Only(exhibit=key)).table
+    table = collect("paper", wide=False, reports=record, only=Only(exhibit=key))
     rewards = table[table["metric"] == "reward"]
     assert set(rewards["method"]) == {"FA+RM+AH", "FA+AH"}
     assert {"mean_lr", "mean_steps"} <= set(table["metric"])
@@ -285,7 +285,7 @@ def test_a_method_is_found_by_its_components_name_where_its_model_is_tuned(monke
     assert sides(labelled, "", "") == ("Local tuned", "GEMS tuned")
     monkeypatch.chdir(ROOT)
     asked = Only(exhibit=key, method="local", **only)
-    table = collect("paper", wide=False, reports=record, only=asked).table
+    table = collect("paper", wide=False, reports=record, only=asked)
     assert set(table["method"]) == {"Local", "Local tuned"}
     options = ["--reports", str(record), "--scale", "paper"]
     assert main(["results", "--method", "local", "--exhibit", key, *options]) == 0

@@ -150,10 +150,10 @@ def results(
 
     only = Only(exhibit, method, metric, split, sort)
     collected = collect(scale, wide=wide, reports=reports, only=only)
-    for note in collected.notes:
+    for note in collected.attrs["notes"]:
         typer.echo(f"note: {note}", err=True)
     if csv:
-        typer.echo(csv_text(collected.table), nl=False)
+        typer.echo(csv_text(collected), nl=False)
         return
     for line in common(collected):
         say(line)

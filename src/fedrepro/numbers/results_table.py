@@ -38,14 +38,6 @@ PLACE = (*SCENARIO, "clients", *WHO)
 COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits", "same_bytes")
 
 
-@dataclass(frozen=True)
-class Results:
-    """The table of results, and a sentence on each exhibit that could not be read into it."""
-
-    table: pd.DataFrame
-    notes: tuple[str, ...]
-
-
 def results(
     scale: str = "quick",
     *,
@@ -71,7 +63,7 @@ def results(
         FedreproError: if nothing is drawn.
     """
     with contextlib.chdir(folder):
-        return collect(scale, wide=wide, reports=Path(reports)).table
+        return collect(scale, wide=wide, reports=Path(reports))
 
 
 @dataclass(frozen=True)
@@ -92,8 +84,8 @@ class Only:
     sort: str = ""
 
 
-def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> Results:
-    """Return the table of `results`, or the part `only`, with notes on what was left out.
+def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> pd.DataFrame:
+    """Return the table of `results`, or the part `only`; `attrs` has notes on what was left out.
 
     Raises:
         FedreproError: if nothing is drawn, or nothing drawn matches `only`.
@@ -129,7 +121,8 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
             raise unknown("column", only.sort, table.columns, "these results")
         numeric = pd.api.types.is_numeric_dtype(table[only.sort])
         table = table.sort_values(only.sort, ascending=not numeric, kind="stable")
-    return Results(table, tuple(notes))
+    table.attrs["notes"] = notes
+    return table
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
@@ -248,14 +241,13 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
-def common(results: Results) -> list[str]:
+def common(table: pd.DataFrame) -> list[str]:
     """List what all rows have in common, a line each: `dataset: digits`."""
-    table = results.table
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
-def scenario_blocks(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:
+def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Cut the table into pieces that a terminal is wide enough for, one scenario after another.
 
     Rows of a scenario keep the order of the table, and scenarios that of their first rows. A wide
@@ -264,7 +256,6 @@ def scenario_blocks(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:
     Yields:
         A heading, which names what of the scenario is not that of all, and the piece as texts.
     """
-    table = results.table
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
     for values, rows in groups:
