@@ -136,6 +136,7 @@ def compare(
     with inside_folder(folder):
         if other is None:
             comparison = beside(scale, one, Path(reports), Path(recorded))
+<<<<<<< HEAD
             frame, sentence = comparison.rows.drop(columns="where"), comparison.verdict
         else:
             pairs = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
@@ -152,12 +153,16 @@ def compare(
                 pd.DataFrame(rows),
                 paired_verdict(pairs, metric, sides(pairs, one, other)),
             )
+=======
+            numbers = ({**row.point, **vars(row)} for row in comparison.rows)
+            rows = [{k: v for k, v in row.items() if k != "point"} for row in numbers]
+            frame, sentence = pd.DataFrame(rows), comparison.verdict
+        else:
+            frame = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
+            sentence = paired_verdict(frame, metric, sides(frame, one, other))
+>>>>>>> 8c4657f4
     frame.attrs["verdict"] = sentence
     return frame
-
-
-def _without(values: dict[str, object], *names: str) -> dict[str, object]:
-    return {name: value for name, value in values.items() if name not in names}
 
 
 def run_words(
