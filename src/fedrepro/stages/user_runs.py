@@ -128,7 +128,6 @@ def compare(
     Raises:
         FedreproError: an exhibit is not drawn.
     """
-    import pandas as pd
 
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
@@ -136,31 +135,10 @@ def compare(
     with inside_folder(folder):
         if other is None:
             comparison = beside(scale, one, Path(reports), Path(recorded))
-<<<<<<< HEAD
             frame, sentence = comparison.rows.drop(columns="where"), comparison.verdict
-        else:
-            pairs = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
-            rows = [
-                {
-                    "exhibit": pair.exhibit,
-                    **pair.point,
-                    **dict(zip(("method", "other_method"), pair.labels, strict=True)),
-                    **_without(vars(pair), "exhibit", "point", "labels"),
-                }
-                for pair in pairs
-            ]
-            frame, sentence = (
-                pd.DataFrame(rows),
-                paired_verdict(pairs, metric, sides(pairs, one, other)),
-            )
-=======
-            numbers = ({**row.point, **vars(row)} for row in comparison.rows)
-            rows = [{k: v for k, v in row.items() if k != "point"} for row in numbers]
-            frame, sentence = pd.DataFrame(rows), comparison.verdict
         else:
             frame = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
             sentence = paired_verdict(frame, metric, sides(frame, one, other))
->>>>>>> 8c4657f4
     frame.attrs["verdict"] = sentence
     return frame
 
