@@ -283,8 +283,8 @@ def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         _map(axes, means, (means.to_numpy() - low) / np.maximum(high - low, 1e-3))
         drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
         top += height + 1.5
-    ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
-    below = f"Numbers: test accuracy in percent. Colour: the score, {ends}."
+    colours = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
+    below = f"Numbers: test accuracy in percent. Colour: the score, {colours}."
     write_headings(drawn, f"{board['title']}: methods in single scenarios", below)
     return drawn
 
@@ -298,7 +298,8 @@ def _map(axes: Axes, means: Frame, shares: np.ndarray) -> None:
         axes.text(column + 0.5, row + 0.52, text, color=colour if known else SOFT, **CENTRED)
     axes.grid(False)
     axes.set_yticks([at + 0.5 for at in range(len(means))], [*means.index])
-    names = [f"{data}, {clients:g} clients\n{case}" for data, case, clients in means.columns]
+    places: list[Any] = [*means.columns]
+    names = [f"{data}, {clients:g} clients\n{case}" for data, case, clients in places]
     axes.set_xticks([at + 0.5 for at in range(len(names))], names, rotation=90, fontsize=6)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)

@@ -111,9 +111,13 @@ class PartitionMap:
             _bars(axes, values[order], colour, form if room else "")
         spare = drawn.add_subplot(grid[0, 1:])
         spare.set_axis_off()
-        place, ticks = spare.inset_axes((0.55, 0.1, 0.45, 0.5)), [0, 0.05, 0.2, 0.5, 1]
-        form = lambda share, _: f"{100 * share:g}"  # noqa: E731
-        key = drawn.colorbar(cells, place, orientation="horizontal", ticks=ticks, format=form)
+        key = drawn.colorbar(
+            cells,
+            spare.inset_axes((0.55, 0.1, 0.45, 0.5)),
+            orientation="horizontal",
+            ticks=[0, 0.05, 0.2, 0.5, 1],
+            format=lambda share, _: f"{100 * share:g}",
+        )
         key.ax.xaxis.set_ticks_position("top")
         key.ax.tick_params(length=0, pad=1)
         spare.text(0.52, 0.35, "% of a client's examples", ha="right", va="center", fontsize=7)
@@ -265,7 +269,7 @@ def render_map(
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         for axes in figure.axes:  # the solver's last digits are chance, and name parts of an svg
-            axes.set_position(np.round(axes.get_position(original=True).bounds, 6))  # type: ignore[arg-type]
+            axes.set_position(np.round(axes.get_position(original=True).bounds, 6))
         return {suffix: image_of(figure, suffix, drawn.title) for suffix in suffixes}
 
 

@@ -116,8 +116,8 @@ class TextTable:
 
 def plain(text: str) -> str:
     """Return the text on one line, without control characters."""
-    blanks = {sign: " " for sign in text if unicodedata.category(sign) in ("Cc", "Zl", "Zp")}
-    return " ".join(text.translate(str.maketrans(blanks)).split())
+    blanks = {ord(sign): " " for sign in text if unicodedata.category(sign) in ("Cc", "Zl", "Zp")}
+    return " ".join(text.translate(blanks).split())
 
 
 MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")
@@ -401,7 +401,7 @@ def _beyond(row: Row, numbers: pd.DataFrame) -> str:
 
 def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
     """Return the rows of the same method, setting and point as a row of another metric."""
-    for key in numbers.columns[: numbers.columns.get_loc(METHOD) + 1]:
+    for key in numbers.columns[: [*numbers.columns].index(METHOD) + 1]:
         column = numbers[key]
         numbers = numbers[column.isna() if pd.isna(row[key]) else column == row[key]]
     return numbers

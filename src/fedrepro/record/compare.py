@@ -84,8 +84,9 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     kept, mine = kept.reindex(every), mine.reindex(every)
     equal = mine["mean"] == kept["mean"]
     difference = (mine["mean"] - kept["mean"]).mask(equal, 0.0)
-    variance = sum(side["sd"].astype(float) ** 2 / side["trials"] for side in (mine, kept))
-    errors = (difference.abs() / variance.where(variance > 0) ** 0.5).mask(equal, 0.0)
+    ours_sd, kept_sd = (side["sd"].astype(float) / side["trials"] ** 0.5 for side in (mine, kept))
+    spread = (ours_sd**2 + kept_sd**2) ** 0.5
+    errors = (difference.abs() / spread.where(spread > 0)).mask(equal, 0.0)
     columns = {"ours": mine["mean"], "recorded": kept["mean"]}
     columns |= {
         "setting": mine["setting"].fillna(""),
@@ -112,7 +113,8 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
         return f"{key}: every number that both have is equal{lone}"
     accuracy = differing[(differing["metric"] == "accuracy") & (differing["split"] == "test")]
     among = differing if accuracy.empty else accuracy
-    worst: Any = among.loc[among["difference"].abs().idxmax()]
+    order = among["difference"].abs().sort_values(ascending=False, kind="stable").index
+    worst: Any = among.loc[order].iloc[0]
     metric = worst["metric"] if accuracy.empty else "test accuracy"
     errors = worst["errors"]
     counted = "" if errors != errors else f", {errors:.1f} combined standard errors"

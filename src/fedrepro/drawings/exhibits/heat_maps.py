@@ -104,8 +104,8 @@ class HeatMaps(Figured):
         for shade in shades:
             means = [table_of(rows, shade, panel) for panel in maps]
             # one colour scale for all maps of a metric, a point wide at least against noise
-            low = min(float(table.min(axis=None)) for table in means)
-            high = max(float(table.max(axis=None)) for table in means)
+            low = min(float(table.to_numpy(float).min()) for table in means)
+            high = max(float(table.to_numpy(float).max()) for table in means)
             low -= max(0.0, (0.01 if shade.metric == "accuracy" else 1.0) - (high - low))
             for panel, table in zip(maps, means, strict=True):
                 place, spreads = next(axes), table_of(rows, shade, panel, "sd")

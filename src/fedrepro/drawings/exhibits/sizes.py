@@ -126,8 +126,8 @@ class AccuracyAgainstSize(Figured):
         look, axis = line_styles(exhibit.measures), axis_of(exhibit)
         shown = cases(numbers) or [""]
         values = list(dict.fromkeys(numbers[axis.key]))
-        size, height = (len(shown), len(values)), 1.52 + len(shown) * (PANEL + 0.45)
-        drawn, grid = sheet(exhibit, look, height, *size, foot=0.06, **PANELS)
+        rows, columns, height = len(shown), len(values), 1.52 + len(shown) * (PANEL + 0.45)
+        drawn, grid = sheet(exhibit, look, height, rows, columns, foot=0.06, **PANELS)
         for row, case in zip(grid, shown, strict=True):
             selected = of_case(numbers, case) if case else numbers
             panels = [paths_of(exhibit, selected[selected[axis.key] == value]) for value in values]
@@ -244,8 +244,8 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> 
     look: dict[str, Any] = {"fontsize": 6.5, "labelcolor": SOFT}
     look |= {"handlelength": 0, "handletextpad": 0, "borderpad": 0.2}
     if names:
-        place = "lower left" if taken else "lower right"
-        found = axes.legend(handles=handles, loc=place, borderaxespad=0.2, labelspacing=0.2, **look)
+        look |= {"borderaxespad": 0.2, "labelspacing": 0.2}
+        found = axes.legend(handles=handles, loc="lower left" if taken else "lower right", **look)
         found.set_zorder(8)
         for text in found.get_texts():
             text.set_path_effects(halo())

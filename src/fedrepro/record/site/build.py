@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import pkgutil
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ from typing import Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings as findings_in
 from fedrepro.core.paper_files import paper_attribute, paper_names
-from fedrepro.core.registry import KINDS
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.record.site import pages
 from fedrepro.record.site.charts import chart, vega_script
@@ -44,6 +42,13 @@ GUIDES = {
     "Maintain": ("architecture",),
 }
 GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
+OF_PAPERS = (
+    "__init__",
+    "exhibits",
+    "leaderboard_2",
+    "claim_checks",
+    "check",
+)  # modules of a paper that the workflow calls
 EXCERPT = 4000  # letters of a page, in which the search shows where a word stands
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
@@ -229,14 +234,12 @@ def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[s
 
 def _rooms() -> list[tuple[str, list[str]]]:
     """List modules that others may want to call: the interface, and the arithmetic of papers."""
-    other = {"drawings", "exhibits", *(name.rpartition(".")[2] for name in KINDS.values())}
     rooms = [("fedrepro.api", ["fedrepro.api"])]
-    for pack in paper_names().values():
-        for folder in sorted(pack.iterdir()):
-            if (folder / "__init__.py").is_file() and folder.name not in other:
-                name = f"fedrepro.papers.{pack.name}.{folder.name}"
-                inner = sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
-                rooms.append((name, [name, *(f"{name}.{module}" for module in inner)]))
+    for paper, pack in paper_names().items():
+        names = [file.stem for file in sorted(pack.glob("*.py"))]
+        own = [name for name in names if name not in OF_PAPERS]
+        room = f"fedrepro.papers.{paper}"
+        rooms += [(room, [f"{room}.{name}" for name in own])] if own else []
     return rooms
 
 

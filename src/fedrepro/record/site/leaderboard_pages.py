@@ -175,7 +175,7 @@ def choices(shown: BoardView) -> dict[str, Any]:
     asked = sorted({max(1, math.ceil(value)) for value in table["exchanges"].dropna()})
     places = []
     for (starts, clients, skew), rows in cases.groupby(["starts", "clients", "skew"], sort=False):
-        place = {"starts": starts, "clients": int(clients), "skew": skew}
+        place = {"starts": starts, "clients": int(float(str(clients))), "skew": skew}
         places.append(place | _answers(place, table, rows, asked, shown.key))
     places.sort(key=lambda place: (STARTS.index(place["starts"]), place["clients"], place["skew"]))
     rule = {"iid": IID_ALPHA, "unlike": UNLIKE, "several": SEVERAL}

@@ -109,11 +109,12 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
     place = ["starts", "data", "case", "clients", "method"]
     for board in (board for paper in reports.papers for board in paper.boards):
         single = board.scenarios[board.scenarios["case"] != ALL]
-        for (starts, data, case, clients, label), own in single.groupby(place, sort=False):
+        for key, own in single.groupby(place, sort=False):
+            starts, data, case, clients, label = map(str, key)
             means = own.set_index("metric")["mean"].to_dict()
             if {"accuracy", "score"} & {*means}:
                 accuracy = f"{100 * means['accuracy']:.1f}" if "accuracy" in means else "–"
-                where = f"{data}, {case}, {clients:g} clients"
+                where = f"{data}, {case}, {float(clients):g} clients"
                 found = where, starts, accuracy, number(means.get("score")) or "–"
                 rows.setdefault(label, []).append(found)
     return rows
