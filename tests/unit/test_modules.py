@@ -26,7 +26,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.networks.torch_modules import module
 from fedrepro.stages.user_models import method_contract as held
 from fedrepro.training import engine as gradient_paths
-from fedrepro.training.block_trainer import activations
+from fedrepro.training.autograd_trainer import activations
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights

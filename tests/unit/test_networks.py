@@ -14,10 +14,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.training.autograd_trainer import right_predictions
 from fedrepro.training.engine import choose_path, possible, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.gradients import Layout, cross_entropy, observed_hits, observed_losses
+from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import Procedure, settings_of
@@ -569,14 +570,4 @@ def test_of_shares_the_largest_is_the_right_class():
     logits = torch.nn.functional.one_hot(torch.tensor([[0, 3, 1], [2, 0, 1]]), 4).float()
     weight = torch.tensor([[0.5, 0.5, 0.0]]).expand(2, 3)
     for y in (right, shares):
-        assert observed_hits(logits, y, weight).tolist() == [2, 1]
-
-
-def test_what_is_observed_is_the_loss_that_is_differentiated():
-    """Labels, and shares that need not sum to one: two models, three examples, four classes."""
-    given = np.random.default_rng(0)
-    logits = torch.from_numpy(3 * given.standard_normal((2, 3, 4)))
-    weight = torch.from_numpy(given.random((2, 3)))
-    for y in (torch.tensor([[0, 3, 1], [2, 2, 1]]), torch.from_numpy(given.random((2, 3, 4)))):
-        losses = cross_entropy(logits, y, weight)
-        torch.testing.assert_close(observed_losses(logits.clone(), y, weight), losses)
+        assert right_predictions(logits, y, weight).tolist() == [2, 1]

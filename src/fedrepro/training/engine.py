@@ -2,7 +2,7 @@
 
 On the CPU networks go one after another through compiled steps (`compiled_steps.py`), so the bytes
 of a client's weights cannot depend on others. Networks that these do not know are differentiated
-automatically (`block_trainer.py`), on the CPU one model at a time too, on a GPU many at once.
+automatically (`autograd_trainer.py`), on the CPU one model at a time too, on a GPU many at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
-from fedrepro.training.block_trainer import BlockTrainer
+from fedrepro.training.autograd_trainer import AutogradTrainer
 from fedrepro.training.compiled_trainer import CompiledTrainer, written_out
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Correction, Term, WeightTerm
@@ -256,12 +256,12 @@ class _TrainingRun:
         check_tasks(procedure, tasks, given, memory is not None)
         device = examples.inputs.device.type
         path = require(path, procedure, device) if path else choose_path(procedure, device)
-        self.trainer: CompiledTrainer | BlockTrainer
+        self.trainer: CompiledTrainer | AutogradTrainer
         if path == "compiled":
             self.trainer = CompiledTrainer(procedure, examples, keep_gradients)
         else:
             block = 1 if path == "loop" else block
-            self.trainer = BlockTrainer(procedure, examples, tasks, keep_gradients, block)
+            self.trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients, block)
         self.tasks, self.given = tasks, given
         self.shapes, self.dtype = procedure.network.shapes, str(examples.dtype).split(".")[-1]
         # those of a model that is not finite stay as they were given

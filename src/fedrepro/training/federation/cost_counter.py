@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
-from fedrepro.training.gradients import Layout
+from fedrepro.training.flat_models import Layout
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
