@@ -15,7 +15,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.autograd_trainer import right_predictions
-from fedrepro.training.engine import choose_path, possible, train
+from fedrepro.training.engine import choose_path, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_models import Layout
@@ -375,7 +375,8 @@ def chosen(net, device, terms):
 
 
 def ways(net, terms, device="cpu"):
-    return possible(Procedure(net, procedure("sgd"), terms), device)
+    compiled = chosen(net, device, terms) == "compiled"
+    return ("compiled", "grouped", "loop") if compiled else ("grouped", "loop")
 
 
 class Weighed(Entropy):

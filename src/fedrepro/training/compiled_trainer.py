@@ -78,7 +78,7 @@ class CompiledTrainer:
         self.compiled: Any = compiled_records_and_losses  # which imports Numba
         self.procedure, self.drawn = procedure, network.all_drawn
         self.dense = network.of_means if self.drawn else network
-        self.dtype = np.dtype(str(examples.dtype).removeprefix("torch."))
+        self.dtype = examples.kind
         layers = parts_of(self.dense)
         assert layers is not None
         self.layers = layers

@@ -39,6 +39,11 @@ class Examples:
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
+    @property
+    def kind(self) -> np.dtype:
+        """The same type of NumPy's."""
+        return np.dtype(str(self.dtype).removeprefix("torch."))
+
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """Scale inputs of some rows as networks see them: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
