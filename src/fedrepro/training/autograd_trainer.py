@@ -186,15 +186,10 @@ class _Block:
         """Return losses (steps, models), zero where a model has no more, and steps (models,)."""
         stopping = EarlyStopping(self.tasks, self.procedure.settings)
         kept = [self.flat] if self.summed is None else [self.flat, self.summed]
-        chunks: Iterator[Chunk] = self.procedure.plan(self.tasks)
-        if stopping.patience:
-            chunks = (part for chunk in chunks for part in stopping.parts(chunk))
         each, lost = [], np.zeros(len(self.tasks), bool)
-        for chunk in chunks:
-            losses, right = self._steps(chunk, bool(stopping.patience))
+        for chunk in self.procedure.plan(self.tasks):
+            losses = self._steps(chunk, stopping, kept)
             each.append(losses)
-            if stopping.patience:
-                stopping.see(chunk.first + len(losses), right, kept)
             lost |= ~np.isfinite(losses).all(0) & stopping.running
             if (lost | ~stopping.running).all():
                 break
@@ -203,14 +198,17 @@ class _Block:
         whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
         return whole, stopping.taken
 
-    def _steps(self, chunk: Chunk, count_right: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Take the steps of a chunk: losses (steps, models), and right predictions (models,).
+    def _steps(
+        self, chunk: Chunk, stopping: EarlyStopping, kept: Sequence[torch.Tensor]
+    ) -> np.ndarray:
+        """Take the steps of a chunk, unless all models stop before: losses (steps, models).
 
         An example weighs one over the examples of its minibatch, or of its client where the chunk
         is one step in pieces; what fills up a minibatch weighs nothing.
         """
         import torch
 
+        network, crops = self.procedure.network, self.trainer.crops
         index = torch.from_numpy(chunk.index).to(self.device)
         size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
         counts = torch.arange(index.shape[-1], device=self.device) < size
@@ -218,31 +216,36 @@ class _Block:
         if chunk.whole is not None:
             size = torch.from_numpy(chunk.whole).to(self.device).unsqueeze(-1)
         weights = counts.to(self.dtype) / size.clamp_min(1)
-        crops = self.trainer.crops
         moves = None if crops is None else crops.drawn(chunk, self.tasks).to(self.device)
         losses = weights.new_zeros(1 if whole else len(index), len(self.tasks))
         right = torch.zeros(len(self.tasks), dtype=torch.int64, device=self.device)
         total = torch.zeros_like(self.flat) if whole else self.flat
-        for piece, count in enumerate(chunk.active):
-            step, weight = 0 if whole else piece, weights[piece, :count]
+        for piece, active in enumerate(chunk.active):
+            step, count = 0 if whole else piece, min(active, stopping.last)
+            if not count:
+                return losses[:step].cpu().numpy()
+            weight = weights[piece, :count]
             x, y = self.examples.gathered(index[piece, :count])
             if crops is not None and moves is not None:
                 x = crops.moved(x, moves[piece, :count])
-            y = self.procedure.network.asked(x, y)
+            y = network.asked(x, y)
             drawn = piece if whole and self.fresh_pieces else 0
             loss, logits, gradient = self._gradient(chunk.first + step, drawn, x, y, weight)
             losses[step, :count] += loss
-            if count_right:
-                right[:count] += right_predictions(
-                    logits, y, self.procedure.network.weighed(weight)
-                )
+            if stopping.patience:
+                right[:count] += right_predictions(logits, y, network.weighed(weight))
             if whole:
                 total[:count] += gradient
+                if piece + 1 < len(chunk.active):
+                    continue
+                gradient = total[: min(chunk.active[0], stopping.last)]
             else:
-                self._descend(self._perturbed(gradient, chunk.first + step, x, y, weight))
-        if whole:
-            self._descend(total[: chunk.active[0]])
-        return losses.cpu().numpy(), right.cpu().numpy()
+                gradient = self._perturbed(gradient, chunk.first + step, x, y, weight)
+            self._descend(gradient)
+            if stopping.patience:
+                stopping.see(chunk.first + step + 1, right.cpu().numpy(), kept)
+                right.zero_()
+        return losses.cpu().numpy()
 
     def _gradient(
         self, step: int, piece: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor

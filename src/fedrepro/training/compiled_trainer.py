@@ -174,7 +174,7 @@ class CompiledTrainer:
             loss_parts.append(losses)
             done += len(losses)
             if stopping is not None:
-                stopping.see(done, np.array([right]), ())
+                stopping.see(done, np.array([right]))
             if not np.isfinite(losses).all() or (stopping and not stopping.running[0]):
                 break
         planned = task.total(settings.batch_size, settings.epochs)
