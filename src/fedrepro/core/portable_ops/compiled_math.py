@@ -328,15 +328,13 @@ def by_address(function: Function, signature: Any, dtype: str) -> Any:
         return numba.cfunc(signature)(function)
 
 
+# Compute out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
+#
+# by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
+# of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
+# be 0: the same row for all. a (rows, inner) has a second stride. An element is
+# begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
 def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:
-    """Compute out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
-
-    by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
-    of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
-    be 0: the same row for all. a (rows, inner) has a second stride. An element is
-    begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
-    """
-
     return types.void(by, out, begin, a, b, size), call_address
 
 

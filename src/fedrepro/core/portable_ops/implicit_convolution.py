@@ -85,16 +85,14 @@ def multiplier_at(dtype: str) -> Any:
     return by_address(_multiply_at, signature, dtype)
 
 
+# Compute out = begin + a @ b; size: rows, runs, terms of a run, columns (a multiple of PAD).
+#
+# by: the address of `multiplier_at`. out, begin: (array, at, row stride), which for `begin` may
+# be 0. a, b: (array, at, stride from run to run, from term to term). places: (int64 array, where
+# in it those of a's rows begin), counted from where a begins.
 def _product_at(
     typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
 ) -> Any:
-    """Compute out = begin + a @ b; size: rows, runs, terms of a run, columns (a multiple of PAD).
-
-    by: the address of `multiplier_at`. out, begin: (array, at, row stride), which for `begin` may
-    be 0. a, b: (array, at, stride from run to run, from term to term). places: (int64 array, where
-    in it those of a's rows begin), counted from where a begins.
-    """
-
     return types.void(by, out, begin, a, b, places, size), call_address
 
 
