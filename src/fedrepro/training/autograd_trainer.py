@@ -309,7 +309,6 @@ class _Block:
         self._put_back(kept)
 
     def _put_back(self, kept: Sequence[torch.Tensor]) -> None:
-        """Give the buffers of the first models these values, which an optimiser has moved."""
         for buffer, value in zip(self.buffers, kept, strict=True):
             buffer[: len(value)] = value
 

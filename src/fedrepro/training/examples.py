@@ -41,7 +41,7 @@ class Examples:
 
     @property
     def kind(self) -> np.dtype:
-        """The same type of NumPy's."""
+        """NumPy's name of that type."""
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
