@@ -16,6 +16,8 @@ Shape = tuple[int, ...]
 Tensors = Mapping[str, "torch.Tensor"]
 # grouped: all models by one call. unfolded: as batched products, for GPUs
 Convolution = Literal["grouped", "unfolded"]
+MARGIN = 4  # pixels of zeros around an image, within which a crop of its size is taken
+SHIFTS = 2 * MARGIN + 1  # of a crop, down and to the right each
 # softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
 SPREAD = -3.5
 

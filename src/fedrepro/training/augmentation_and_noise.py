@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import Noise, Shape
+from fedrepro.networks.layers import MARGIN, SHIFTS, Noise, Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.minibatches import Chunk, Task
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import torch
 
 CROPS = "augmentation"
-MARGIN = 4  # pixels of zeros around an image, within which a crop of its size is taken
-SHIFTS = 2 * MARGIN + 1
 KINDS = 2 * SHIFTS**2
 WORD = 2**64 - 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -91,6 +91,24 @@ def inner(function: Function) -> Any:
     """Compile a function that only compiled functions call, and cache it with them."""
     jit: Any = numba.njit
     return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
+def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
+    """Make a function of compiled code that is another one for each type of its first argument.
+
+    kinds: functions by class of a named tuple, `plain` for all other types. field: the field of
+    the first argument whose type counts, instead of its own.
+    """
+
+    def chosen(first: Any, *_: Any) -> Function:
+        kind = first.types[first.instance_class._fields.index(field)] if field else first
+        return kinds.get(getattr(kind, "instance_class", type(None)), plain)
+
+    def called(*_: Any) -> Any:
+        raise NotImplementedError  # outside of compiled code
+
+    overload(called, jit_options={"error_model": "numpy"}, strict=False)(chosen)
+    return called
 
 
 padded_to, row_of = inner(aligned_buffers.padded_to), inner(aligned_buffers.row_of)
