@@ -44,7 +44,9 @@ class Layout:
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """View the tensors, (models, *shape) by name, in the memory of vectors (models, size)."""
-        parts = flat[:, : self.numbers].split(self.sizes, dim=1) if self.shapes else ()
+        import torch
+
+        parts = torch.split(flat[:, : self.numbers], self.sizes, dim=1) if self.shapes else ()
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.view(len(flat), *shape) for (name, shape), part in named}
 
