@@ -135,8 +135,8 @@ def trained(clients: Any) -> Any:
 
 def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
     """The first client's softmax regression with what it is judged by, and the search."""
-    from fedrepro.papers.gems.methods._spaces import BALL, lowest_layers
-    from fedrepro.papers.gems.spaces.softmax_models import Bisection, Softmax
+    from fedrepro.papers.gems.hidden_units import lowest_layers
+    from fedrepro.papers.gems.softmax_spaces import BALL, Bisection, Softmax
 
     clients = data.clients("logistic", epochs=EPOCHS, lr=0.001)
     centre = lowest_layers(trained(clients).tensors)[0]
@@ -145,18 +145,24 @@ def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
 
 def shared(model: Any, search: Any) -> dict[str, float]:
     """The radius from directions that are multiplied once."""
-    from fedrepro.papers.gems.spaces.softmax_models import ball, right_within
+    from fedrepro.papers.gems.softmax_spaces import bisected
 
-    kept = right_within(model, np.random.default_rng(0), search.points)
-    return {"radius": ball(kept, model, EPSILON, search).value}
+    kept = model.right_within(np.random.default_rng(0), search.points, search.points)
+    found = bisected(lambda r: bool((kept.accuracies(r) >= EPSILON).all()), search)
+    return {"radius": found.value}
 
 
 def fresh(model: Any, search: Any) -> dict[str, float]:
     """The radius from directions that are drawn anew for each that is tried."""
-    from fedrepro.papers.gems.spaces.softmax_models import ball_of_fresh_draws
+    from fedrepro.papers.gems.softmax_spaces import FIRST, bisected
 
-    found = ball_of_fresh_draws(model, np.random.default_rng(0), EPSILON, search)
-    return {"radius": found.value}
+    rng = np.random.default_rng(0)
+
+    def good_enough(radius: float) -> bool:
+        blocks = model.blocks(rng, search.points, FIRST)
+        return all((block.accuracies(radius) >= EPSILON).all() for block in blocks)
+
+    return {"radius": bisected(good_enough, search).value}
 
 
 class Trial:
@@ -193,10 +199,11 @@ class Trial:
 
     def radii(self) -> dict[str, float]:
         """The balls of all hidden units, searched anew."""
-        from fedrepro.papers.gems.spaces.hidden_units import values
-
         found = self._prepare()(self._spec(1))["prepared"].radii(HIDDEN["epsilon_hidden"])
-        return {"units": float(len(found)), "radius": float(values(found).mean())}
+        return {
+            "units": float(len(found)),
+            "radius": float(np.mean([radius.value for radius in found])),
+        }
 
     def _spec(self, clusters: int) -> Any:
         from fedrepro.core.registry import components

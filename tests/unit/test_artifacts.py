@@ -22,7 +22,6 @@ from fedrepro.cli.main import main
 from fedrepro.core import artifacts, serialization
 from fedrepro.core.artifacts import (
     atomic,
-    map_array,
     read_json,
     read_provenance,
     read_source,
@@ -121,7 +120,7 @@ def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
     (tmp_path / "data").mkdir()
     (tmp_path / "raw.svg").write_text("kept")
     (tmp_path / "link").symlink_to("data")
-    monkeypatch.setattr("fedrepro.cli.draw.raw_files", lambda _: ["raw.svg"])
+    monkeypatch.setattr("fedrepro.data.raw_files.raw_files", lambda _: ["raw.svg"])
     job = {"stage": "prepare", "dataset": {"name": "digits"}, "raw": "data"}
     onto = {out: ["job", json.dumps(job | {"out": out})] for out in ("data", "link")}
     drawn = ["draw", "partition", "iid+clients~3", "--raw", ".", "--out", "raw.svg"]
@@ -213,16 +212,6 @@ def test_a_table_for_a_repository_is_the_same_in_fewer_bytes(tmp_path):
         found[kept] = read_table(tmp_path / str(kept), "metrics").replace_schema_metadata()
     assert found[True].equals(found[False])
     assert 2 * (tmp_path / "True").stat().st_size < (tmp_path / "False").stat().st_size
-
-
-def test_arrays_are_mapped_not_loaded(tmp_path):
-    write_array(tmp_path / "x.npy", np.arange(6).reshape(2, 3))
-    found = map_array(tmp_path / "x.npy")
-    assert isinstance(found, np.memmap)
-    assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
-    (tmp_path / "x.npy").write_bytes(b"not an array")
-    with pytest.raises(FedreproError, match="damaged"):
-        map_array(tmp_path / "x.npy")
 
 
 def test_json_carries_a_checksum_of_what_it_holds(tmp_path):
@@ -389,12 +378,3 @@ def test_a_damaged_state_is_a_sentence_and_never_runs_code(tmp_path):
     for name in ("b.pt", "c.pt"):
         with pytest.raises(FedreproError, match="missing or damaged"):
             load_state(tmp_path / name)
-
-
-def test_a_file_that_changes_after_it_was_compared_is_compared_again(tmp_path):
-    metrics(tmp_path / "t.parquet")
-    good = (tmp_path / "t.parquet").read_bytes()
-    read_table(tmp_path / "t.parquet", "metrics")
-    (tmp_path / "t.parquet").write_bytes(flipped(good, 9))
-    with pytest.raises(FedreproError, match="its checksum is not that of its bytes"):
-        read_table(tmp_path / "t.parquet", "metrics")

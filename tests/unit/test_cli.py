@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -118,6 +119,31 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--dataset", "x"], ["--dataset=x"]])
+def test_an_option_of_an_earlier_release_is_taken_with_a_warning(words, capsys):
+    assert main(["draw", "partition", "iid+clients~2", *words]) == 2
+    warning, sentence = capsys.readouterr().err.splitlines()
+    assert "--dataset of draw partition is called --data now" in warning
+    assert "unknown dataset 'x'" in sentence  # what --data says
+    assert main(["draw", "graph", "ring", *words]) == 2
+    assert "is called" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["my methods.py", ""])
+def test_the_command_that_repeats_a_run_names_files_of_components(
+    named, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    Path("my methods.py").touch()
+    monkeypatch.setenv("FEDREPRO_COMPONENTS", named)
+    table = pd.DataFrame(columns=["method"])
+    table.attrs = {"file": "x.svg", "csv": "x.csv", "yaml": "x.yaml", "command": "fedrepro run x"}
+    monkeypatch.setattr("fedrepro.stages.user_runs.run_words", lambda *_: table)
+    assert main(["run", "x"]) == 0
+    prefix = f"FEDREPRO_COMPONENTS='{named}' " if named else ""
+    assert capsys.readouterr().out.splitlines()[-1] == f"again: {prefix}fedrepro run x"
 
 
 def test_check_passes_its_exit_code_on(tmp_path, capsys):

@@ -8,14 +8,12 @@ import pandas as pd
 import pytest
 
 from fedrepro.numbers.verdicts.summary_sentences import (
-    _moved,
     claim_counts,
-    open_setting_values,
+    moves_towards_print,
     printed_counts,
     reasons,
     resolve,
     settled_counts,
-    trials_to_decide,
     word_of,
 )
 from fedrepro.record.site.verdicts import verdict_of
@@ -44,29 +42,6 @@ def printed(verdict, **given):
 )  # fmt: skip
 def test_a_verdict_has_its_word_and_its_reasons(row, word, told):
     assert (word_of(row), reasons(row)) == (word, told)
-
-
-def one(verdict, needed="", value="0.2", bound="above 0.1", reading=""):
-    found = {"check_verdict": verdict, "trials_needed": needed, "value": value, "bound": bound}
-    return found | {"reading": reading}
-
-
-@pytest.mark.parametrize(
-    ("checks", "trials"),
-    [
-        ([one("undecided", "6"), one("undecided", "54")], 54),  # both have to hold
-        ([one("undecided", "54"), one("undecided", "6", "0.05")], 6),  # one that is refuted will do
-        ([one("undecided", "6"), one("undecided", "54", "-0.5", "at least -0.2 and below 0")], 54),
-        ([one("undecided", "6"), one("undecided")], None),
-        ([one("undecided", "6", "0.05"), one("undecided")], 6),
-        ([one("undecided", "6"), one("holds")], 6),
-        ([one("refuted"), one("undecided", "6")], None),  # decided as it is
-        ([one("holds", reading="a"), one("undecided", "6", "0.05", reading="b")], 6),  # depends
-        ([one("not run"), one("undecided", "6")], None),
-    ],
-)
-def test_a_claim_takes_the_trials_that_decide_all_of_it(checks, trials):
-    assert trials_to_decide(checks) == trials
 
 
 def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
@@ -164,36 +139,30 @@ def numbers(*means, rounds=()):
 CASE_A = "rates, case=a: no rate"
 
 
+ROW = {"method": "FA", "metric": "rounds_to_target", "split": "", "mean": "40", "difference": "-9"}
+
+
 @pytest.mark.parametrize(
-    ("frame", "set_up", "wanted"),
+    ("frame", "set_up", "given", "wanted"),
     [
-        (numbers(40.0, 94.0, 60.0), CASE_A, [40.0, 94.0, 60.0]),
-        (numbers(40.0, 94.0), "rates, case=*: no rate", [40.0, 94.0]),
-        (numbers(40.0, 94.0), "rates, case=b: no rate", None),
-        (numbers(40.0, 94.0), "rates, method=FA*: no rate", [40.0, 94.0]),
-        (numbers(40.0, 94.0), "rates, method=RM: no rate", None),
-        (numbers(40.0), CASE_A, None),
-        (None, CASE_A, None),
+        (numbers(40.0, 94.0, 60.0), CASE_A, {}, [0.0, 54.0, 20.0]),
+        (numbers(60.0, 40.0, 94.0), CASE_A, {}, [20.0, 0.0, 54.0]),  # from our own setting on
+        (numbers(60.0, 40.0, 94.0), CASE_A, {"mean": "41"}, [0.0, -20.0, 34.0]),
+        (numbers(60.0, 40.0), CASE_A, {"mean": "41", "difference": "20"}, [0.0, 20.0]),
+        (numbers(60.0, 94.0), CASE_A, {"mean": "58", "difference": "20"}, [0.0, -34.0]),
+        (numbers(40.0, 94.0), "rates, case=*: no rate", {}, [0.0, 54.0]),
+        (numbers(40.0, 94.0), "rates, case=b: no rate", {}, []),
+        (numbers(40.0, 94.0), "rates, method=FA*: no rate", {}, [0.0, 54.0]),
+        (numbers(40.0, 94.0), "rates, method=RM: no rate", {}, []),
+        (numbers(40.0), CASE_A, {}, []),
+        (None, CASE_A, {}, []),
         # a target that was not reached counts as the rounds that were run
-        (numbers(40.0, math.inf, rounds=(41.0, 130.0)), CASE_A, [40.0, 130.0]),
-        (numbers(40.0, math.inf), CASE_A, None),
+        (numbers(40.0, math.inf, rounds=(41.0, 130.0)), CASE_A, {}, [0.0, 90.0]),
+        (numbers(40.0, math.inf), CASE_A, {}, []),
     ],
 )
-def test_settings_are_the_rows_that_are_named_if_there_are_two(frame, set_up, wanted):
-    assert open_setting_values(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get) == wanted
-
-
-@pytest.mark.parametrize(
-    ("means", "ours", "away", "wanted"),
-    [
-        ([60.0, 40.0, 94.0], 40.0, -50.0, 54.0),
-        ([60.0, 40.0, 94.0], 41.0, -50.0, 34.0),
-        ([60.0, 40.0, 94.0], 41.0, 20.0, 20.0),
-        ([60.0, 94.0], 58.0, 20.0, 0.0),
-    ],
-)
-def test_a_move_begins_at_our_setting_and_goes_towards_print(means, ours, away, wanted):
-    assert max(_moved(means, {"mean": f"{ours}", "difference": f"{away}"})) == wanted
+def test_each_named_setting_moves_a_number_from_ours_towards_print(frame, set_up, given, wanted):
+    assert moves_towards_print(set_up, ROW | given, {"rates": frame}.get) == wanted
 
 
 OPENED = {"set_up": "rates, case=a: no rate", "tolerance": "10", "noise": "1"}

@@ -2,91 +2,55 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 
-from fedrepro.cli.documents import FROM_COUNTS, TO, counts, documents
+from fedrepro.cli.documents import FROM, FROM_COUNTS, TO, documents
 from fedrepro.core.artifacts import write_text
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
 from fedrepro.numbers.verdicts.claims import COLUMNS
+from fedrepro.record.site.report_data import Paper
 from fedrepro.record.templating import format_like, without_links
 
 ROOT = Path(__file__).parents[2]
 
-ROW = dict.fromkeys(COLUMNS, "")
+PAPER = Paper(
+    "x",
+    "X",
+    "source",
+    {},
+    [{"verdict": "not run", "note": note} for note in ("", "printed again: table t")],
+    [[dict.fromkeys(COLUMNS, "") | {"claim": "X2", "verdict": "no verdict"}]],
+)
 
 
-def write_claims(path, *rows):
-    """A table of claims with what is given, and nothing else."""
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(ROW | row for row in rows)
-
-
-NICE = {"claim": "X2", "verdict": "no verdict", "says": "It is nice.", "reason": "a judgement"}
-
-
-PRINTED_HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note,tolerance\n"
-
-
-def test_a_record_of_other_printed_values_is_refused(monkeypatch, tmp_path):
+def test_a_page_leads_with_its_counts_and_a_table_has_papers_that_are_not_recorded(
+    monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
-    write_text("config/published/x.csv", f"{PRINTED_HEAD}t,case=a,FA,accuracy,test,0.9,,,,\n")
-    kept = "case,method,mean,trials,printed,verdict,note\na,FA,0.91,2,0.7,reproduced,\n"
-    write_text("reports/record/paper/x/t.printed.csv", kept)
-    claims = Path("reports/record/paper/x/claims.csv")
-    write_claims(claims, NICE)
-    with pytest.raises(FedreproError, match="line 2: the record of t has another value"):
-        counts(claims)
-
-
-def test_a_page_leads_with_its_counts(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    rows = "t,,FA,accuracy,test,0.9,,,,\nu,,FA,accuracy,test,0.9,,,printed again: table t,\n"
-    write_text("config/published/x.csv", PRINTED_HEAD + rows)
-    path = Path("reports/record/paper/x/claims.csv")
-    write_text(path, "")
-    write_claims(path, NICE)
-    page = Path("docs/findings/x.md")
+    monkeypatch.setattr("fedrepro.cli.documents.drawn_keys", lambda *_: ["x/t"])
+    read = SimpleNamespace(papers=[PAPER])
+    monkeypatch.setattr("fedrepro.cli.documents.read_reports", lambda *_: read)
+    head = "exhibit,cell,method,metric,split,value,sd,trials,note\n"
+    write_text("config/published/y.csv", f"{head}t,,FA,accuracy,test,0.9,,,\n")
+    page, table = Path("docs/findings/x.md"), Path("docs/claims.md")
     write_text(page, f"# X\n\n{FROM_COUNTS}\nold\n{TO}\n\nafter\n")
-    assert documents()[page].splitlines()[2:] == [
+    write_text(table, f"{FROM}\nold\n{TO}\n")
+    texts = documents()
+    assert texts[page].splitlines()[2:] == [
         *(FROM_COUNTS, ""),
         "- 2 printed values of 1 quantity: 0 judged; 0 shown beside; 0 set-up open; 1 not run.",
         "- 1 claim: 1 no verdict.",
         *("", TO, "", "after"),
     ]
-    assert Path("docs/methods.md") not in documents()
-
-
-def test_an_open_set_up_is_settled_by_the_recorded_exhibit(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    head = "exhibit,cell,method,metric,split,value,sd,trials,note,tolerance,apart,set_up\n"
-    open_ = '"rates, case=a: no rate is given"'
-    write_text("config/published/x.csv", f"{head}t,,FA,rounds,,80,,,,,,{open_}\n")
-    kept = (
-        "method,metric,split,mean,trials,printed,difference,tolerance,noise,verdict,note,set_up\n"
-    )
-    row = f"FA,rounds,,40,2,80,-40,16,1,set-up open,,{open_}\n"
-    write_text("reports/record/paper/x/t.printed.csv", kept + row)
-    claims = Path("reports/record/paper/x/claims.csv")
-    write_claims(claims, NICE)
-    assert "0 judged; 0 shown beside; 1 set-up open" in counts(claims)
-    write_text("reports/record/paper/x/rates.json", "{}")
-    for last, word in ((85, "another set-up"), (75, "better")):
-        numbers = pd.DataFrame(
-            {"case": ["a", "a", "b"], "method": "FA", "metric": "rounds", "split": ""}
-            | {"mean": [40.0, last, 900.0], "trials": 2}
-        )
-        read = SimpleNamespace(numbers=numbers)
-        monkeypatch.setattr("fedrepro.cli.documents.open_recorded", lambda *_, own=read: own)
-        assert word in counts(claims)
+    counted = dict(line[2:].split(" | ")[:2] for line in texts[table].splitlines() if "| " in line)
+    assert (counted["x"], counted["y"]) == ("2", "1")  # y is not recorded
+    papers = counted.keys() - {"paper", "---", "all"}
+    assert int(counted["all"]) == sum(int(counted[paper]) for paper in papers)
+    assert Path("docs/methods.md") not in texts
 
 
 def test_no_page_that_is_written_by_hand_is_long():

@@ -226,11 +226,12 @@ def test_a_token_of_a_person_is_read_and_one_in_a_path_must_be_canonical():
 
 
 def test_the_file_is_the_drawing(workplace):
-    path, skew = draw_partition("iid+clients~3", "digits", 1, 0, None, None)
+    path = Path("iid.svg")
+    draw_partition("iid+clients~3", "digits", 1, 0, None, path)
     digits = components("dataset")["digits"].spec()
     drawn = drawn_partition(read_token("partition", "iid+clients~3"), digits, 1, 0, None)
     assert path.read_bytes() == render_map(drawn)[".svg"]
-    assert skew["clients"] == 3
+    assert drawn.skew.clients == 3
 
 
 # ------------------------------------------------------------------- the stage and the report

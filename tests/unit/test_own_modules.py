@@ -245,7 +245,7 @@ def test_methods_that_move_weights_average_buffers_that_differ():
 
     local = read([one.state_dict() for one in clients(batch_norm)], "batch_norm")
     start = {name: value[:1] for name, value in local.tensors.items()}
-    ground = ModelContext(local, components("training")["adam"].spec(), start=start)
+    ground = ModelContext.of(local, start=start)
     made = combined(ground, components("method")["task_arithmetic"].spec({"scale": 2.0}), 0)
     for name in ("1.running_mean", "1.running_var"):
         assert np.allclose(made.tensors[name][0], local.tensors[name].mean(axis=0))
@@ -352,8 +352,8 @@ def test_all_methods_on_different_widths(tmp_path, monkeypatch):
         torch.save(one.state_dict(), f"{place}.pt")
     test = Path("test.npz")
     own = {"data": [test] * 2, "evaluate": test, "validation": [test], "in_order": True}
-    found = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
-    entries = {entry.item.name: entry for entry in found.entries}
+    found, _ = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
+    entries = {entry.item.name: entry for entry in found}
     for name in ("uniform_ensemble", "weighted_ensemble", "best_client", "fens", "local", "pfnm"):
         assert not entries[name].why, entries[name].why
     assert entries["best_client"].numbers["accuracy"] == 1

@@ -42,7 +42,7 @@ MERGING = {
     "average": {}, "regmean": {"alpha": 1.0, "ridge": 0.0}, "regmean_plus": {"ridge": 0.0},
     "fisher_merge": {}, "fedfisher_diagonal": {"steps": 20}, "fedfisher_kfac": {}, "fedlpa": {},
     "task_arithmetic": {}, "ties": {"keep": 1.0}, "weight_matching": {}, "c2m3": {},
-    "ot_fusion": {},
+    "ot_fusion": {}, "matched_regmean": {"alpha": 1.0, "ridge": 0.0}, "matched_kfac": {},
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def worked_by(name, given, rule, models=None, **changes):
 def is_client(given, name, made, tensors):
     """Whether what was made is the first client: its tensors, or of units in another order its
     predictions."""
-    if name in ("weight_matching", "c2m3", "ot_fusion"):
+    if "match" in name or name in ("c2m3", "ot_fusion"):
         x = torch.from_numpy(given.inputs[:20])
         return torch.allclose(scores(made.tensors, x), scores(tensors, x), atol=1e-4)
     return all(np.abs(v[0] - tensors[k][0]).max() <= 2e-5 for k, v in made.tensors.items())
@@ -246,12 +246,15 @@ def drawn_and_turned():
     }  # fmt: skip
     (own,) = units.networks({k: np.asarray(v, np.float32)[None] for k, v in drawn.items()})
     other = own
-    for layer in range(units.layers(own)):
-        other = units.permuted(other, layer, rng.permutation(units.width(own, layer)))
+    for layer in range(len(units.units.uses)):
+        order = rng.permutation(units.units.width(own, layer))
+        other = units.units.permuted(other, layer, order)
     return spec, units, own, other
 
 
-@pytest.mark.parametrize("name", ["weight_matching", "ot_fusion"])
+@pytest.mark.parametrize(
+    "name", ["weight_matching", "ot_fusion", "matched_regmean", "matched_kfac"]
+)
 def test_a_residual_network_is_matched_with_its_own_permutation(given, name):
     """Two networks that are one with units in other orders: what is made predicts as they do."""
     spec, units, own, other = drawn_and_turned()
@@ -262,7 +265,14 @@ def test_a_residual_network_is_matched_with_its_own_permutation(given, name):
     mean = {k: v.mean(axis=0, keepdims=True) for k, v in tensors.items()}
     assert not torch.allclose(scores(mean, x, spec), scores(one, x, spec), atol=1e-3)
     counts = np.ones((2, 3), int)
-    info = replace(given.info, label_counts=counts, example_counts=counts.sum(1))
+    clients = replace(
+        given.clients,
+        model=spec,
+        network=network_of(spec, SHAPE, CLASSES),
+        data=replace(given.clients.data, rows=given.rows[:2]),
+        own=tensors,
+    )
+    info = replace(given.info, label_counts=counts, example_counts=counts.sum(1), clients=clients)
     item = components("method")[name]
     models = LocalModels(spec, SHAPE, CLASSES, tensors)
     made = made_of(item, models, allowed(info, item), {})
@@ -271,13 +281,14 @@ def test_a_residual_network_is_matched_with_its_own_permutation(given, name):
 
 def test_a_common_order_agrees_more_and_changes_no_network(given):
     spec, units, own, other = drawn_and_turned()
-    matched = in_common_order([own, other], 100, 1e-6, units)
+    matched = in_common_order([own, other], 100, 1e-6, units.units)
     x = torch.from_numpy(given.inputs[:9])
     for network in matched:
         found = scores(units.tensors(network), x, spec)
         assert torch.allclose(found, scores(units.tensors(own), x, spec), atol=1e-5)
-    as_they_are = [[np.eye(units.width(own, k)) for k in range(units.layers(own))]] * 2
-    before, after = (agreement(pair, as_they_are, units) for pair in ([own, other], matched))
+    sets = units.units
+    as_they_are = [[np.eye(sets.width(own, k)) for k in range(len(sets.uses))]] * 2
+    before, after = (agreement(pair, as_they_are, sets) for pair in ([own, other], matched))
     assert after > before + 0.1 * abs(before)
 
 
@@ -334,9 +345,9 @@ def test_a_block_of_one_convolution_and_depthwise_ones_are_matched():
     spec = model_of(lambda *_: body)
     units = units_of(spec, SHAPE, CLASSES)
     network = network_of(spec, SHAPE, CLASSES)
-    assert len(units.uses) == 1
+    assert len(units.units.uses) == 1
     (own,) = units.networks({k: v.detach().numpy()[None] for k, v in body.named_parameters()})
-    turned = units.permuted(own, 0, np.array([2, 0, 3, 1]))
+    turned = units.units.permuted(own, 0, np.array([2, 0, 3, 1]))
     x, made = torch.rand(5, 64), []
     for one in (own, turned):
         tensors = {k: torch.from_numpy(v[0]) for k, v in units.tensors(one).items()}

@@ -13,19 +13,17 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.network_arrays import blocks_of, orders_of, widths_of
+from fedrepro.methods.matching.network_arrays import units_of, widths_of
 from fedrepro.methods.matching.unit_permutations import (
     agreement,
     align_units,
+    chain,
     fitted,
     gradient,
     in_common_order,
-    layer_agreement,
-    mean_network,
     ordered,
-    permuted,
 )
-from fedrepro.methods.unit_matching import reordered
+from fedrepro.methods.unit_matching import in_one_order
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.fisher_and_input_moments import kronecker_factors
@@ -52,10 +50,10 @@ def given(name):
     one = {k: v[None] for k, v in network.initial(RngKey(0), 0.5, 0.1).items()}
     rng = np.random.default_rng(2)
     one = {k: v + 0.3 * rng.normal(size=v.shape).astype(np.float32) for k, v in one.items()}
-    blocks = blocks_of(model, shape, CLASSES)
+    blocks = units_of(model, shape, CLASSES)
     (own,) = blocks.networks(one)
     orders = [[rng.permutation(width) for width in widths_of(own)] for _ in range(CLIENTS - 1)]
-    copies = [own, *(ordered(own, order) for order in orders)]
+    copies = [own, *(ordered(own, order, blocks.units) for order in orders)]
     return model, network, shape, blocks, copies, orders
 
 
@@ -83,51 +81,43 @@ def test_arrays_are_the_network_and_a_permuted_one_computes_the_same(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_orders_are_read_off_a_permuted_network(name):
-    *_, copies, orders = given(name)
-    for copy, order in zip(copies[1:], orders, strict=True):
-        found = orders_of(copies[0], copy)
-        assert all(np.array_equal(a, b) for a, b in zip(found, order, strict=True))
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_weight_matching_brings_permuted_copies_together(name):
-    *_, copies, _ = given(name)
-    matched = align_units(copies, 100, np.random.default_rng(0))
-    for blocks in zip(*matched, strict=True):
-        assert all(np.allclose(blocks[0], other) for other in blocks[1:])
+    *_, blocks, copies, _ = given(name)
+    matched = align_units(copies, 100, np.random.default_rng(0), blocks.units)
+    for arrays in zip(*matched, strict=True):
+        assert all(np.allclose(arrays[0], other) for other in arrays[1:])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_common_order_brings_permuted_copies_together(name):
-    *_, copies, _ = given(name)
-    matched = in_common_order(copies, 100, 1e-9)
-    for blocks in zip(*matched, strict=True):
-        assert all(np.allclose(blocks[0], other) for other in blocks[1:])
+    *_, blocks, copies, _ = given(name)
+    matched = in_common_order(copies, 100, 1e-9, blocks.units)
+    for arrays in zip(*matched, strict=True):
+        assert all(np.allclose(arrays[0], other) for other in arrays[1:])
 
 
 def test_the_gradient_of_the_agreement_is_that_of_differences():
-    *_, copies, _ = given("cnn")
+    *_, blocks, copies, _ = given("cnn")
     rng = np.random.default_rng(4)
     plans = [[rng.random((w, w)) for w in widths_of(copies[0])] for _ in copies]
-    found = gradient(copies, plans, 1)
+    found = gradient(copies, plans, 1, blocks.units)
     for layer, slope in enumerate(found):
         at = (1, 2)
         values = []
         for move in (1e-5, -1e-5):
             moved = [[one.copy() for one in plan] for plan in plans]
             moved[1][layer][at] += move
-            values.append(agreement(copies, moved))
+            values.append(agreement(copies, moved, blocks.units))
         assert slope[at] == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5)
 
 
 def test_the_agreement_of_networks_never_falls():
     rng = np.random.default_rng(5)
-    *_, copies, _ = given("cnn")
+    *_, blocks, copies, _ = given("cnn")
     other = [tuple(b + rng.normal(size=b.shape) for b in copies[0]) for _ in range(3)]
     eyes = [[np.eye(w) for w in widths_of(copies[0])] for _ in other]
-    after = in_common_order(other, 50, 1e-9)
-    assert agreement(after, eyes) >= agreement(other, eyes)
+    after = in_common_order(other, 50, 1e-9, blocks.units)
+    assert agreement(after, eyes, blocks.units) >= agreement(other, eyes, blocks.units)
     assert [len(network) for network in after] == [len(copies[0])] * 3
 
 
@@ -152,19 +142,22 @@ def test_a_method_that_matches_gives_permuted_copies_back_as_one(method, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_moments_of_a_permuted_network_are_those_permuted(name):
     """What the server makes of answers is what a client would answer for its permuted model."""
-    _, network, shape, blocks, copies, orders = given(name)
+    model, network, shape, blocks, copies, _ = given(name)
     rng = np.random.default_rng(7)
     examples = Examples(
         torch.from_numpy(rng.normal(size=(20, int(np.prod(shape)))).astype(np.float32)),
         torch.from_numpy(rng.integers(0, CLASSES, 20)),
     )
-    one, other = (
+    models = LocalModels(model, shape, CLASSES, stacked(blocks, copies[:2]))
+    answers = [
         kronecker_factors(
-            network, {k: torch.from_numpy(v[0]) for k, v in blocks.tensors(copy).items()}, examples
+            network, {k: torch.from_numpy(v[j]) for k, v in models.tensors.items()}, examples
         )
-        for copy in copies[:2]
-    )
-    found = reordered(one, [layer.weight for layer in blocks.layers], orders[0])
+        for j in range(2)
+    ]
+    matched, (found, other) = in_one_order(models, answers, RngKey(0), 100)
+    assert all(np.allclose(*value) for value in matched.tensors.values())
+    assert not all(np.allclose(*value) for value in models.tensors.values())
     assert found.keys() == other.keys()
     for key, value in other.items():
         assert np.allclose(found[key], value, rtol=1e-3, atol=1e-5), key
@@ -181,10 +174,10 @@ def test_a_convolutional_network_is_fused_at_its_own_width_only():
 
 
 def test_permuting_twice_is_permuting_once_by_both():
-    *_, copies, _ = given("cnn")
+    *_, blocks, copies, _ = given("cnn")
     one, two = np.array([2, 0, 3, 1]), np.array([1, 3, 0, 2])
-    found = permuted(permuted(copies[0], 0, one), 0, two)
-    expected = permuted(copies[0], 0, one[two])
+    found = blocks.units.permuted(blocks.units.permuted(copies[0], 0, one), 0, two)
+    expected = blocks.units.permuted(copies[0], 0, one[two])
     assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
@@ -199,7 +192,7 @@ def drawn(rng, *sizes):
 def test_agreement_adds_products_over_weights_in_bias_and_weights_out():
     model = (np.array([[1.0, 2.0]]), np.array([3.0, 5.0]), np.array([[7.0], [11.0]]), np.zeros(1))
     network = (np.array([[1.0, 3.0]]), np.array([2.0, 4.0]), np.array([[1.0], [5.0]]), np.ones(1))
-    found = layer_agreement(model, network, 0)
+    found = chain(1).agreement(model, network, 0)
     assert found.tolist() == [
         [1 * 1 + 3 * 2 + 7 * 1, 1 * 3 + 3 * 4 + 7 * 5],
         [2 * 1 + 5 * 2 + 11 * 1, 2 * 3 + 5 * 4 + 11 * 5],
@@ -210,7 +203,7 @@ def test_agreement_adds_products_over_weights_in_bias_and_weights_out():
 def test_an_order_moves_columns_in_bias_and_rows_out_of_its_layer_alone(layer):
     network = drawn(np.random.default_rng(0), 2, 3, 3, 3, 4)
     order = np.array([2, 0, 1])
-    found = permuted(network, layer, order)
+    found = chain(3).permuted(network, layer, order)
     touched = 2 * layer, 2 * layer + 1, 2 * layer + 2
     for at, (new, old) in enumerate(zip(found, network, strict=True)):
         if at not in touched:
@@ -227,7 +220,9 @@ def sum_of(networks):
 
 
 def moved(networks, sweeps, seed=0):
-    return align_units(networks, sweeps, np.random.default_rng(seed))
+    return align_units(
+        networks, sweeps, np.random.default_rng(seed), chain(len(networks[0]) // 2 - 1)
+    )
 
 
 def test_sweeps_go_on_until_every_network_fits_the_mean_of_the_others():
@@ -240,7 +235,7 @@ def test_sweeps_go_on_until_every_network_fits_the_mean_of_the_others():
             rest = sum_of([other for i, other in enumerate(made) if i != j])
             mean = tuple(block / (len(made) - 1) for block in rest)
             for seed in range(3):
-                assert fitted(own, mean, np.random.default_rng(seed)) is own
+                assert fitted(own, mean, np.random.default_rng(seed), chain(2)) is own
         once = moved(networks, 1)
         unfinished += any(
             not np.array_equal(a, b)
@@ -255,7 +250,7 @@ def test_a_sweep_in_which_nothing_moves_is_the_last():
     states = []
     for sweeps in (0, 1, 2, 9):
         rng = np.random.default_rng(0)
-        align_units([network] * 3, sweeps, rng)
+        align_units([network] * 3, sweeps, rng, chain(1))
         states.append(rng.bit_generator.state["state"])
     assert states[0] != states[1] == states[2] == states[3]
 
@@ -263,7 +258,7 @@ def test_a_sweep_in_which_nothing_moves_is_the_last():
 def test_one_network_alone_draws_nothing_but_its_place():
     network = drawn(np.random.default_rng(3), 3, 4, 2)
     rng, other = np.random.default_rng(0), np.random.default_rng(0)
-    (found,) = align_units([network], 5, rng)
+    (found,) = align_units([network], 5, rng, chain(1))
     other.permutation(1)
     assert found is network
     assert rng.bit_generator.state == other.bit_generator.state
@@ -273,7 +268,7 @@ def test_weights_to_a_class_count_by_its_shares_and_all_others_by_examples():
     rng = np.random.default_rng(4)
     one, two = drawn(rng, 2, 3, 2), drawn(rng, 2, 3, 2)
     share, towards = np.array([0.25, 0.75]), np.array([[1.0, 0.4], [0.0, 0.6]])
-    found = mean_network([one, two], share, towards)
+    found = chain(1).mean([one, two], share, towards)
     assert np.allclose(found[0], 0.25 * one[0] + 0.75 * two[0])
     assert np.allclose(found[1], 0.25 * one[1] + 0.75 * two[1])
     assert np.allclose(found[2][:, 0], one[2][:, 0])
@@ -285,7 +280,7 @@ def test_weights_to_a_class_count_by_its_shares_and_all_others_by_examples():
 def test_the_order_does_not_depend_on_how_large_weights_are(scale):
     rng = np.random.default_rng(5)
     network, model = drawn(rng, 3, 8, 2), drawn(rng, 3, 8, 2)
-    plain = fitted(network, model, np.random.default_rng(0))
-    found = fitted(tuple(scale * b for b in network), model, np.random.default_rng(0))
+    plain = fitted(network, model, np.random.default_rng(0), chain(1))
+    found = fitted(tuple(scale * b for b in network), model, np.random.default_rng(0), chain(1))
     assert not np.array_equal(plain[1], network[1])
     assert np.allclose(found[1] / scale, plain[1], rtol=1e-12)

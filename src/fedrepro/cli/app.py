@@ -14,12 +14,12 @@ import typer
 
 from fedrepro import __version__
 from fedrepro.cli.data import data_app
+from fedrepro.cli.draw import draw_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.results import (
     Scale,
     compare,
-    number,
     planned,
     recommend,
     record,
@@ -42,7 +42,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
 app.add_typer(list_app, name="list")
@@ -52,14 +51,28 @@ app.command()(submit)
 app.command()(verify)
 app.command("check-method")(check_method)
 BENCHMARKS = Path("benchmarks")
-MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
+# options by command that have another name now; the old one is taken for one release
+RENAMED = {("draw", "partition"): {"--dataset": "--data"}}
+
+
+def with_present_names(words: Sequence[str]) -> list[str]:
+    """Return the words of a command with each renamed option by its present name; warn of it."""
+    present = list(words)
+    for command, names in RENAMED.items():
+        for at, word in enumerate(words) if tuple(words[: len(command)]) == command else ():
+            old, sign, value = word.partition("=")
+            if old in names:
+                present[at] = f"{names[old]}{sign}{value}"
+                said = f"{old} of {' '.join(command)} is called {names[old]} now: write that,"
+                print(f"fedrepro: {said} since the next release refuses {old}", file=sys.stderr)
+    return present
 
 
 def run_command(argv: Sequence[str]) -> int:
     """Run one command; return its exit code."""
-    command = typer.main.get_command(app)
+    command, words = typer.main.get_command(app), with_present_names(argv)
     try:
-        result = command.main(args=list(argv), prog_name="fedrepro", standalone_mode=False)
+        result = command.main(args=words, prog_name="fedrepro", standalone_mode=False)
     except (typer.Exit, typer.Abort) as done:
         result = getattr(done, "exit_code", STOPPED)
     except Exception as error:
@@ -268,57 +281,3 @@ def site(
     from fedrepro.stages.reports import draw_site
 
     draw_site(scale, reports / scale, out)
-
-
-@draw_app.callback()
-def _draw() -> None:
-    """Draw what a setting means."""
-
-
-@draw_app.command("partition")
-def draw_partition(
-    token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
-    dataset: Annotated[str, typer.Option(help="token of the data set")] = "digits",
-    trial: Annotated[int, typer.Option(min=0, max=LARGEST, help="which trial")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
-    raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="svg or png; by default named after data set and partition")
-    ] = None,
-) -> None:
-    """Draw who holds what: a map of clients and classes, with the skew in numbers."""
-    from fedrepro.cli.draw import draw_partition as draw
-
-    path, skew = draw(token, dataset, trial, seed, raw, out)
-    table = table_of("", "least", "median or mean", "most")
-    for name, keys in SKEW.items():
-        table.add_row(name, *(number(skew[key]) if key else "" for key in keys))
-    show(table)
-    say(f"drawn: {path}")
-
-
-@draw_app.command("graph")
-def draw_graph(
-    token: Annotated[str, typer.Argument(help="such as ring, or star+weights~uniform")],
-    clients: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="number of nodes")] = 16,
-    trial: Annotated[
-        int, typer.Option(min=0, max=LARGEST, help="which trial, of a graph that is drawn")
-    ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="svg or png; by default named after graph and nodes")
-    ] = None,
-) -> None:
-    """Draw who hears whom: nodes, edges and weights, with how fast beliefs spread."""
-    from fedrepro.cli.draw import draw_graph as draw
-
-    path, words = draw(token, clients, trial, seed, out)
-    say(words)
-    say(f"drawn: {path}")
-
-
-SKEW = {
-    "examples of a client": ("size_min", "size_median", "size_max"),
-    "distance from all": ("", "distance_mean", "distance_max"),
-    "classes of a client": ("classes_min", "classes_median", "classes_max"),
-}

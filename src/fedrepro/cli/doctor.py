@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedrepro.core.diagnostics.machine_facts import Observation, facts, libraries, why
 from fedrepro.core.errors import FedreproError
-
-if TYPE_CHECKING:
-    from fedrepro.data.raw_files import DatasetTable
 
 WIDTH = 19  # of the names of what is found
 SECONDS = 120  # for each line of what computes; all take some seconds, a minute under QEMU
@@ -41,11 +36,17 @@ def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
 def computing(seconds: float = SECONDS) -> Iterator[Observation]:
     """Ask libraries for their results in a process of their own, which may crash or hang.
 
-    It is forked, so that an emulator that runs this process runs it too.
+    The process is forked, so that an emulator that runs this process runs it too.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(sender,), daemon=True)
+
+    def answer() -> None:
+        for observation in safely(libraries):
+            sender.send(observation)
+        sender.send(None)
+
+    process = context.Process(target=answer, daemon=True)
     process.start()
     sender.close()
     try:
@@ -57,10 +58,8 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
         message = f"gave no answer for {seconds:g} s: is the machine busy, or a disk not there?"
     except EOFError:
         process.join()
-        message = (
-            f"broke down (exit status {process.exitcode}) in the line after the last: run "
-            "`make env` again, or install builds for this processor"
-        )
+        message = f"broke down (exit status {process.exitcode}) in the line after the last: run "
+        message += "`make env` again, or install builds for this processor"
     finally:
         process.kill()
         process.join()
@@ -68,19 +67,14 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
     yield Observation("libraries", message, wrong=True)
 
 
-def _answer(there: Connection) -> None:
-    for observation in safely(libraries):
-        there.send(observation)
-    there.send(None)
-
-
 def data_sets() -> Iterator[Observation]:
     """Find the raw files of a mirror, or of an earlier download, by their size alone."""
     from fedrepro.cli.data import RESOURCES
     from fedrepro.data.raw_files import read_dataset_table
+    from fedrepro.planning.config import load_config
 
     try:
-        folder, table = _mirror(), read_dataset_table()
+        folder, table = load_config().mirror_folder(), read_dataset_table()
     except FedreproError as error:
         yield Observation("data", str(error), wrong=True)
         return
@@ -88,36 +82,23 @@ def data_sets() -> Iterator[Observation]:
         yield Observation("mirror", "none is set: FEDREPRO_MIRROR names one")
     elif not Path(folder).is_dir():
         yield Observation("mirror", f"{folder} is not there: correct FEDREPRO_MIRROR", wrong=True)
-    else:
-        yield from _held("mirror", table, Path(folder), mirror=True)
-    yield from _held("downloads", table, RESOURCES, mirror=False)
-
-
-def _mirror() -> str:
-    from fedrepro.planning.config import load_config
-
-    return load_config().mirror_folder()
-
-
-def _held(what: str, table: DatasetTable, folder: Path, mirror: bool) -> Iterator[Observation]:
-    """Count the files of each data set that are there, and report files of a wrong size."""
-    held = []
-    for name in dict.fromkeys(row.name for row in table.rows):
-        files, present = table.files(name), 0
-        for file in files:
-            forms = table.forms(name, file)
-            places = dict.fromkeys(row.place if mirror else f"{name}/{file}" for row in forms)
-            paths = [path for place in places if (path := folder / place).is_file()]
-            present += bool(paths)
-            sizes = {row.bytes for row in forms}
-            for path in paths:
-                if None not in sizes and path.stat().st_size not in sizes:
-                    message = f"{path} has not the size that {table.path} states: delete it"
-                    yield Observation(what, message, wrong=True)
-        if present:
-            of_all = "" if present == len(files) else f" ({present} of {len(files)} files)"
-            held.append(name + of_all)
-    yield Observation(what, f"{folder}: {', '.join(held) or 'no data set'}")
+    places = {"mirror": folder} if Path(folder).is_dir() and folder else {}
+    for what, place in (places | {"downloads": RESOURCES}).items():
+        held = []
+        for name in dict.fromkeys(row.name for row in table.rows):
+            files, present = table.files(name), set()
+            for row in (row for file in files for row in table.forms(name, file)):
+                path = Path(place, row.place if what == "mirror" else f"{name}/{row.file}")
+                sizes = {form.bytes for form in table.forms(name, row.file)}
+                if path.is_file() and row.file not in present:
+                    present.add(row.file)
+                    if None not in sizes and path.stat().st_size not in sizes:
+                        words = f"{path} has not the size that {table.path} states: delete it"
+                        yield Observation(what, words, wrong=True)
+            if present:
+                part = f" ({len(present)} of {len(files)} files)"
+                held.append(name + (part if len(present) < len(files) else ""))
+        yield Observation(what, f"{place}: {', '.join(held) or 'no data set'}")
 
 
 PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing, data_sets)

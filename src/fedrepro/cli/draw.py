@@ -2,80 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from fedrepro.core.artifacts import require_target, write_bytes
+import typer
+
+from fedrepro.cli.printing import number, say, show, table_of
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.provenance import provenance
-from fedrepro.core.registry import read_token
-from fedrepro.core.spec import Spec
-from fedrepro.core.temporary_folders import temporary_folder
-from fedrepro.core.tokens import shown_name
-from fedrepro.data.partition_table import partition_table_of, read_members, write_partition
-from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
-from fedrepro.data.raw_files import raw_files
-from fedrepro.drawings import partition_and_graph_maps
-from fedrepro.drawings.partition_and_graph_maps import PartitionMap, graph_map, render_map
-from fedrepro.planning.jobs import dataset_folder
+from fedrepro.core.params import LARGEST
 
+if TYPE_CHECKING:
+    from fedrepro.core.spec import Spec
+    from fedrepro.data.prepared import Prepared
+    from fedrepro.drawings.partition_and_graph_maps import PartitionMap
+
+draw_app = typer.Typer(help="Draw a partition or a graph.", no_args_is_help=True)
 SUFFIXES = (".svg", ".png")
+MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
+SKEW = {
+    "examples of a client": ("size_min", "size_median", "size_max"),
+    "distance from all": ("", "distance_mean", "distance_max"),
+    "classes of a client": ("classes_min", "classes_median", "classes_max"),
+}
+Trial = Annotated[int, typer.Option(min=0, max=LARGEST, help="which trial's draw")]
+Seed = Annotated[int, typer.Option(min=0, help="seed of every draw")]
+Out = Annotated[Path | None, typer.Option(help="svg or png; by default named after its contents")]
 
 
+@draw_app.command("partition")
 def draw_partition(
-    token: str, dataset: str, trial: int, seed: int, raw: Path | None, out: Path | None
-) -> tuple[Path, dict[str, float]]:
-    """Draw one trial of a partition; return the file written and the skew in numbers.
+    token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
+    data: Annotated[str, typer.Option(help="token of the data set")] = "digits",
+    trial: Trial = 0,
+    seed: Seed = 0,
+    raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
+    out: Out = None,
+) -> None:
+    """Draw who holds what: a map of clients and classes, with the skew in numbers."""
+    from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.core.registry import read_token
+    from fedrepro.core.tokens import shown_name
+    from fedrepro.data.raw_files import raw_files
+    from fedrepro.drawings.partition_and_graph_maps import render_map
 
-    Raises:
-        FedreproError: if the token is unknown, data are missing, or the file is not svg or png.
-    """
-    partition, data = read_token("partition", token), read_token("dataset", dataset)
-    files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
-    target = _target(out, shown_name(data, partition), files)
-    drawn = drawn_partition(partition, data, trial, seed, raw)
-    write_bytes(target, render_map(drawn, [target.suffix])[target.suffix])
-    return target, asdict(drawn.skew)
+    partition, dataset = read_token("partition", token), read_token("dataset", data)
+    files = [(raw or Path("resources") / dataset.name) / name for name in raw_files(dataset)]
+    path = out or Path(f"{shown_name(dataset, partition)}.svg")
+    require_target(path, SUFFIXES, files)
+    drawn = drawn_partition(partition, dataset, trial, seed, raw)
+    write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
+    skew, table = asdict(drawn.skew), table_of("", "least", "median or mean", "most")
+    for name, keys in SKEW.items():
+        table.add_row(name, *(number(skew[key]) if key else "" for key in keys))
+    show(table)
+    say(f"drawn: {path}")
 
 
+@draw_app.command("graph")
 def draw_graph(
-    token: str, clients: int, trial: int, seed: int, out: Path | None
-) -> tuple[Path, str]:
-    """Draw a graph; return the file written and the graph's numbers in words.
+    token: Annotated[str, typer.Argument(help="such as ring, or star+weights~uniform")],
+    clients: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="number of nodes")] = 16,
+    trial: Trial = 0,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """Draw who hears whom: nodes, edges and weights, with how fast beliefs spread."""
+    from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.core.registry import read_token
+    from fedrepro.core.tokens import shown_name
+    from fedrepro.drawings.partition_and_graph_maps import graph_map, render_map
 
-    Raises:
-        FedreproError: if the token is unknown, the graph does not fit, or `out` is not svg or png.
-    """
     graph = read_token("graph", token)
-    target = _target(out, f"{shown_name(graph)}--{clients}")
+    path = out or Path(f"{shown_name(graph)}--{clients}.svg")
+    require_target(path, SUFFIXES)
     drawn = graph_map(graph, clients, seed, trial)
-    write_bytes(target, render_map(drawn, [target.suffix])[target.suffix])
-    return target, drawn.words
-
-
-def _target(out: Path | None, name: str, read: Sequence[Path] = ()) -> Path:
-    """Return the file to write, after `require_target`."""
-    target = out or Path(f"{name}.svg")
-    require_target(target, SUFFIXES, read)
-    return target
+    write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
+    say(drawn.words)
+    say(f"drawn: {path}")
 
 
 def drawn_partition(
     partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
 ) -> PartitionMap:
-    """Partition the data as the workflow would, and return the map."""
+    """Divide a data set among clients as the workflow would, and return the map of the result.
+
+    Raises:
+        FedreproError: if the raw files of the data set are missing.
+    """
+    from fedrepro.core.provenance import provenance
+    from fedrepro.core.temporary_folders import temporary_folder
+    from fedrepro.data.partition_table import partition_table_of, read_members, write_partition
+    from fedrepro.drawings.partition_and_graph_maps import partition_map
+
     with temporary_folder() as folder:
         prepared = _prepared(dataset, raw, folder)
         path = folder / "partition.parquet"
         table = partition_table_of(dataset, partition, prepared, range(trial, trial + 1), seed)
         write_partition(path, table, provenance(seed))
         members = read_members(path, trial, dataset, partition)
-        return partition_and_graph_maps.partition_map(prepared, partition, members, seed, trial)
+        return partition_map(prepared, partition, members, seed, trial)
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
     """Load the data set that a run left, or prepare it in `folder` from its raw files."""
+    from fedrepro.core.provenance import provenance
+    from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+    from fedrepro.data.raw_files import raw_files
+    from fedrepro.planning.jobs import dataset_folder
+
     for scale in ("quick", "paper", "tiny"):
         path = Path(dataset_folder(scale, dataset))
         if raw is None and (path / "dataset.json").exists():

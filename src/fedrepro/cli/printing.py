@@ -29,3 +29,8 @@ def wide() -> bool:
 def say(line: str) -> None:
     """Print a line, which the terminal wraps itself, so that it is copied whole."""
     console.print(line, soft_wrap=True)
+
+
+def number(value: float | None) -> str:
+    """Write a number with four digits, and a missing one as a dash."""
+    return "–" if value is None else f"{value:.4g}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrepro.cli.printing import say, show, table_of
+from fedrepro.cli.printing import number, say, show, table_of
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
 FAR = 3.0  # doublings, from which on scenarios say little
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
 
 
 def _signed(value: float) -> str:
@@ -207,15 +203,15 @@ def recommend(
 def _found(recommendation: Recommendation) -> None:
     """Print the nearest scenarios, the methods to take there, and their costs."""
     say("Nearest in the leaderboard:")
-    for number, scenario in enumerate(recommendation.scenarios, 1):
-        say(f"  {number}  {scenario}")
+    for place, scenario in enumerate(recommendation.scenarios, 1):
+        say(f"  {place}  {scenario}")
     if recommendation.doublings:
         far = ": they say little of it" if recommendation.doublings >= FAR else ""
         say(
             f"Their clients and alpha are {recommendation.doublings:.1f} doublings "
             f"from your case{far}."
         )
-    heads = [str(number) for number in range(1, len(recommendation.scenarios) + 1)]
+    heads = [str(place) for place in range(1, len(recommendation.scenarios) + 1)]
     table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
     for entry in recommendation.choices:
         sent, asked = entry.costs["bytes_up"], entry.costs["exchanges"]

@@ -171,8 +171,8 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     from fedrepro.numbers.cost_words import times
     from fedrepro.stages.user_models.combine import run_all
 
-    results = run_all(files, out, seed)
-    for note in results.notes:
+    entries, notes = run_all(files, out, seed)
+    for note in notes:
         say(note)
     beside = wide()
     heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "parameters")
@@ -182,16 +182,18 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     if not beside:
         table.box = SIMPLE_HEAD
     seen: dict[str, list[str]] = {}
-    for entry in results.applied:
+    for entry in (entry for entry in entries if not entry.why):
         numbers, sent = entry.numbers, entry.numbers["bytes_up"]
         called = f"{entry.label}, control" if entry.kind == "control" else entry.label
         seen.setdefault(entry.sees, []).append(called)
         # a control does not exchange models, so its traffic says nothing
         costs = ["–"] * 3
         if entry.kind != "control":
-            models = times(sent, sent / entry.sent).removesuffix(" ×") if sent else ""
+            models = (
+                times(sent, sent / numbers["times_the_models"]).removesuffix(" ×") if sent else ""
+            )
             costs = [f"{sent / 1e6:.3g}", models, f"{numbers['rounds']:.0f}"]
-        costs += [f"{numbers.get('passes', 0):.3g}", f"{entry.seconds:.2f}"]
+        costs += [f"{numbers.get('passes', 0):.3g}", f"{numbers['seconds']:.2f}"]
         networks = int(numbers["forward_passes"])
         size = f"{numbers['parameters']:,.0f}" + (f" in {networks}" if networks > 1 else "")
         accuracy = f"{100 * numbers['accuracy']:.1f} %"
@@ -205,8 +207,8 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     if not beside:
         for sees, names in seen.items():
             say(f"sees {sees}: {', '.join(names)}")
-    for left in results.left_out:
-        say(f"not applied: {left.item.name} {left.why}")
+    for entry in (entry for entry in entries if entry.why):
+        say(f"not applied: {entry.item.name} {entry.why}")
     further = [
         name
         for name, item in sorted(components("method").items())

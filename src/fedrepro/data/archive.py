@@ -8,7 +8,6 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
-import io
 import lzma
 import re
 import shutil
@@ -23,8 +22,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.raw_files import largest_unpacked
 
-MemberFilter = Callable[[str], bool]
-
 # how a packed file begins, and what reads it
 PACKINGS: dict[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -36,103 +33,94 @@ OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
 
 @contextlib.contextmanager
-def unpack_archive(name: str, path: Path, wanted: MemberFilter | None = None) -> Iterator[Path]:
+def unpack_archive(
+    name: str, path: Path, wanted: Callable[[str], bool] | None = None
+) -> Iterator[Path]:
     """Unpack a tar or zip archive of data set `name`, or its `wanted` members, for a while.
 
     Raises:
         FedreproError: For an archive that is missing or damaged, is larger than the table says, or
             holds a path, link or device which does not belong into the folder; for a full disk.
     """
-    most = largest_unpacked(name, path)
+    left = most = largest_unpacked(name, path)
 
     def kept(member: str) -> bool:
         return not OF_MACOS.fullmatch(member) and (wanted is None or wanted(member))
 
     with temporary_folder() as folder:
-        with _damage_is_said(path), saying_disk_errors(folder / path.name):
-            (_extract_zip if zipfile.is_zipfile(path) else _extract_tar)(path, folder, most, kept)
+        with _damage_is_said(path, folder):
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as packed:
+                    members = [member for member in packed.infolist() if kept(member.filename)]
+                    # no member gives more than the size that is written for it
+                    if sum(member.file_size for member in members) > most:
+                        raise _too_large(path, most)
+                    for member in members:
+                        # zipfile would quietly rename a member that leaves the folder
+                        _inside(folder, member.filename)
+                        packed.extract(member, folder)
+            else:
+                with decompress_file(name, path) as plain, tarfile.open(fileobj=plain) as archive:
+                    for item in archive:
+                        # a sparse member is larger than what the archive holds of it
+                        left -= item.size
+                        if left < 0:
+                            raise _too_large(path, most)
+                        if kept(item.name):
+                            _extract(archive, item, folder)
         yield folder
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    if hasattr(tarfile, "data_filter"):
+        archive.extract(member, folder, filter="data")
+    elif not member.isdir():  # Python 3.11.0 to 3.11.3, as in Debian 12: files alone
+        content = archive.extractfile(member)
+        place = _inside(folder, member.name.lstrip("/"))
+        if content is None or not member.isfile():
+            raise tarfile.ReadError(f"its member '{member.name}' is not a file")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as file:
+            shutil.copyfileobj(content, file)
 
 
 @contextlib.contextmanager
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
-    """Open a gz, bz2 or xz file of data set `name`, or a plain one, as a stream of its content."""
-    most = largest_unpacked(name, path)
-    with _damage_is_said(path), _stream(path, most) as stream:
-        yield stream
+    """Decompress a gz, bz2 or xz file of data set `name` into a file for a while, and open that.
+
+    A file that is not compressed is opened itself.
+
+    Raises:
+        FedreproError: For a file that is missing or damaged, or is larger than the table says; for
+            a full disk.
+    """
+    left = most = largest_unpacked(name, path)
+    with temporary_folder() as folder, _damage_is_said(path, folder):
+        with path.open("rb") as file:
+            start = file.read(8)
+        opener = next((o for magic, o in PACKINGS.items() if start.startswith(magic)), None)
+        plain = path if opener is None else folder / path.stem
+        if opener is not None:
+            with opener(path, "rb") as packed, plain.open("wb") as file:
+                while left >= 0 and (chunk := packed.read(1 << 16)):
+                    left -= len(chunk)
+                    file.write(chunk)
+        if plain.stat().st_size > most:
+            raise _too_large(path, most)
+        with plain.open("rb") as file:
+            yield file
 
 
 @contextlib.contextmanager
-def _damage_is_said(path: Path) -> Iterator[None]:
+def _damage_is_said(path: Path, folder: Path) -> Iterator[None]:
+    """Turn errors of reading an archive, and of a disk that is full, into sentences."""
     try:
-        yield
+        with saying_disk_errors(folder / path.name):
+            yield
     except FedreproError:
         raise
     except Exception as error:  # the readers of damaged archives can raise anything
         raise corrupt_file_error(path, one_line(error)) from error
-
-
-class _Limited(io.RawIOBase):
-    """A stream of at most `most` bytes. Errors: FedreproError if it has more."""
-
-    def __init__(self, stream: IO[bytes], most: int, path: Path) -> None:
-        self.stream, self.left, self.most, self.path = stream, most, most, path
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        # a byte more than is left tells whether there is one
-        chunk = self.stream.read(min(len(buffer), self.left + 1))
-        self.left -= len(chunk)
-        if self.left < 0:
-            raise _too_large(self.path, self.most)
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-
-@contextlib.contextmanager
-def _stream(path: Path, most: int) -> Iterator[IO[bytes]]:
-    with path.open("rb") as file:
-        start = file.read(8)
-    opener = next((o for magic, o in PACKINGS.items() if start.startswith(magic)), open)
-    with opener(path, "rb") as packed:
-        yield io.BufferedReader(_Limited(packed, most, path), 1 << 16)
-
-
-def _extract_tar(path: Path, folder: Path, most: int, wanted: MemberFilter) -> None:
-    left = most
-    # stream mode reads a compressed archive once from front to back
-    with _stream(path, most) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            # a sparse member is larger than what the archive holds of it
-            left -= member.size
-            if left < 0:
-                raise _too_large(path, most)
-            if not wanted(member.name):
-                continue
-            if hasattr(tarfile, "data_filter"):
-                archive.extract(member, folder, filter="data")
-            elif not member.isdir():  # Python 3.11.0 to 3.11.3, as in Debian 12: files alone
-                content = archive.extractfile(member)
-                place = _inside(folder, member.name.lstrip("/"))
-                if content is None or not member.isfile():
-                    raise tarfile.ReadError(f"its member '{member.name}' is not a file")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with place.open("wb") as file:
-                    shutil.copyfileobj(content, file)
-
-
-def _extract_zip(path: Path, folder: Path, most: int, wanted: MemberFilter) -> None:
-    with zipfile.ZipFile(path) as archive:
-        members = [member for member in archive.infolist() if wanted(member.filename)]
-        # no member gives more than the size that is written for it
-        if sum(member.file_size for member in members) > most:
-            raise _too_large(path, most)
-        for member in members:
-            # zipfile would quietly rename a member that leaves the folder
-            _inside(folder, member.filename)
-            archive.extract(member, folder)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -30,7 +30,7 @@ UNASSIGNED = -1  # the owner of an example that no client holds
 
 @dataclass(frozen=True)
 class TrainingLabels:
-    """Training examples as a partition component sees them: never the inputs.
+    """Training examples as a partition component sees them: labels and groups, never the inputs.
 
     labels: int64 (N,), 0 .. classes-1; where data have targets instead, they are one class. groups:
     int32 (N,), the natural group of each example (its role, speaker or node), -1 where it has none.
@@ -46,7 +46,7 @@ class TrainingLabels:
         return int(self.labels.size)
 
     def taken(self, rows: np.ndarray) -> TrainingLabels:
-        """Take some examples, rows int64 (n,); all of them are the object itself."""
+        """Return the labels and groups of some examples, rows int64 (n,)."""
         if rows.size == len(self):
             return self
         return replace(self, labels=self.labels[rows], groups=self.groups[rows])
@@ -54,7 +54,7 @@ class TrainingLabels:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Owners of examples, as a partition component returns them.
+    """The client that owns each training example, as a partition component returns it.
 
     owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: draws that were
     discarded. groups: int32 (clients,), the natural group that each client is, if it is one. noise:
@@ -69,12 +69,12 @@ class Assignment:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Training examples of each client: int64 (clients,)."""
+        """Count the training examples of each client: int64 (clients,)."""
         return np.bincount(self.owner[self.owner != UNASSIGNED], minlength=self.clients)
 
 
 def require_examples(examples: TrainingLabels, clients: int, each: int = 1) -> None:
-    """Refuse more clients than training examples, or than can have `each` of them."""
+    """Refuse more clients than there are training examples, or than can have `each` of them."""
     if clients > len(examples):
         raise FedreproError(
             f"{clients} clients are more than the {len(examples)} training examples: "
@@ -96,7 +96,7 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Say that a client had fewer than `least` examples in every draw of a partition."""
+    """Return the error that every draw of a partition gave a client fewer than `least`."""
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
         f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
@@ -114,7 +114,7 @@ def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np
 
 
 def deal_sizes(sizes: np.ndarray, rng: RngKey) -> np.ndarray:
-    """Draw sizes[j] examples for client j: owners int32 (N,), N = sum of sizes."""
+    """Draw sizes[j] examples for client j, and return the owner of each example, int32 (N,)."""
     owner = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
     return rng.stream("partition").permutation(owner)
 
@@ -122,7 +122,7 @@ def deal_sizes(sizes: np.ndarray, rng: RngKey) -> np.ndarray:
 def deal_classes(
     examples: TrainingLabels, held: Sequence[Sequence[int]], rng: RngKey
 ) -> np.ndarray:
-    """Deal the classes held[j] to client j: owners int32 (N,).
+    """Deal the examples of the classes held[j] to client j, and return the owners int32 (N,).
 
     A class that several clients hold is dealt out among them at random, in parts that differ by one
     example at most; a class that nobody holds belongs to nobody.
@@ -140,7 +140,7 @@ def deal_classes(
 
 @dataclass(frozen=True)
 class Skew:
-    """Skew of one trial. Sizes count examples; distances are shares between 0 and 1.
+    """How unlike the clients of one trial are. Sizes count examples; distances lie between 0 and 1.
 
     distance: total variation between a client's label distribution and that of all clients
     together. classes: how many classes a client holds any example of.
@@ -159,7 +159,7 @@ class Skew:
 
 
 def distances(counts: np.ndarray) -> np.ndarray:
-    """TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,); counts int64 (J, K), no row empty."""
+    """Compute TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,); counts int64 (J, K)."""
     shares = counts / counts.sum(axis=1, keepdims=True)
     overall = counts.sum(axis=0) / counts.sum()
     variations: np.ndarray = np.abs(shares - overall).sum(axis=1) / 2

@@ -20,7 +20,7 @@ from fedrepro.core.spec import Spec
 
 
 class ClientRows(Sequence[np.ndarray]):
-    """Rows int64 (n_j,) of client j, ascending.
+    """The rows, int64 (n_j,) and ascending, of the training examples that each client j holds.
 
     sizes: int64 (J,). values: int32 (N,), the rows of all clients one after another; without them
     rows are numbered client after client, so those of the first are 0 … n_0 - 1.
@@ -49,12 +49,12 @@ class ClientRows(Sequence[np.ndarray]):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Examples of each client: int64 (J,)."""
+        """Count the examples of each client: int64 (J,)."""
         return np.diff(self.ends)
 
 
 def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Count the rows of each client: int64 (J,)."""
+    """Count the examples of each client from the rows that it holds: int64 (J,)."""
     if isinstance(rows, ClientRows):
         return rows.sizes
     return np.array([len(client_rows) for client_rows in rows], np.int64)
@@ -64,7 +64,7 @@ SHOWN = 100  # clients whose labels stand for those of all, in numbers on skew a
 
 
 class ClientGenerator(Protocol):
-    """Makes each client from its number; kept: how many, the first ones, are there as arrays."""
+    """Makes each client's examples from its number; the first `kept` ones are also arrays."""
 
     @property
     def kept(self) -> int: ...
@@ -80,7 +80,7 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """The first `clients` of those that `made` makes; rows are numbered client after client.
+    """The first `clients` of the clients that `made` makes; rows are numbered client after client.
 
     public, validation: examples that the server holds, of further clients, in this order.
     """
@@ -92,16 +92,16 @@ class Population:
 
     @cached_property
     def all_rows(self) -> ClientRows:
-        """Rows of each client, and of those after them that the server may need."""
+        """Return the rows of each client, and of further ones that the server may need."""
         return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
     def train(self) -> ClientRows:
-        """The rows of each client that trains."""
+        """Return the rows of each client that trains."""
         return ClientRows(self.all_rows.sizes[: self.clients])
 
     def aside(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows of the public sample and of the server's validation examples, int64."""
+        """Return the rows of the public sample and of the server's validation examples, int64."""
         first = int(self.all_rows.ends[self.clients])
         cut = first + self.public
         return np.arange(first, cut), np.arange(cut, cut + self.validation)
@@ -113,7 +113,7 @@ class Population:
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return the clients of this partition of a data set, if they are more than it keeps."""
+    """Return the clients of a partition if a data set makes them when they are drawn."""
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None

@@ -28,20 +28,20 @@ Features = Annotated[
 
 
 def feature_spec(text: str) -> Spec:
-    """Read the extractor that `features~<text>` names."""
+    """Read the feature extractor that the parameter `features` of a data set names."""
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
     return parse(components("feature"), token).single(f"features '{text}'")
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Give name, version and parameters of a data set's extractor; empty without such a choice."""
+    """Return name, version and parameters of a data set's extractor; empty without one."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 
 
 def always_on_cpu(dataset: Spec) -> bool:
-    """Tell whether arrays are made on the CPU: without features, or by those that say so."""
+    """Tell whether a data set's arrays are made on the CPU, whatever the machine has."""
     text = dataset.values.get("features")
     return not isinstance(text, str) or feature_spec(text).component.meta.get("device") == "cpu"
 

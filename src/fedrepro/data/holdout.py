@@ -10,7 +10,7 @@ from fedrepro.core.spec import Spec
 
 @dataclass(frozen=True)
 class Holdout:
-    """Examples that no client trains with.
+    """A kind of training examples that are set aside, so that no client trains with them.
 
     split: its name in partition files and metrics. need: what a method declares to be handed it.
     parameter: of every partition, how many. at: who has to hold them, if that is a question.
@@ -30,7 +30,7 @@ HOLDOUTS = (
 
 
 def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
-    """Say that somebody reads such examples where none were set aside."""
+    """Return the error that `who` reads examples that a partition does not set aside."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
     return FedreproError(
@@ -40,7 +40,7 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
-    """Count the examples that clients have to validate with, at most; None if the data tell.
+    """Count the examples that clients have for validation, at most; None if the data set decides.
 
     They are what the partition sets aside at clients, or else the data set's own validation split.
     """
@@ -51,7 +51,7 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 
 
 def missing_validation_error(who: str, whose: str = "they have") -> FedreproError:
-    """Say that somebody works on validation examples of clients without any."""
+    """Return the error that `who` needs validation examples of clients, and clients have none."""
     return FedreproError(
         f"{who} works on validation examples of clients, and {whose} none: give the data set "
         "validation, a number, or the partition, with validation_at: clients"
@@ -59,7 +59,7 @@ def missing_validation_error(who: str, whose: str = "they have") -> FedreproErro
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
-    """Say that a public sample is larger than what there is."""
+    """Return the error that a public sample is larger than the examples that it is drawn from."""
     return FedreproError(
         f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
         "validation examples together: lower its examples, or set more aside for validation"

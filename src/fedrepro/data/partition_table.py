@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedrepro.core.artifacts import (
-    corrupt_file_error,
-    opened,
-    read_provenance,
-    read_source,
-    write_table,
-)
+from fedrepro.core import artifacts
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
@@ -43,7 +37,7 @@ ROWS_AT_ONCE = 2**17  # of a file that is read
 
 @dataclass(frozen=True)
 class PartitionIndices:
-    """The examples of each client of one trial: sorted int64 indices into the data set's splits.
+    """The examples of each client in one trial, as sorted int64 indices into the data set's splits.
 
     validation: of the data set's own validation split; all others of its training split. public,
     server_validation: held by no client. client_validation: held, and not trained with, or empty.
@@ -65,7 +59,7 @@ class PartitionIndices:
 
     @property
     def example_counts(self) -> np.ndarray:
-        """Training examples of each client: int64 (J,)."""
+        """Count the training examples of each client: int64 (J,)."""
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
@@ -104,7 +98,7 @@ class PartitionIndices:
 def partition_table_of(
     dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
 ) -> pa.Table:
-    """Return the same as `build_partition`; no row where clients are made when they are drawn.
+    """Partition a data set as `build_partition`, with no rows for clients made when they are drawn.
 
     The skew is then that of the first of them.
     """
@@ -117,7 +111,7 @@ def partition_table_of(
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """Partition these trials: columns trial, client, split, index, sorted in that order.
+    """Partition the examples of a data set: a table with columns trial, client, split, index.
 
     Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
     proportion to their training examples, class by class, or with their natural group. Examples
@@ -197,12 +191,12 @@ def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
-    """Write a table of `build_partition`, its own provenance added to the one given."""
-    write_table(path, table, KIND, {**provenance, **read_provenance(table)})
+    """Write a table of `build_partition`, with its own provenance added to the one given."""
+    artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Tell who holds what in one trial of a partition, by its file or as they are made."""
+    """Return the examples of each client in one trial, from a file or as they are made."""
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)
@@ -213,10 +207,10 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Tell who holds what in one trial by its file, which must have it."""
+    """Read the examples of each client in one trial from a partition's file, which must have it."""
     noise = _noise(path, trial)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
-    with opened(path, KIND) as file:
+    with artifacts.opened(path, KIND) as file:
         for batch in file.iter_batches(ROWS_AT_ONCE):  # no other trial is kept
             of_trial = batch["trial"].to_numpy() == trial
             split = batch["split"].dictionary_encode()
@@ -235,7 +229,9 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
     train = held("train")
     if clients == 0 or train.sizes.min() == 0:
-        raise corrupt_file_error(path, f"a client of trial {trial} has no training examples")
+        raise artifacts.corrupt_file_error(
+            path, f"a client of trial {trial} has no training examples"
+        )
     public, server_validation = (
         owned[name][1].astype(np.int64) for name in ("public", "server_validation")
     )
@@ -244,8 +240,8 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
-    """Variance of the noise of each client of a trial, if there is any."""
-    source = read_source(path, KIND)
+    """Return the variance of the noise of each client of a trial, or None where none is added."""
+    source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     # files of before there was noise do not speak of it
@@ -254,7 +250,7 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw rows of the public sample and of validation, and the rest, all sorted int64.
+    """Draw the rows of the public sample, of validation, and the rest, all sorted int64.
 
     The public sample of (seed, trial) comes first: neither partition nor the other size changes it.
     """
@@ -281,7 +277,7 @@ def labels_of(prepared: Prepared, split: str) -> np.ndarray:
 
 
 def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
-    """Training examples of each client and class: int64 (J, K)."""
+    """Count the training examples of each client and class: int64 (J, K)."""
     held = split.owner != UNASSIGNED
     cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
     flat = np.bincount(cells, minlength=split.clients * examples.classes)
@@ -328,7 +324,7 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Who holds examples that follow the training examples: int32 (M,)."""
+    """Return the clients of examples that follow their training examples: int32 (M,)."""
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
         client_of = np.full(last + 2, UNASSIGNED, np.int32)
@@ -346,7 +342,7 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Rows of one trial, sorted: int64 (4, n) with trial, client, code of the split, index.
+    """Return the rows of one trial, int64 (4, n): trial, client, code of the split, index.
 
     held: of each split who holds (m,) which rows (m,), ascending.
     """

@@ -23,18 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import (
-    SCHEMA_VERSION,
-    corrupt_file_error,
-    has_checksum,
-    map_array,
-    place_of,
-    read_json_of,
-    require_place,
-    target_of,
-    write_array,
-    write_json,
-)
+from fedrepro.core import artifacts
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
@@ -65,7 +54,7 @@ PREPARED_FILES = (
 
 @dataclass(frozen=True)
 class Arrays:
-    """Arrays that a data set component returns; x and y have keys train, validation and test.
+    """The arrays of a data set, as its component returns them, by split (train, validation, test).
 
     x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
     without classes (kind regression) float32 (N,), targets. groups[split]: int32 (N,), an index
@@ -86,7 +75,7 @@ class Arrays:
     group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise FedreproError for arrays of another form, or numbers that are not finite."""
+        """Raise FedreproError for arrays of a wrong form, or with numbers that are not finite."""
         if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
             raise _wrong(f"is of kind '{self.kind}' with {len(self.classes)} classes")
         if not (0 < self.scale < np.inf and all(self.shape)):
@@ -100,7 +89,7 @@ class Arrays:
             self._check_split(split)
 
     def group(self, split: str) -> np.ndarray:
-        """Return int32 (N,), -1 throughout where the data set has no groups."""
+        """Return each example's natural group, int32 (N,); -1 where there are no groups."""
         if split in self.groups:
             return self.groups[split]
         return np.full(self.y[split].size, -1, np.int32)
@@ -146,91 +135,61 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set as jobs see it; arrays are mapped read-only, `info` is `dataset.json`."""
+    """A data set on disk, as jobs see it: arrays mapped read-only; `info` is `dataset.json`.
+
+    kind: image, audio, text, features or regression. classes, group_names: names, in the order of
+    labels and of groups' numbers; empty for regression, and without groups. shape: of one example
+    before flattening; dims: its inputs. scale: the divisor of inputs. checksum: SHA-256 over all
+    arrays, equal for equal data. arrays: x, y and g -> split -> array.
+    """
 
     folder: Path
     info: Mapping[str, Any]
-    _parts: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)  # x, y, g, by split
-
-    @property
-    def name(self) -> str:
-        return str(self.info["name"])
-
-    @property
-    def token(self) -> str:
-        return str(self.info["token"])
-
-    @property
-    def kind(self) -> str:
-        """image, audio, text, features or regression."""
-        return str(self.info["kind"])
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the labels; empty for regression."""
-        return tuple(self.info["classes"])
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Names of the natural groups, in the order of their numbers; empty if there are none."""
-        return tuple(self.info["group_names"])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one example before flattening."""
-        return tuple(self.info["shape"])
-
-    @property
-    def dims(self) -> int:
-        """Number of inputs of one example."""
-        return int(np.prod(self.shape))
-
-    @property
-    def scale(self) -> float:
-        return float(self.info["scale"])
-
-    @property
-    def checksum(self) -> str:
-        """SHA-256 over all arrays: equal for equal data, whatever the files are called."""
-        return str(self.info["sha256"])
-
-    @property
-    def stand_in(self) -> str:
-        return str(self.info["stand_in"])
+    name: str
+    token: str
+    kind: str
+    classes: tuple[str, ...]
+    group_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    dims: int
+    scale: float
+    checksum: str
+    stand_in: str
+    arrays: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)
 
     def raw(self, split: str) -> np.ndarray:
-        """Return inputs as stored: uint8 or float32 (N, D), mapped."""
+        """Return the inputs of a split as stored: uint8 or float32 (N, D), mapped."""
         return self._of("x", split)
 
     def labels(self, split: str) -> np.ndarray:
-        """Return int64 (N,), mapped; float32 targets for regression."""
+        """Return the labels of a split: int64 (N,), mapped; float32 targets for regression."""
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
-        """Return int32 (N,), mapped: indices into `group_names`, -1 without a group."""
+        """Return the natural group of each example: int32 (N,), mapped, -1 without a group."""
         return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
-        """Divide inputs by `scale`: float32 (N, D), or of the given rows only; a copy."""
+        """Return inputs of a split, or of some rows, divided by `scale`: float32 (N, D)."""
         raw = self.raw(split)
         scaled = np.array(raw if rows is None else raw[rows], np.float32)
         scaled /= np.float32(self.scale)
         return scaled
 
     def require_whole(self) -> None:
-        """Compare every array with its checksum, as each is when it is used."""
-        for part, arrays in self._parts.items():
+        """Raise FedreproError if an array differs from its checksum in `dataset.json`."""
+        for part, arrays in self.arrays.items():
             for split in arrays:
                 self._of(part, split)
 
     def _of(self, part: str, split: str) -> np.ndarray:
-        arrays = self._parts[part]
+        arrays = self.arrays[part]
         if split not in arrays:
             raise unknown("split", split, SPLITS, f"data set '{self.name}'")
         path = self.folder / _file(split, part)
         known = self.info.get("checksums", {}).get(path.name)
-        if known and not has_checksum(path, known):
-            raise corrupt_file_error(
+        if known and not artifacts.has_checksum(path, known):
+            raise artifacts.corrupt_file_error(
                 path, "it is not the file that dataset.json names", self.folder
             )
         return arrays[split]
@@ -243,7 +202,7 @@ def write_prepared(
     provenance: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the prepared form of the data set `spec`; `dataset.json` appears last.
+    """Write the arrays of data set `spec` into a folder; `dataset.json` appears last.
 
     `sources` say what is known of the raw files (`download.raw_sources`).
     """
@@ -252,19 +211,19 @@ def write_prepared(
             raise _wrong(f"has no {split} examples")
     folder = Path(folder)
     # while arrays are being replaced the folder must not pass for a finished one
-    target_of(folder / "dataset.json").unlink(missing_ok=True)
+    artifacts.target_of(folder / "dataset.json").unlink(missing_ok=True)
     dims = int(np.prod(arrays.shape))
     flat = {split: arrays.x[split].reshape(-1, dims) for split in SPLITS}
     parts = {"x": flat, "y": arrays.y, "g": {split: arrays.group(split) for split in SPLITS}}
     checksums = {
-        _file(split, part): write_array(folder / _file(split, part), parts[part][split])
+        _file(split, part): artifacts.write_array(folder / _file(split, part), parts[part][split])
         for split in SPLITS
         for part in parts
     }
     meta = spec.component.meta
     info = {
         "kind": arrays.kind,
-        "schema": SCHEMA_VERSION,
+        "schema": artifacts.SCHEMA_VERSION,
         "name": spec.name,
         "title": meta["title"],
         "token": spec.token,
@@ -278,7 +237,7 @@ def write_prepared(
         },
         "sha256": _sha256(parts, bool(arrays.group_names)),
         "checksums": checksums,
-        "place": place_of(folder),
+        "place": artifacts.place_of(folder),
         "dtype": flat["train"].dtype.name,
         "shape": list(arrays.shape),
         "scale": arrays.scale,
@@ -291,11 +250,11 @@ def write_prepared(
         "sources": [dict(source) for source in sources],
         "provenance": dict(provenance),
     }
-    write_json(folder / "dataset.json", info)
+    artifacts.write_json(folder / "dataset.json", info)
 
 
 def load_prepared(folder: Path | str) -> Prepared:
-    """Load the prepared data set in `folder`; arrays are mapped, not read.
+    """Load the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
 
     Raises:
         FedreproError: If a file is missing, is not of the form that `dataset.json` says, or was
@@ -311,25 +270,40 @@ def load_prepared(folder: Path | str) -> Prepared:
         for part, dtype in types.items():
             shape = (rows, dims) if part == "x" else (rows,)
             path = folder / _file(split, part)
-            array = arrays[part][split] = map_array(path, folder)
+            array = arrays[part][split] = artifacts.map_array(path, folder)
             if array.dtype != np.dtype(dtype) or array.shape != shape:
                 what = f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}"
-                raise corrupt_file_error(path, what, folder)
-    return Prepared(folder, info, arrays)
+                raise artifacts.corrupt_file_error(path, what, folder)
+    return Prepared(
+        folder,
+        info,
+        name=str(info["name"]),
+        token=str(info["token"]),
+        kind=str(info["kind"]),
+        classes=tuple(info["classes"]),
+        group_names=tuple(info["group_names"]),
+        shape=tuple(info["shape"]),
+        dims=dims,
+        scale=float(info["scale"]),
+        checksum=str(info["sha256"]),
+        stand_in=str(info["stand_in"]),
+        arrays=arrays,
+    )
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Read dataset.json of a data set that this version knows and that belongs into its folder."""
+    """Read dataset.json of a folder, and refuse one of another version or of another folder."""
     path = folder / "dataset.json"
-    info = read_json_of(path, INFO, folder)
+    info = artifacts.read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
-        raise corrupt_file_error(path, "it does not describe a data set", folder)
-    if info.get("schema") != SCHEMA_VERSION:
+        raise artifacts.corrupt_file_error(path, "it does not describe a data set", folder)
+    if info.get("schema") != artifacts.SCHEMA_VERSION:
         raise FedreproError(
             f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
-            f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made again"
+            f"{artifacts.SCHEMA_VERSION}; delete the folder and start again, and it will be made "
+            "again"
         )
-    require_place(folder, info.get("place", ""))
+    artifacts.require_place(folder, info.get("place", ""))
     return info
 
 
@@ -338,7 +312,7 @@ def _file(split: str, part: str) -> str:
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
+    """Compute the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
     digest = hashlib.sha256()
     # groups count only where there are any
     names = ("x", "y", "g") if grouped else ("x", "y")
@@ -352,7 +326,7 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw training inputs of a data set, float32 (n, D), once a trial: at most 10,000."""
+    """Draw at most 10,000 training inputs for a trial, without labels: float32 (n, D)."""
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         raise FedreproError(

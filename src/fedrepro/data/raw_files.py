@@ -42,7 +42,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class FileRow:
-    """One form of one raw file. `version` is the publisher's, not the component's.
+    """A row of the table of raw files: a file, and whose bytes it has (its form).
 
     checksum: `algorithm:digest`, empty if none is known. bytes: None if not known. unpacked: the
     most bytes that it may unpack to; None for a file that is used as it is.
@@ -62,7 +62,7 @@ class FileRow:
 
     @property
     def place(self) -> str:
-        """Path inside a mirror folder."""
+        """Return the path of the file inside a mirror folder."""
         return self.mirror or f"{self.name}/{self.file}"
 
 
@@ -71,17 +71,17 @@ COLUMNS = tuple(field.name for field in fields(FileRow))
 
 @dataclass(frozen=True)
 class DatasetTable:
-    """All rows, in the order of the file."""
+    """All rows of the table of raw files, in its order."""
 
     rows: tuple[FileRow, ...]
     path: Path
 
     def files(self, name: str) -> tuple[str, ...]:
-        """List the raw files of a data set, each once; none if the table has none."""
+        """List the raw files of a data set, each once; empty if the table has none."""
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """List every form of a file; refuse a name that is not in the table."""
+        """List the rows of every form of a file; refuse a name that is not in the table."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:
@@ -92,7 +92,7 @@ class DatasetTable:
 
 
 def raw_files(dataset: Spec) -> tuple[str, ...]:
-    """List the raw files a data set is made from; where it has several sources, its own."""
+    """List the raw files that a data set is made from, of the source that it asks for."""
     files = dataset.component.meta["files"]
     names: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
     return names
@@ -163,7 +163,7 @@ def fetch(
     progress: Progress = lambda _done, _total: None,
     timeout: float = 30,
 ) -> tuple[str, FileRow]:
-    """Bring `file` of data set `name` to `target`; returns its url, "" if it was there, and form.
+    """Bring `file` of data set `name` to `target`; return its url and its row of the table.
 
     A source fails after `timeout` seconds without a single byte.
 
@@ -198,7 +198,7 @@ def fetch(
 def raw_sources(
     name: str, files: Sequence[str], raw: Path, table: DatasetTable
 ) -> list[dict[str, Any]]:
-    """List what `dataset.json` says of the raw files in `raw`."""
+    """Describe the raw files of a data set in folder `raw`, with checksums, for `dataset.json`."""
     records = []
     for file in files:
         try:
@@ -232,7 +232,7 @@ def _receive(
 
 
 def _matching(path: Path, forms: Sequence[FileRow]) -> FileRow:
-    """Find the form whose size and checksum a file has; one without a checksum comes last."""
+    """Find the row whose size and checksum a file has; a row without a checksum comes last."""
     size = path.stat().st_size
     sized = [row for row in forms if row.bytes in (None, size)]
     for row in sorted(sized, key=lambda row: not row.checksum):

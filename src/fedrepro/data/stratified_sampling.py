@@ -20,7 +20,7 @@ Train = Annotated[
 
 
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """`total` whole items in proportion to `weights` (largest remainder; ties are drawn).
+    """Share `total` whole items out in proportion to `weights` (largest remainder; ties are drawn).
 
     Shapes: weights int64 (n,), not negative, with a positive sum; returns int64 (n,) that sums to
     `total`, less than one from the exact shares, and zero where a weight is.
@@ -34,7 +34,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def stratified_sample(
     labels: np.ndarray, count: int, classes: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`count` examples drawn so that every class is there in proportion, and the others.
+    """Draw `count` examples with every class in proportion; return their rows and the other rows.
 
     Shapes: labels int64 (N,); returns two sorted int64 index arrays, (count,) and (N - count,).
     """
@@ -46,7 +46,7 @@ def stratified_sample(
 
 
 def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """`count` training examples of data set `name` for validation, and those left for training.
+    """Draw `count` training examples of data set `name` for validation; return both parts' rows.
 
     Drawn by class with a fixed seed in all runs; every class keeps one for training.
     Shapes: labels int64 (N,); returns sorted int64 (count,) and (N - count,).
@@ -67,7 +67,7 @@ def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarr
 def training_rows(
     name: str, labels: np.ndarray, validation: int, train: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows for validation, and `train` of the others to train with, None for all of them.
+    """Draw rows for validation, and `train` of the other rows to train with (None for all of them).
 
     Both are drawn by class with a fixed seed, and those for validation do not depend on `train`.
     Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
@@ -93,7 +93,7 @@ def training_rows(
 def split_groups(
     labels: np.ndarray, groups: np.ndarray, generator: np.random.Generator, held: float = 0.1
 ) -> dict[str, np.ndarray]:
-    """Rows of train, validation and test, each group in one of them, and each class in proportion.
+    """Split examples into train, validation and test, with each group in one of them.
 
     Validation and test get the share `held` of the examples of every class, as nearly as whole
     groups allow. A group counts for the class of its first example.

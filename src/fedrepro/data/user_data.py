@@ -33,7 +33,7 @@ PIXEL = 255  # the largest value of a pixel as it is stored
 
 @dataclass(frozen=True)
 class OwnExamples:
-    """Checked examples. x: uint8 or float32 (N, *shape), finite; y: int64 (N,), numbers of classes.
+    """Checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
 
     classes: their names, sorted, whole numbers by value; every one of them has examples. notes:
     sentences on what may be another thing than it was taken for.
@@ -94,7 +94,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
 
 
 def _number(text: str) -> float:
-    """Read a number, not finite where there is none or where it is too large for float32."""
+    """Read a number; NaN if the text is not a number or is too large for float32."""
     try:
         number = float(text)
     except ValueError:
@@ -103,7 +103,7 @@ def _number(text: str) -> float:
 
 
 def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read the header, and each further line that is not empty, with its number."""
+    """Read a csv's header, and each further line that is not empty, with its line number."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
@@ -215,7 +215,7 @@ def _examples(
 
 
 def _class_name(path: Path, text: str) -> str:
-    """Name the class that a label says: 1 for 1.0 and 01; refuse a measured number."""
+    """Return the class that a label names: 1 for 1.0 and 01; refuse a number with a fraction."""
     if WHOLE.fullmatch(text):
         return str(int(text))
     number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
@@ -229,7 +229,7 @@ def _class_name(path: Path, text: str) -> str:
 
 
 def _numbering(classes: Sequence[str]) -> str:
-    """Say how classes are numbered if they are whole numbers that do not count from 0."""
+    """Return a note on how classes are numbered if they are whole numbers but not 0, 1, 2, …"""
     whole = all(WHOLE.fullmatch(name) for name in classes)
     if not whole or [*map(int, classes)] == [*range(len(classes))]:
         return ""
@@ -289,7 +289,7 @@ def split_by_class(
 
 
 def input_checksum(path: Path) -> str:
-    """Compute the SHA-256 of a file, for `reads` of a data set."""
+    """Compute the SHA-256 of a file, on which a data set that reads it depends."""
     try:
         return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:

@@ -38,6 +38,7 @@ Ridge = Annotated[
 
 
 moments = asking("input_moments")
+GRID = {"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)}
 
 
 @method(
@@ -46,7 +47,7 @@ moments = asking("input_moments")
     sends="second moments of layer inputs",
     label="RegMean",
     prepare=moments,
-    grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
+    grid=GRID,
 )
 def regmean(
     clients: LocalModels,
@@ -99,7 +100,7 @@ def lowest(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply
     sends="second moments of layer inputs behind the merged layers, a layer in each exchange",
     label="RegMean++",
     prepare=lowest,
-    grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
+    grid=GRID,
 )
 def regmean_plus(
     clients: LocalModels,

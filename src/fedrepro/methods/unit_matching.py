@@ -7,7 +7,7 @@ RegMean and FedFisher of what is matched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -22,14 +22,22 @@ from fedrepro.methods._merging import (
     Units,
     as_model,
     has_enough_units,
+    network_like,
     shares_of,
     target_widths,
 )
 from fedrepro.methods.fisher_merging import LEFT, Steps, factors, solved
-from fedrepro.methods.matching.network_arrays import shares_towards
-from fedrepro.methods.matching.unit_fusion import fused
+from fedrepro.methods.matching.network_arrays import (
+    Blocks,
+    shares_towards,
+    units_of,
+    widths_of,
+)
+from fedrepro.methods.matching.unit_fusion import fused, fused_sets
+from fedrepro.methods.matching.unit_permutations import align_units, in_common_order
 from fedrepro.methods.pfnm import ClassWeights
-from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
+from fedrepro.methods.regmean import GRID, Alpha, Ridge, moments, regmean
+from fedrepro.networks.layer_matrices import layer_matrices
 from fedrepro.training.federation.client_queries import Reply
 from fedrepro.training.federation.fisher_and_input_moments import errors_of
 
@@ -58,15 +66,12 @@ def weight_matching(
     the clients' shares of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase,
     Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
-    from fedrepro.methods.matching.network_arrays import units_of
-    from fedrepro.methods.matching.unit_permutations import align_units
-
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)
     arrays, stream = units_of(clients.model, clients.shape, clients.classes), "weight-matching"
     networks = arrays.networks(clients.tensors)
     matched = align_units(networks, sweeps, rng.stream(stream), arrays.units)
-    return GlobalModel(clients.model, arrays.tensors(arrays.mean(matched, share, towards)))
+    return GlobalModel(clients.model, arrays.tensors(arrays.units.mean(matched, share, towards)))
 
 
 @method(
@@ -92,12 +97,9 @@ def c2m3(
     it averages equally, and then renormalises activations: `batchnorm` recalibrate does so where
     there is BatchNorm.
     """
-    from fedrepro.methods.matching.network_arrays import units_of
-    from fedrepro.methods.matching.unit_permutations import in_common_order
-
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
-    return GlobalModel(clients.model, arrays.tensors(arrays.mean(matched, shares_of(info))))
+    return GlobalModel(clients.model, arrays.tensors(arrays.units.mean(matched, shares_of(info))))
 
 
 @method(
@@ -128,8 +130,6 @@ def ot_fusion(
     all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
     transport", NeurIPS 2020, by weights.
     """
-    from fedrepro.methods.matching.network_arrays import Blocks, units_of, widths_of
-
     assert info.label_counts is not None
     if units is not None and clients.model.name != "mlp":
         raise FedreproError(
@@ -143,10 +143,10 @@ def ot_fusion(
     blocks = units_of(clients.model, clients.shape, clients.classes)
     networks = blocks.networks(clients.tensors)
     if not isinstance(blocks, Blocks):
-        made = blocks.fused(networks, share, towards, order, sweeps)
-        return GlobalModel(clients.model, blocks.tensors(made))
-    widths = widths_of(networks[0]) if units is None else target_widths(clients, units)
-    made = fused(networks, widths, share, towards, order, sweeps)
+        made = fused_sets(networks, blocks.units, share, towards, order, sweeps)
+    else:
+        widths = widths_of(networks[0]) if units is None else target_widths(clients, units)
+        made = fused(networks, widths, share, towards, order, sweeps)
     return GlobalModel(clients.model, blocks.tensors(made))
 
 
@@ -158,10 +158,11 @@ Sweeps = Annotated[int, Arg("times that every client is matched, at most", least
     kind="one_shot",
     needs={"example_counts", "client_answers"},
     sends="second moments of layer inputs",
-    models={"cnn", "mlp"},
+    models=UNITS,
+    merges="matched",
     label="matching, then RegMean",
     prepare=moments,
-    grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
+    grid=GRID,
 )
 def matched_regmean(
     clients: LocalModels,
@@ -183,7 +184,8 @@ def matched_regmean(
     kind="one_shot",
     needs={"example_counts", "client_answers"},
     sends="Kronecker factors of the Fisher information",
-    models={"cnn", "mlp"},
+    models=UNITS,
+    merges="matched",
     label="matching, then FedFisher (K-FAC)",
     prepare=factors,
     grid={"steps": (5, 10, 20, 50, 100, 200, 500, 2000)},
@@ -212,38 +214,44 @@ def in_one_order(
 ) -> tuple[LocalModels, list[Reply]]:
     """Match the units of the clients' models, and permute their answers alike.
 
-    Answers are moments of layer inputs and of gradients; the server permutes them itself.
+    Answers are moments of layer inputs and of gradients by layers' outputs; they join the arrays of
+    a network as axes that list units, so that the server permutes them itself.
     """
-    from fedrepro.methods.matching.network_arrays import blocks_of, orders_of
-    from fedrepro.methods.matching.unit_permutations import align_units
-
-    blocks = blocks_of(clients.model, clients.shape, clients.classes)
-    networks = blocks.networks(clients.tensors)
-    matched = align_units(networks, sweeps, rng.stream("weight-matching"))
-    each = [blocks.tensors(network) for network in matched]
+    arrays = units_of(clients.model, clients.shape, clients.classes)
+    networks, sets = arrays.networks(clients.tensors), [list(each) for each in arrays.units.uses]
+    count, joined = len(networks[0]), list[list[str]]()  # keys of the arrays that join
+    groups: dict[str, list[str]] = {}
+    for layer in layer_matrices(network_like(clients)):
+        groups.setdefault(layer.weight, []).append(layer.key)
+    for weight, keys in groups.items():
+        for gives, names in ((False, keys), (True, [errors_of(key) for key in keys])):
+            if names[0] not in answers[0]:
+                continue
+            for k, uses in enumerate(sets):
+                # groups of a convolution are its channels, one each
+                axes, side = ((0,), True) if len(keys) > 1 else ((1, 2), gives)
+                for use in [u for u in uses if u.at == arrays.place(weight) and u.gives == side]:
+                    size = len(keys) if len(keys) > 1 else len(answers[0][names[0]])
+                    places = size // arrays.units.width(networks[0], k)
+                    at = count + len(joined)
+                    uses += [
+                        use._replace(at=at, axis=a, places=places, counted=False) for a in axes
+                    ]
+            joined.append(names)
+    whole = [
+        (*network, *(np.stack([answer[name] for name in names]) for names in joined))
+        for network, answer in zip(networks, answers, strict=True)
+    ]
+    units = replace(arrays.units, uses=tuple(map(tuple, sets)))
+    matched = align_units(whole, sweeps, rng.stream("weight-matching"), units)
+    each = [arrays.tensors(network[:count]) for network in matched]
     tensors = {name: np.concatenate([model[name] for model in each]) for name in clients.tensors}
-    names = [layer.weight for layer in blocks.layers]
-    permuted: list[Reply] = [
-        reordered(answer, names, orders_of(before, after))
-        for answer, before, after in zip(answers, networks, matched, strict=True)
+    permuted = [
+        {
+            name: value
+            for names, values in zip(joined, network[count:], strict=True)
+            for name, value in zip(names, values, strict=True)
+        }
+        for network in matched
     ]
     return replace(clients, tensors=tensors), permuted
-
-
-def reordered(
-    answer: Mapping[str, np.ndarray], names: Sequence[str], orders: Sequence[np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Permute moments of a network whose hidden layers have their units in these orders.
-
-    Unit i of a layer was unit order[i] before; `names` are those of the weights of all layers.
-    """
-    permuted = dict(answer)
-    for below, above, order in zip(names[:-1], names[1:], orders, strict=True):
-        if errors_of(below) in answer:
-            permuted[errors_of(below)] = answer[errors_of(below)][np.ix_(order, order)]
-        size = len(answer[above])
-        places = size // len(order)  # of each unit in the layer above; a bias is one row more
-        rows = (order[:, None] * places + np.arange(places)).reshape(-1)
-        rows = np.concatenate([rows, np.arange(len(rows), size)])
-        permuted[above] = answer[above][np.ix_(rows, rows)]
-    return permuted

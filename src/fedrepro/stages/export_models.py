@@ -27,7 +27,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_names
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.exhibit_files import open_exhibit
-from fedrepro.planning.jobs import Scenario, public_data_of
+from fedrepro.planning.jobs import Scenario, folders_of, public_data_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, ruled
 from fedrepro.stages.devices import device_of
@@ -96,7 +96,7 @@ def _made(
     for block in plan.blocks(count):
         partition = Path(plan.jobs.partition(scenario.dataset, scenario.partition, block))
         prepared = prepared_for(scenario, data, partition)
-        files = plan.jobs.local(scenario, block).files
+        files = folders_of(plan.jobs.local(scenario, block))
         trials = [trial for trial in block if trial < count]
         models = read_models(files, trials, {"path": scenario.token, "data": prepared.checksum})
         inputs += [prepared.info["provenance"], read_source(partition), *map(read_source, files)]

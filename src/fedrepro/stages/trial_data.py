@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from fedrepro.api import ClientInfo
 from fedrepro.core.artifacts import corrupt_file_error, require_source
 from fedrepro.core.rng import RngKey
-from fedrepro.core.spec import Spec
+from fedrepro.core.spec import Component, Spec
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout import (
     HOLDOUTS,
@@ -36,6 +36,20 @@ AT_CLIENTS = {
     *("client_training", "client_evaluation", "client_validation", "client_inputs"),
     *("client_labels", "client_answers", "client_validation_examples"),
 }
+
+
+def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
+    """Keep the information that a method declares in `needs`, and fields named in `more`.
+
+    All other fields of the result are None.
+    """
+    needs = item.meta["needs"]
+    keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
+    for part in HOLDOUTS:
+        if part.need in needs and part.at != "clients":
+            keep |= {f"{part.parameter}_inputs", f"{part.parameter}_labels"}
+    gone: dict[str, Any] = {f.name: None for f in fields(info) if f.name not in keep}
+    return replace(info, **gone)
 
 
 def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:

@@ -18,7 +18,7 @@ from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.gems.methods import _hidden, _spaces
+from fedrepro.papers.gems import hidden_units, softmax_spaces
 from fedrepro.stages.aggregate import SharedPreparation
 
 MODELS = components("model")
@@ -166,13 +166,17 @@ def each_of(given, values):
 def test_a_grid_of_two_clients_accuracies_computes_each_space_once(monkeypatch):
     """Figure 6: 8 x 8 settings of two clients are 16 spaces, not 128."""
     searched, drawn = [], []
-    whole, along = _spaces.GoodEnough._searched, _spaces.right_within
+    whole, along = softmax_spaces.GoodEnough._searched, softmax_spaces.Softmax.right_within
     monkeypatch.setattr(
-        _spaces.GoodEnough,
+        softmax_spaces.GoodEnough,
         "_searched",
         lambda self, *key: searched.append(key) or whole(self, *key),
     )
-    monkeypatch.setattr(_spaces, "right_within", lambda *given: drawn.append(1) or along(*given))
+    monkeypatch.setattr(
+        softmax_spaces.Softmax,
+        "right_within",
+        lambda self, *given: drawn.append(1) or along(self, *given),
+    )
     levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     values = {"epsilon": levels, "epsilon_first": levels, "points": 20}
     assert len(each_of(problem(hidden=(), count=2), values)) == 64
@@ -284,9 +288,9 @@ def test_units_merge_where_much_is_allowed_and_the_authors_code_loses_one(neural
 def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(neural, monkeypatch):
     calls = []
     for name in ("balls", "k_means"):
-        whole = getattr(_hidden, name)
+        whole = getattr(hidden_units, name)
         monkeypatch.setattr(
-            _hidden, name, lambda *given, f=whole, n=name: calls.append(n) or f(*given)
+            hidden_units, name, lambda *given, f=whole, n=name: calls.append(n) or f(*given)
         )
     info = allowed(neural.info, NEURAL)
     costly = SharedPreparation(NEURAL.meta["prepare"], neural.models, info, RngKey(0))
@@ -390,13 +394,6 @@ def test_a_job_records_the_spaces_and_what_was_sent(job):
     assert len(told_of(frame, "common_point")) == 2
     merged, left = (np.array(told_of(frame, f"{name}_units")) for name in ("merged", "leftover"))
     assert told_of(frame, "hidden_units") == (merged + left).tolist()
-
-
-def test_a_job_of_softmax_regressions_is_one_exchange(job):
-    frame = job("logistic", "gems_convex+epsilon~0.3@0.6+points~20")
-    assert told_of(frame, "rounds") == [1, 1]
-    radii = told_of(frame, "radius")
-    assert radii[0] > radii[1] > 0
 
 
 def test_what_gems_makes_of_a_job_is_tuned(job):

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fedrepro.papers.gems.spaces import hidden_units, softmax_models
-from fedrepro.papers.gems.spaces.hidden_units import GROUPINGS, Units, merged, proven
-from fedrepro.papers.gems.spaces.intersections import (
+from fedrepro.papers.gems import hidden_units, softmax_spaces
+from fedrepro.papers.gems.common_points import (
     Spaces,
     certified,
     descended,
@@ -20,7 +19,14 @@ from fedrepro.papers.gems.spaces.intersections import (
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.papers.gems.spaces.softmax_models import Bisection, Radius, bisected
+from fedrepro.papers.gems.hidden_units import GROUPINGS, Merging, Units, merged
+from fedrepro.papers.gems.softmax_spaces import (
+    Bisection,
+    GoodEnough,
+    Intersecting,
+    Radius,
+    bisected,
+)
 
 SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
 WIDE = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
@@ -36,7 +42,7 @@ def softmax(seed=0, shape=ONE, examples=60, inputs=5):
     centre = rng.normal(size=(inputs + 1, CLASSES)).astype(np.float32)
     labels = (x @ centre[:-1] + centre[-1]).argmax(axis=1)
     labels[::7] = rng.integers(0, CLASSES, len(labels[::7]))
-    return softmax_models.Softmax(x, labels, centre, shape)
+    return softmax_spaces.Softmax(x, labels, centre, shape)
 
 
 def accuracy(model, weights):
@@ -52,6 +58,16 @@ def surface(model, seed, points):
     drawn = np.moveaxis(drawn, -1, 0).transpose(0, 2, 1)
     lengths = np.sqrt((drawn.astype(float) ** 2).sum(axis=(1, 2), keepdims=True))
     return model.shape * drawn / lengths
+
+
+class Fixed:
+    """The place of a client whose directions are drawn from a seed."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def stream(self, purpose):
+        return np.random.default_rng(self.seed)
 
 
 def layer(seed=0, examples=30, inputs=6, width=4):
@@ -91,7 +107,7 @@ def test_bisection_gives_the_tested_side_of_the_last_interval_however_fine():
 @given(seeds, st.floats(0, 50))
 def test_predictions_are_right_between_the_distances_found(seed, distance):
     model = softmax(seed)
-    kept = softmax_models.right_within(model, np.random.default_rng(seed), 12)
+    kept = model.right_within(np.random.default_rng(seed), 12, 12)
     plain = [accuracy(model, model.centre + distance * u) for u in surface(model, seed, 12)]
     assert np.abs(kept.accuracies(distance) - plain).max() <= 1.5 / len(model.labels)
 
@@ -101,11 +117,10 @@ def test_predictions_are_right_between_the_distances_found(seed, distance):
 def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least, bar):
     model = softmax()
     drawn = np.random.default_rng(1)
-    found = softmax_models.information(model.inputs, model.centre, drawn)
-    shape = softmax_models.relative_radii(found, least) if least < 1 else ONE
+    found = softmax_spaces.information(model.inputs, model.centre, drawn)
+    shape = softmax_spaces.relative_radii(found, least) if least < 1 else ONE
     model = softmax(shape=shape)
-    kept = softmax_models.right_within(model, np.random.default_rng(2), SEARCH.points)
-    radius = softmax_models.ball(kept, model, bar, SEARCH)
+    radius = GoodEnough([model], [Fixed(2)], SEARCH, "shared").radius(0, bar)
     assert 0 < radius.value < SEARCH.r_max
     own = surface(model, 2, SEARCH.points)
     assert min(accuracy(model, model.centre + radius.value * u) for u in own) >= bar
@@ -114,18 +129,17 @@ def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least,
 
 def test_a_centre_that_is_not_good_enough_has_an_empty_space_and_no_bar_the_largest():
     model = softmax()
-    kept = softmax_models.right_within(model, np.random.default_rng(2), 5)
-    assert softmax_models.ball(kept, model, 1.0, SEARCH) == Radius(0.0, empty=True)
-    fresh = softmax_models.ball_of_fresh_draws(model, np.random.default_rng(2), 1.0, SEARCH)
-    assert fresh == Radius(0.0, empty=True)
-    assert softmax_models.ball(kept, model, 0.0, SEARCH).capped
+    for draws in ("shared", "fresh"):
+        known = GoodEnough([model], [Fixed(2)], SEARCH, draws)
+        assert known.radius(0, 1.0) == Radius(0.0, empty=True)
+        assert known.radius(0, 0.0).capped
 
 
 def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
     model = softmax()
-    whole = softmax_models.right_within(model, np.random.default_rng(2), 40)
-    monkeypatch.setattr(softmax_models, "BLOCK_FLOATS", 10 * model.logits.size)
-    parts = softmax_models.right_within(model, np.random.default_rng(2), 40)
+    whole = model.right_within(np.random.default_rng(2), 40, 40)
+    monkeypatch.setattr(softmax_spaces, "BLOCK_FLOATS", 10 * model.logits.size)
+    parts = model.right_within(np.random.default_rng(2), 40, 40)
     assert parts.least.shape == whole.least.shape
     one, two = (kept.accuracies(2.0).mean() for kept in (whole, parts))
     assert one == pytest.approx(two, abs=0.1)
@@ -133,7 +147,7 @@ def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
 
 def test_fisher_information_is_the_mean_square_of_the_scores():
     model = softmax(examples=7)
-    found = softmax_models.information(model.inputs, model.centre, np.random.default_rng(3))
+    found = softmax_spaces.information(model.inputs, model.centre, np.random.default_rng(3))
     places = np.random.default_rng(3).random((7, 1))[:, 0]
     plain = np.zeros_like(found)
     for x, place in zip(model.inputs.astype(float), places, strict=True):
@@ -147,7 +161,7 @@ def test_fisher_information_is_the_mean_square_of_the_scores():
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=8), st.floats(0.01, 0.99))
 def test_relative_radii_run_from_the_least_to_one(information, least):
-    found = softmax_models.relative_radii(np.array(information), least)
+    found = softmax_spaces.relative_radii(np.array(information), least)
     assert found.max() == 1
     assert found.min() >= np.float32(least)
     order = np.argsort(information)
@@ -161,16 +175,15 @@ def test_relative_radii_run_from_the_least_to_one(information, least):
 @pytest.mark.parametrize("epsilon", [0.05, 0.2])
 def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, epsilon):
     own = layer()
-    moved = hidden_units.moves(own, np.random.default_rng(4), SEARCH.points)
-    most = hidden_units.allowed(epsilon, len(own.inputs), deviation)
-    radii = hidden_units.values(hidden_units.balls(own, moved, most, SEARCH))
+    found = hidden_units.balls(own, np.random.default_rng(4), epsilon, deviation, SEARCH)
+    radii = [radius.value for radius in found]
     drawn = np.random.default_rng(4).standard_normal((SEARCH.points, len(own.units)), np.float32)
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     root = 1 / len(own.inputs) if deviation == "outside" else 1 / math.sqrt(len(own.inputs))
 
     def largest(unit, radius):
         """The printed deviation of the worst point of the surface."""
-        x = own.with_ones.astype(float)
+        x = softmax_spaces.with_ones(own.inputs).astype(float)
         before = np.maximum(x @ unit, 0)
         after = np.maximum(x @ (unit[:, None] + radius * drawn.T), 0)
         return root * np.linalg.norm(after - before[:, None], axis=0).max()
@@ -183,14 +196,16 @@ def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, eps
 @given(seeds, st.floats(0.01, 1.0))
 def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
     own = layer(seed)
-    moved = hidden_units.moves(own, np.random.default_rng(seed), 30)
-    most = hidden_units.allowed(epsilon, len(own.inputs), "inside")
-    starts = (own.with_ones @ own.units).T
+    search = Bisection(64.0, 0.01, 30)
+    moved = hidden_units.moves(own, np.random.default_rng(seed), search.points)
+    most = epsilon * len(own.inputs) ** 0.5
+    starts = (softmax_spaces.with_ones(own.inputs) @ own.units).T
     plain = [
-        bisected(lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), SEARCH)
+        bisected(lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), search)
         for a in starts
     ]
-    assert hidden_units.balls(own, moved, most, SEARCH) == plain
+    rng = np.random.default_rng(seed)
+    assert hidden_units.balls(own, rng, epsilon, "inside", search) == plain
 
 
 # --- a common point
@@ -282,8 +297,7 @@ def test_the_descent_ends_in_all_balls_where_they_meet_well():
 # --- merging
 
 
-def joined(own):
-    return proven(lambda balls: descended(of_balls(balls), balls.mean, 0.01, 200))(own)
+joined = Merging(0.1, 1, "greedy", Intersecting("ball", "descent", False, 0.01)).joined
 
 
 @given(seeds, st.sampled_from(sorted(GROUPINGS)), st.floats(0.01, 3))

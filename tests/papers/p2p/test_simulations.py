@@ -26,7 +26,6 @@ from fedrepro.papers.p2p.methods.finite_beliefs import (
     averaged,
     corrected_bound,
     learnt,
-    least_rate,
     printed_bound,
 )
 from fedrepro.papers.p2p.methods.regression_beliefs import Information
@@ -80,12 +79,6 @@ def test_the_recursion_of_the_proof(draws):
     power = np.linalg.matrix_power
     expected = sum(power(W, k) @ ratios[steps - k] for k in range(1, steps + 1))
     assert beliefs[:, 0] - beliefs[:, 1] == pytest.approx(expected, abs=1e-12)
-
-
-def test_repeats_do_not_touch_one_another(draws):
-    likelihoods = np.log(draws.random((8, 2, 4)))
-    for one, seen in zip(averaged(W, likelihoods), likelihoods, strict=True):
-        assert np.array_equal(one, averaged(W, seen))
 
 
 def test_consensus_that_is_not_normalised_leaves_the_optimum_where_it_is(draws):
@@ -172,12 +165,6 @@ def test_the_expected_squared_error_is_that_of_many_new_examples(draws):
     assert ((y - x @ means[0]) ** 2).mean() == pytest.approx(exact[0], rel=0.02)
 
 
-def test_a_node_that_saw_nothing_believes_the_prior():
-    prior = Information.prior(0.5, 3)
-    found = regression_beliefs.believed_variance(prior.covariance, np.diag([1, 1 / 3, 0.75]), NOISE)
-    assert found == pytest.approx(NOISE + 0.5 * (1 + 1 / 3 + 0.75))
-
-
 # -------------------------------------------------------------------------------------- bounds
 
 C = np.log(0.7 / 0.3)
@@ -197,11 +184,6 @@ def test_the_bounds_of_case_a():
     assert corrected_bound(problem(), 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
     found = corrected_bound(problem(range=1e-3), 1.0)
     assert found == pytest.approx(2 * np.log(2 * 4) / (EVIDENCE / 2))
-
-
-def test_the_rate_is_that_of_the_parameter_that_is_hardest_to_tell():
-    evidence = np.array([[EVIDENCE, 0, EVIDENCE], [0, EVIDENCE, EVIDENCE]])
-    assert least_rate(np.array([6 / 7, 1 / 7]), evidence) == pytest.approx(EVIDENCE / 7)
 
 
 def test_the_printed_bound_grows_as_remark_1_says():

@@ -104,7 +104,7 @@ def test_recorded_outputs_of_the_authors_code_agree(name):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("depth", [2, 3, 6])
+@pytest.mark.parametrize("depth", [1, 2, 3, 6])
 def test_several_hidden_layers_agree_in_every_line(path, seed, depth):
     widths = np.random.default_rng(seed).integers(2, 7, (5, depth))
     arrays = recorded(seed, widths)
@@ -136,13 +136,6 @@ def test_widths_for_which_there_is_no_room_are_refused(path):
     code, lines = replay(path, arrays)
     assert (code, len(lines)) == (2, 1)
     assert "'in_2' has no room for client 0" in lines[0]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_case_of_unequal_widths_agrees_in_every_line(path, seed):
-    code, lines = replay(path, recorded(seed))
-    assert (code, len(lines)) == (0, 7), lines
-    assert all(line.startswith("agrees") for line in lines)
 
 
 def test_a_case_of_equal_widths_needs_neither_widths_nor_padding(path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from unittest.mock import patch
 
 import numpy as np
@@ -21,10 +20,15 @@ from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching import pfnm_atoms
-from fedrepro.methods.matching.pfnm_atoms import habit
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
 from fedrepro.numbers.model_evaluation import correct
-from fedrepro.papers.pfnm.streaming import arriving, before_data, start_of, subsample, update
+from fedrepro.papers.pfnm.streaming_posterior import (
+    arriving,
+    before_data,
+    start_of,
+    subsample,
+    update,
+)
 from fedrepro.training.federation.clients import initial_weights
 
 seeds = st.integers(0, 2**32 - 1)
@@ -169,15 +173,6 @@ def test_the_posterior_is_the_sum_over_all_members_of_all_steps(seed, depth):
         assert np.array_equal(last.layers[layer].members.sum(0), counts)
 
 
-def test_atoms_keep_their_places_and_none_is_lost():
-    found = stream_of(3, 5, ((4, 3), (3, 4)))
-    for (before, *_), (after, *_) in pairwise(found):
-        for old, new in zip(before.layers, after.layers, strict=True):
-            n = old.members.shape[1]
-            assert (new.members[:, :n] >= old.members).all()
-            assert new.members.shape[1] >= n
-
-
 def test_the_same_network_every_step_needs_no_new_units():
     rng = np.random.default_rng(0)
     net = network(rng, (5, 4), spread=2.0)
@@ -209,13 +204,6 @@ def test_the_order_of_hidden_units_matters_at_no_step(seed):
     x = rng.normal(size=(20, 6))
     one, two = (logits(net, x) for net in made)
     np.testing.assert_allclose(one, two, atol=1e-9 * (1 + np.abs(one).max()))
-
-
-def test_popularity_is_by_the_clients_own_past():
-    np.testing.assert_allclose(habit(np.array([0]), 1, 1.0), [0.0])
-    found = habit(np.arange(4), 4, 1.0)
-    np.testing.assert_allclose(found, np.log([1 / 4, 2 / 3, 3 / 2, 4 / 1]))
-    np.testing.assert_allclose(habit(np.arange(4), 4, 2.0), 2 * found)
 
 
 # --- where a client starts from ---
@@ -261,19 +249,6 @@ def test_noise_moves_all_but_the_output_bias():
     for one, two in zip(still[:-1], moved[:-1], strict=True):
         assert 0 < np.abs(one - two).max() < 0.06
     assert np.array_equal(still[-1], moved[-1])
-
-
-def test_a_single_client_keeps_its_units_step_after_step():
-    rng = np.random.default_rng(8)
-    own = network(rng, (5,))
-    before = before_data([own], Variances())
-    assert (before.inputs, before.step) == (own[0].shape[0], 0)
-    assert before.layers[0].members.shape == (1, 0)
-    orders = [np.zeros((2, 1), np.int64)]
-    shares = np.ones((1, K))
-    after, (matching,) = update(before, [own], shares, Variances(), Rule(), orders)
-    assert sorted(matching.assignments[0].tolist()) == list(range(5))
-    assert after.layers[0].members.tolist() == [[1] * 5]
 
 
 NOTHING = ClientInfo(training=None)

@@ -81,7 +81,6 @@ def test_the_parameters_are_those_of_the_loss(given):
     )
     (term, *others) = made.terms()
     assert (term.coefficient, term.reduction, term.source) == (0.3, "sum", "same")
-    assert term.kernel is None
     assert {type(other).__name__ for other in others} == {"Proximal", "Entropy"}
 
 
@@ -91,11 +90,10 @@ def test_maps_of_images_have_the_kernel_of_the_convolution_that_they_undo():
     shapes = RepresentationMatching().shapes(network)
     assert shapes["match0_weight"] == (1, 2, 3, 3)
     assert shapes["match1_weight"] == (2, 4, 5, 5)
-    assert RepresentationMatching(kernel=7).shapes(network)["match1_weight"] == (2, 4, 7, 7)
 
 
 def test_matching_is_what_the_paper_prints_unless_told_otherwise():
-    assert RepresentationMatching() == RepresentationMatching(1.0, "sum", None, "above")
+    assert RepresentationMatching() == RepresentationMatching(1.0, "sum", "above")
     # a sum over examples, so a step on all of them can be taken in pieces
     whole = Settings("sgd", 0.05, 0.0, None, 1, 0.1, 0.1, False)
     Procedure(dense((4, 3, 2)), whole, [RepresentationMatching()]).require_pieces()

@@ -44,11 +44,8 @@ def cifar10(
     """
     x, y, test_x, test_y = _read(raw / FILE)
     inner, outer = training_rows("cifar10", y, validation, train)
-    if outer.size < y.size:
-        x_of = {"train": x[outer], "validation": x[inner], "test": test_x}
-    else:
-        # without a copy of 150 MB
-        x_of = {"train": x, "validation": x[:0], "test": test_x}
+    whole = outer.size == y.size  # then without a copy of 150 MB
+    x_of = {"train": x if whole else x[outer], "validation": x[inner], "test": test_x}
     images = Arrays(
         x=x_of,
         y={"train": y[outer], "validation": y[inner], "test": test_y},
@@ -60,7 +57,7 @@ def cifar10(
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Training and test part: uint8 (N, 3, 32, 32) and int64 (N,) each."""
+    """Read the training and the test part: uint8 (N, 3, 32, 32) and int64 (N,) each."""
     from torchvision.datasets import CIFAR10
 
     arrays: list[np.ndarray] = []

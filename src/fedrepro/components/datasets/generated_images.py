@@ -111,7 +111,7 @@ def shapes(
 
 
 def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
-    """One picture: uint8 (3, SIDE, SIDE)."""
+    """Draw one picture of a shape: uint8 (3, SIDE, SIDE)."""
     draw = RngKey(0, trial=split, client=index).stream("shapes")
     half = draw.uniform(3.0, 4.6)
     room = min(SHIFT, SIDE / 2 - half)
@@ -129,7 +129,7 @@ def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
 
 
 def _mask(name: str, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Which pixels belong to a shape; down, across: (SIDE, SIDE), -1 to 1 inside its box."""
+    """Tell which pixels belong to a shape; down, across: (SIDE, SIDE), -1 to 1 inside its box."""
     from_middle = np.hypot(down, across)
     box = np.maximum(np.abs(down), np.abs(across))
     masks = {

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
@@ -36,16 +35,14 @@ SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
 REDUCED = "HAM10000 from photographs reduced to {}×{} pixels (published: 600×450)."
 
 
-@dataclass(frozen=True)
-class Photographs:
-    """x: uint8 (N, 3, side, side); labels, lesions: int64 (N,); in the order of the image names."""
+class Photographs(NamedTuple):
+    """Photographs by name: x, uint8 (N, 3, side, side), labels and lesions, int64 (N,)."""
 
     x: np.ndarray
     labels: np.ndarray
     lesions: np.ndarray
     lesion_names: tuple[str, ...]
-    width: int
-    height: int
+    stored: tuple[int, int]  # width and height before they were resized
 
 
 @register(
@@ -107,14 +104,13 @@ def ham10000(
         x[split] = np.concatenate([photographs.x[chosen], changed])
         y[split] = photographs.labels[taken]
         groups[split] = photographs.lesions[taken].astype(np.int32)
-    width, height = photographs.width, photographs.height
     images = Arrays(
         x=x,
         y=y,
         scale=255.0,
         shape=(3, size, size),
         classes=CLASSES,
-        stand_in="" if (width, height) == (600, 450) else REDUCED.format(width, height),
+        stand_in="" if photographs.stored == (600, 450) else REDUCED.format(*photographs.stored),
         notes=(
             f"{photographs.labels.size:,} photographs of {len(photographs.lesion_names):,} lesions",
         ),
@@ -127,7 +123,7 @@ def ham10000(
 def _choose(
     labels: np.ndarray, rows: np.ndarray, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to take as they are, and rows to take again changed, for `count` of each class.
+    """Choose rows to take as they are, and rows to take again changed, for `count` of each class.
 
     Shapes: labels int64 (N,), rows int64 (n,), a split; returns int64 (m,), (c,). count 0: all
     rows of the split as they are.
@@ -146,7 +142,7 @@ def _choose(
 
 
 def _changed(x: np.ndarray, rotation: float, shift: float, split: str) -> np.ndarray:
-    """Each image rotated, shifted and flipped at random: uint8 (N, 3, side, side), a new array."""
+    """Rotate, shift and flip each image at random: uint8 (N, 3, side, side), a new array."""
     import torch
     from torchvision.transforms import InterpolationMode, v2
 
@@ -180,7 +176,7 @@ def _changed(x: np.ndarray, rotation: float, shift: float, split: str) -> np.nda
 def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
     pictures: dict[str, np.ndarray] = {}
     table: dict[str, tuple[str, str]] = {}
-    width = height = 0
+    stored = 0, 0
     for name in files:
         if name.endswith(".csv"):
             table = _metadata(raw / name)
@@ -190,39 +186,31 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
         ) as folder:
             for path in folder.rglob("*.csv"):
                 table = _metadata(path)
-            for key, picture, size_ in _pictures(folder, size, raw / name):
-                pictures[key] = picture
-                width, height = size_
+            for key, picture, of_picture in _pictures(folder, size, raw / name):
+                pictures[key], stored = picture, of_picture
     if not pictures or set(pictures) != set(table):
-        odd = sorted(set(pictures) ^ set(table))[:1]
-        raise corrupt_file_error(
-            raw / files[0], f"images and metadata do not fit: {' '.join(odd) or 'none'}"
-        )
+        odd = " ".join(sorted(set(pictures) ^ set(table))[:1]) or "none"
+        raise corrupt_file_error(raw / files[0], f"images and metadata do not fit: {odd}")
     names = sorted(pictures)
     lesion_names, lesions = np.unique([table[name][0] for name in names], return_inverse=True)
-    return Photographs(
-        np.stack([pictures[name] for name in names]),
-        np.array([CLASSES.index(table[name][1]) for name in names], np.int64),
-        lesions.astype(np.int64),
-        tuple(map(str, lesion_names)),
-        width,
-        height,
-    )
+    labels = np.array([CLASSES.index(table[name][1]) for name in names], np.int64)
+    x = np.stack([pictures[name] for name in names])
+    return Photographs(x, labels, lesions.astype(np.int64), tuple(map(str, lesion_names)), stored)
 
 
 def _metadata(path: Path) -> dict[str, tuple[str, str]]:
-    """Image -> (lesion, class); the publisher's table comes with commas or with tabs."""
+    """Read the table of lesion and class by image; it comes with commas or with tabs."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = file.read().splitlines()
         reader = csv.DictReader(lines, delimiter="\t" if "\t" in lines[0] else ",")
         table = {row["image_id"]: (row["lesion_id"], row["dx"]) for row in reader}
+        if not table:
+            raise ValueError("it has no rows")
     except (OSError, ValueError, KeyError, IndexError, csv.Error) as error:
         raise corrupt_file_error(
             path, "it is not the table of HAM10000 that it should be"
         ) from error
-    if not table:
-        raise corrupt_file_error(path, "it is not the table of HAM10000 that it should be")
     if not {label for _, label in table.values()} <= set(CLASSES):
         raise corrupt_file_error(path, "it names other classes than those of HAM10000")
     return table
@@ -231,7 +219,7 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
 def _pictures(
     folder: Path, size: int, archive: Path
 ) -> Iterator[tuple[str, np.ndarray, tuple[int, int]]]:
-    """Name, uint8 (3, size, size), and (width, height) as stored, of every JPEG below `folder`."""
+    """Yield name, uint8 (3, size, size), and (width, height) as stored of each JPEG."""
     from torchvision.datasets.folder import pil_loader
     from torchvision.transforms.v2.functional import pil_to_tensor, resize
 

@@ -7,14 +7,12 @@ novel image dataset for benchmarking machine learning algorithms. arXiv:1708.077
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 
-from fedrepro.core.artifacts import corrupt_file_error, saying_disk_errors
+from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.registry import register
-from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.archive import decompress_file
 from fedrepro.data.feature_extraction import Features, represent
 from fedrepro.data.prepared import Arrays
@@ -27,7 +25,7 @@ TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 def read_idx_images(
     name: str, raw: Path, validation: int, classes: tuple[str, ...], train: int | None = None
 ) -> Arrays:
-    """Read the data set `name` from its four files in `raw`, its test part as published.
+    """Read the data set `name` from its four files in folder `raw`, split as published.
 
     Of the training examples `train` are kept, all by default.
 
@@ -50,7 +48,7 @@ def read_idx_images(
 def _read_pair(
     name: str, raw: Path, files: tuple[str, str], classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 (N, 28, 28) and int64 (N,)."""
+    """Read images, uint8 (N, 28, 28), and their labels, int64 (N,)."""
     images, labels = (raw / file for file in files)
     x, y = _read_idx(name, images), _read_idx(name, labels)
     if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
@@ -66,17 +64,9 @@ def _read_idx(name: str, path: Path) -> np.ndarray:
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
     read = read_image_file if "idx3" in path.name else read_label_file
-    with temporary_folder() as folder:
-        plain = folder / path.stem
-        # torchvision's readers take plain files only
-        with (
-            decompress_file(name, path) as packed,
-            saying_disk_errors(plain),
-            plain.open("wb") as file,
-        ):
-            shutil.copyfileobj(packed, file)
-        try:
-            array: np.ndarray = read(str(plain)).numpy()
+    with decompress_file(name, path) as plain:
+        try:  # torchvision's readers take names of plain files
+            array: np.ndarray = read(plain.name).numpy()
         except (OSError, RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
             raise corrupt_file_error(path, "it is not the idx file it should be") from error
     return array

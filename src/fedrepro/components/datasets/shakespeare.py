@@ -35,7 +35,7 @@ LEAF_ERRORS = re.compile(r"([A-Z][A-Z ]*)\. (.*)")
 
 
 class _Speeches:
-    """Collects speeches; what nobody says (directions in brackets) is left out."""
+    """Collects speeches by role; directions in brackets, which nobody says, are left out."""
 
     def __init__(self) -> None:
         self.lines: Lines = {}
@@ -44,23 +44,22 @@ class _Speeches:
 
     def begin(self, role: str, text: str = "") -> None:
         self.end()
-        self.role, self.open = role, [text] if text else []
+        self.role, self.open = role, [text]
 
     def more(self, text: str) -> None:
         if self.open is not None:
             self.open.append(text)
 
     def end(self) -> None:
-        if self.open is not None:
-            spoken = DIRECTION.sub("", "\n".join(self.open))
-            text = "\n".join(line.strip() for line in spoken.splitlines() if line.strip())
-            if text:
-                self.lines.setdefault(self.role, []).append(text)
+        spoken = DIRECTION.sub("", "\n".join(self.open or ()))
+        text = "\n".join(line.strip() for line in spoken.splitlines() if line.strip())
+        if text:
+            self.lines.setdefault(self.role, []).append(text)
         self.open = None
 
 
 def read_plays(path: Path) -> Lines:
-    """`plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by lines `<tab>text`."""
+    """Read `plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by `<tab>text`."""
     speeches = _Speeches()
     with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
         for play in sorted(folder.rglob("*.txt")):
@@ -86,7 +85,7 @@ def read_plays(path: Path) -> Lines:
 
 
 def read_tiny(path: Path) -> Lines:
-    """`tiny_shakespeare.txt.xz`: parts of plays one after another, `Speaker:` above a speech."""
+    """Read `tiny_shakespeare.txt.xz`: parts of plays, with `Speaker:` above each speech."""
     speeches = _Speeches()
     with decompress_file("shakespeare", path) as stream:
         text = stream.read().decode("utf-8")
@@ -141,25 +140,21 @@ PAD = "\n"
 def texts_of(
     lines: Lines, roles: Sequence[str], test: float, validation: float
 ) -> dict[str, list[str]]:
-    """Cut the text of each role into splits, its lines in the order of the play."""
+    """Cut the text of each role into train, validation and test, in the order of the play."""
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
         role_lines = lines[role]
         last = len(role_lines) - min(max(1, math.ceil(test * len(role_lines))), len(role_lines) - 1)
         first = max(1, last - math.floor(validation * len(role_lines)))
-        parts = {
-            "train": role_lines[:first],
-            "validation": role_lines[first:last],
-            "test": role_lines[last:],
-        }
-        for split, part in parts.items():
+        parts = role_lines[:first], role_lines[first:last], role_lines[last:]
+        for split, part in zip(SPLITS, parts, strict=True):
             texts[split].append("\n".join(part))
     return texts
 
 
 @dataclass(frozen=True)
 class Windows:
-    """A way to cut texts into windows.
+    """A way to cut texts into windows of characters, each an example with the next character.
 
     size, stride: characters of a window, and from one to the next. whole: whether all windows lie
     in the text; else its beginning is filled with line breaks.
@@ -170,7 +165,7 @@ class Windows:
     whole: bool = False
 
     def alphabet(self, texts: list[str]) -> str:
-        """List the characters that training examples ask for: each class then has examples."""
+        """List the characters that follow a training window, so that no class is empty."""
         alphabet = "".join(sorted({PAD, *"".join(texts)}))
         while True:
             asked = np.unique(self.examples(texts, alphabet)[1])
@@ -183,7 +178,7 @@ class Windows:
     def examples(
         self, texts: list[str], alphabet: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cut windows uint8 (N, size), next characters int64 (N,), roles int32 (N,)."""
+        """Cut windows uint8 (N, size), next characters int64 (N,) and roles int32 (N,)."""
         code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
         keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
         sizes, codes, ends = [], [], []
@@ -205,7 +200,7 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """Make a data set of what roles say in each split, a group for every role."""
+        """Make a data set of the texts of each split, in which every role is a natural group."""
         alphabet = self.alphabet(texts["train"])
         cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
         return Arrays(
@@ -351,22 +346,20 @@ def speeches(
 def _lines(role: int, count: int) -> list[str]:
     """Draw the lines of a role; a line does not depend on how many there are."""
     draw = RngKey(0, client=role).stream("speeches")
-    taste = {
-        words: draw.dirichlet(np.full(len(words), TASTE))
-        for words in (tuple(NOUNS), tuple(KINDS), tuple(DEEDS))
-    }
-    return [_line(draw, taste) for _ in range(count)]
+    nouns, kinds, deeds = (
+        (words, draw.dirichlet(np.full(len(words), TASTE))) for words in (NOUNS, KINDS, DEEDS)
+    )
 
-
-def _line(draw: np.random.Generator, taste: dict[tuple[str, ...], np.ndarray]) -> str:
-    nouns, kinds, deeds = ((words, share) for words, share in taste.items())
+    def word(words: list[str], chances: np.ndarray) -> str:
+        return str(draw.choice(words, p=chances))
 
     def noun() -> str:
-        kind = f"{draw.choice(kinds[0], p=kinds[1])} " if draw.random() < 0.5 else ""
-        return f"the {kind}{draw.choice(nouns[0], p=nouns[1])}"
+        kind = f"{word(*kinds)} " if draw.random() < 0.5 else ""
+        return f"the {kind}{word(*nouns)}"
 
-    sentences = []
-    for _ in range(draw.integers(1, SENTENCES + 1)):
+    def sentence() -> str:
         end = ENDS[draw.integers(len(ENDS))]
-        sentences.append(f"{noun()} {draw.choice(deeds[0], p=deeds[1])} {noun()}{end}")
-    return " ".join(sentences)
+        return f"{noun()} {word(*deeds)} {noun()}{end}"
+
+    lengths = (draw.integers(1, SENTENCES + 1) for _ in range(count))
+    return [" ".join(sentence() for _ in range(length)) for length in lengths]

@@ -40,7 +40,7 @@ class Mel:
 
 
 def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarray:
-    """Measure loudness by band and frame: 0 (floor and below) to 1 (a clip's loudest cell).
+    """Compute mel spectrograms, scaled from 0 (`floor` decibels down) to 1 (a clip's loudest cell).
 
     Shape (N, bands, frames), float32, with a frame centred on every hop-th sample from 0 on.
 
@@ -64,7 +64,7 @@ def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarr
 
 
 def triangles(mel: Mel, frequencies: np.ndarray) -> np.ndarray:
-    """Weights of each frequency in each band: float64 (bands, F); frequencies (F,) in Hz.
+    """Compute the weight of each frequency in each mel band: float64 (bands, F); frequencies in Hz.
 
     Band b rises from corner b to 1 at corner b+1 and falls to corner b+2; the corners are equally
     spaced in mel = 2595·log10(1 + Hz/700).
@@ -79,7 +79,7 @@ def triangles(mel: Mel, frequencies: np.ndarray) -> np.ndarray:
 
 
 def _samples(clip: Path, archive: Path) -> np.ndarray:
-    """One second, −1 to 1, filled with silence at its end: float64 (RATE,)."""
+    """Read one second of a clip, -1 to 1, filled with silence at its end: float64 (RATE,)."""
     from scipy.io import wavfile
 
     try:

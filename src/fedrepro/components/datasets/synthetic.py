@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +26,7 @@ AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Makes clients, each from its number and `draw` alone; see `synthetic`."""
+    """Makes the examples of each client from its number and `draw` alone; see `synthetic`."""
 
     alpha: float
     beta: float
@@ -39,13 +38,13 @@ class Synthetic:
     draw: int
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Count training examples of the first clients: int64 (clients,)."""
+        """Count the training examples of the first clients: int64 (clients,)."""
         firsts = range(0, clients, AT_ONCE)
         parts = [self._counts(at, min(AT_ONCE, clients - at))[0] for at in firsts]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def examples(self, client: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
-        """Make inputs float32 (n, 60) and labels int64 (n,) of a client."""
+        """Make the inputs float32 (n, 60) and labels int64 (n,) of a client in a split."""
         trained, tested = self._counts(client, 1)
         count = {"train": trained[0], "test": tested[0]}.get(split, 0)
         weight, bias, centre = self._task(client)
@@ -59,7 +58,7 @@ class Synthetic:
         return x, np.concatenate([np.empty(0, np.int64), *labels])
 
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw numbers of training and test examples of some clients: int64 (clients,) each.
+        """Draw the numbers of training and test examples of some clients: int64 (clients,) each.
 
         Every client has two numbers of one stream, which make one normal number.
         """
@@ -73,20 +72,16 @@ class Synthetic:
         return trained, total - trained
 
     def _task(self, client: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """W (60, 10), b (10,) and the centre of the inputs (60,) of a client."""
+        """Draw W (60, 10), b (10,) and the centre of the inputs (60,) of a client."""
         if self.iid:
-            return self._common
+            common = self._stream("synthetic-task")
+            model = common.standard_normal((INPUTS, CLASSES)), common.standard_normal(CLASSES)
+            return (*model, np.zeros(INPUTS))
         draw = self._stream("synthetic-task", client)
         of_model, of_inputs = draw.standard_normal(2) * np.sqrt([self.alpha, self.beta])
         weight = of_model + draw.standard_normal((INPUTS, CLASSES))
         bias = of_model + draw.standard_normal(CLASSES)
         return weight, bias, of_inputs + draw.standard_normal(INPUTS)
-
-    @cached_property
-    def _common(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        draw = self._stream("synthetic-task")
-        model = draw.standard_normal((INPUTS, CLASSES)), draw.standard_normal(CLASSES)
-        return (*model, np.zeros(INPUTS))
 
     def _stream(self, purpose: str, client: int = -1) -> np.random.Generator:
         return RngKey(0, trial=self.draw, client=client).stream(purpose)

@@ -44,14 +44,14 @@ def channels_rows_columns(images: Arrays) -> tuple[int, int, int]:
 
 
 def best_device() -> str:
-    """cuda if there is a GPU, else cpu: features are computed once, and worth it."""
+    """Return cuda if there is a GPU, else cpu: features are computed once, and worth it."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def tensor_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch.Tensor:
-    """Images of a split in [0, 1]: float32 (rows, channels, height, width)."""
+    """Return images of a split, scaled to [0, 1]: float32 (rows, channels, height, width)."""
     import torch
 
     picked = np.asarray(images.x[split][rows], np.float32) / np.float32(images.scale)
@@ -60,7 +60,7 @@ def tensor_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torc
 
 
 def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, np.ndarray]:
-    """Pass every image through the network, batch by batch: {split: float32 (N, D)}."""
+    """Compute a network's outputs for every image, batch by batch: {split: float32 (N, D)}."""
     import torch
 
     network.to(device).eval()
@@ -101,7 +101,7 @@ def lite0(
 
 
 def _lite0(size: int) -> torch.nn.Module:
-    """Build the network for this side, with the published weights, up to its last convolution."""
+    """Build EfficientNet-Lite0 for images of this side, up to its last convolution."""
     import torch
     from torchvision.transforms import v2
 

@@ -27,12 +27,12 @@ SelfLoops = Annotated[bool, Arg("whether a node counts itself among its neighbou
 
 
 def weighed(graph: nx.Graph, weights: str, self_loops: bool) -> np.ndarray:
-    """W, float64 (N, N), of an undirected graph, whose own self-loops do not count."""
+    """Compute mixing weights of an undirected graph, (N, N); row i is what node i hears."""
     return RULES[weights](hears_of(graph), self_loops)
 
 
 def hears_of(graph: nx.Graph) -> np.ndarray:
-    """Who hears whom, bool (N, N), nodes in the order of the graph."""
+    """Tell which node of a graph hears which, bool (N, N), nodes in the order of the graph."""
     import networkx as nx
 
     hears: np.ndarray = nx.to_numpy_array(graph, weight=None) > 0

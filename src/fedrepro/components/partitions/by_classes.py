@@ -99,7 +99,7 @@ def label_lists(
 
 
 def parse_list(text: str, classes: int) -> list[int]:
-    """Read the classes of one list: 0-1-2 as [0, 1, 2]."""
+    """Read the classes of one list of partition label_lists: 0-1-2 as [0, 1, 2]."""
     where = f"partition 'label_lists': the list '{text}'"
     parts = text.split("-")
     if not all(part.isascii() and part.isdigit() for part in parts):

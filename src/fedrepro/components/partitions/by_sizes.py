@@ -15,37 +15,30 @@ from fedrepro.components.partitions.by_classes import homogeneous
 from fedrepro.core.registry import register
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.data.assignment import (
-    Assignment,
-    Clients,
-    MaxRedraws,
-    MinExamples,
-    TrainingLabels,
-    deal_sizes,
-    never_full,
-    require_examples,
-)
+from fedrepro.data import assignment
 from fedrepro.data.stratified_sampling import apportion
 
 
 @register("partition", "iid", version=1, title="IID, equal sizes")
-def iid(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
+def iid(
+    examples: assignment.TrainingLabels, rng: RngKey, *, clients: assignment.Clients
+) -> assignment.Assignment:
     """All examples are shuffled and dealt out in parts of N / J, whatever their labels.
 
     Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
     by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with 600
     examples each).
     """
-    require_examples(examples, clients)
+    assignment.require_examples(examples, clients)
     even = np.ones(clients, np.int64)
     sizes = apportion(len(examples), even, rng.stream("partition-sizes"))
-    return Assignment(deal_sizes(sizes, rng), clients)
+    return assignment.Assignment(assignment.deal_sizes(sizes, rng), clients)
 
 
 @register("partition", "pooled", version=1, title="Pooled")
-def pooled(examples: TrainingLabels, rng: RngKey) -> Assignment:
+def pooled(examples: assignment.TrainingLabels, rng: RngKey) -> assignment.Assignment:
     """Give all examples to a single client. Nothing is drawn."""
-    return Assignment(np.zeros(len(examples), np.int32), clients=1)
+    return assignment.Assignment(np.zeros(len(examples), np.int32), clients=1)
 
 
 RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
@@ -53,48 +46,50 @@ RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
 
 @register("partition", "power_law", version=1, title="Quantity skew, power law")
 def power_law(
-    examples: TrainingLabels,
+    examples: assignment.TrainingLabels,
     rng: RngKey,
     *,
-    clients: Clients,
+    clients: assignment.Clients,
     exponent: Annotated[
         float, Arg("size of the r-th largest client: r to the power of minus this", least=0, most=4)
     ] = 1.0,
     min_examples: Annotated[
         int, Arg("what every client gets before the rest is shared out", unit="examples", least=1)
     ] = 1,
-) -> Assignment:
+) -> assignment.Assignment:
     """Give the client of rank r a part of the shuffled examples in proportion to r^-exponent.
 
     Every client first gets `min_examples`; the rest follows the power law. Which client has which
     rank is drawn. Source: FedProx, which gives no exponent: 1 is our choice.
     """
-    require_examples(examples, clients, min_examples)
+    assignment.require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")
     rank = 1.0 + generator.permutation(clients)
     weights = np.ceil(RESOLUTION * rank**-exponent).astype(np.int64)
     rest = len(examples) - clients * min_examples
-    return Assignment(deal_sizes(min_examples + apportion(rest, weights, generator), rng), clients)
+    return assignment.Assignment(
+        assignment.deal_sizes(min_examples + apportion(rest, weights, generator), rng), clients
+    )
 
 
 @register("partition", "quantity_skew", version=1, title="Quantity skew, Dirichlet")
 def quantity_skew(
-    examples: TrainingLabels,
+    examples: assignment.TrainingLabels,
     rng: RngKey,
     *,
-    clients: Clients,
+    clients: assignment.Clients,
     alpha: Annotated[
         float, Arg("concentration: the smaller, the more unlike the sizes", least=0.001, most=1e6)
     ] = 0.5,
-    min_examples: MinExamples = 10,
-    max_redraws: MaxRedraws = 10_000,
-) -> Assignment:
+    min_examples: assignment.MinExamples = 10,
+    max_redraws: assignment.MaxRedraws = 10_000,
+) -> assignment.Assignment:
     """Shares q ~ Dir_J(alpha) of all shuffled examples go to the J clients.
 
     Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with fewer than
     `min_examples` are repeated and counted, as in `dirichlet`.
     """
-    require_examples(examples, clients, min_examples)
+    assignment.require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")
     for redraws in range(max_redraws + 1):
         share = generator.dirichlet(np.full(clients, alpha))
@@ -102,22 +97,22 @@ def quantity_skew(
         bounds[-1] = len(examples)
         sizes = np.diff(bounds, prepend=0)
         if sizes.min() >= min_examples:
-            return Assignment(deal_sizes(sizes, rng), clients, redraws)
-    raise never_full(
+            return assignment.Assignment(assignment.deal_sizes(sizes, rng), clients, redraws)
+    raise assignment.never_full(
         "quantity_skew", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )
 
 
 @register("partition", "feature_noise", version=1, title="Feature noise")
 def feature_noise(
-    examples: TrainingLabels,
+    examples: assignment.TrainingLabels,
     rng: RngKey,
     *,
-    clients: Clients,
+    clients: assignment.Clients,
     sigma: Annotated[
         float, Arg("variance of the noise at the last client, inputs being in [0, 1]", least=0)
     ] = 0.1,
-) -> Assignment:
+) -> assignment.Assignment:
     """Split as `homogeneous`; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
 
     sigma · j / J is a variance. The noise itself is drawn when inputs are used

@@ -64,7 +64,7 @@ def dirichlet(
 
 
 class _Counts:
-    """Draws of how many examples of each class each client gets.
+    """Draws the number of examples of each class for each client, many draws at a time.
 
     The two streams are used in order, so that the n-th draw is the same however many are made
     at a time.
@@ -78,12 +78,12 @@ class _Counts:
         self.uniform = rng.stream("partition-uniform")
 
     def block(self, attempts: int) -> int:
-        """How many to draw at once: few at first, since most settings need few."""
+        """Return how many draws to make at once: few at first, since most settings need few."""
         most = max(1, BLOCK // (self.available.size * self.clients))
         return min(most, max(8, attempts))
 
     def next(self, count: int) -> np.ndarray:
-        """Make the next draws: int64 (count, classes, clients), which sum to what there is."""
+        """Make the next draws: int64 (count, classes, clients), summing to each class."""
         scores = self._scores((count, self.available.size, self.clients))
         counts = np.empty(scores.shape, np.int64)
         held = np.zeros((count, self.clients), np.int64)
@@ -99,7 +99,7 @@ class _Counts:
         return counts
 
     def _scores(self, shape: tuple[int, ...]) -> np.ndarray:
-        """alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U.
+        """Draw alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U.
 
         A small alpha makes g itself underflow, often for all clients at once (0 / 0).
         """
@@ -107,7 +107,7 @@ class _Counts:
         return self.alpha * np.log(grown) + np.log1p(-self.uniform.random(shape))
 
     def _shares(self, score: np.ndarray) -> np.ndarray:
-        """p = g / sum of g over the clients (the last axis): a Dirichlet draw."""
+        """Return p = g / sum of g over the clients (the last axis): a Dirichlet draw."""
         with np.errstate(over="ignore"):
             weight = np.exp((score - score.max(axis=1, keepdims=True)) / self.alpha)
         share: np.ndarray = weight / weight.sum(axis=1, keepdims=True)
@@ -151,7 +151,7 @@ def dirichlet_clients(
 
 
 def _shares(scores: np.ndarray, axis: int, logs: bool = False) -> np.ndarray:
-    """exp(scores) divided by its sum along an axis, or the logarithm of it."""
+    """Return exp(scores) divided by its sum along an axis, or the logarithm of that."""
     top = scores.max(axis=axis, keepdims=True)
     log_shares: np.ndarray = (
         scores - top - np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))
@@ -201,7 +201,7 @@ def published_draw(
 def _over_clients(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
+    """Draw shares of each class over clients: owners int32 (N,), or None if all shares are 0."""
     owner = np.empty(len(examples), np.int32)
     held = np.zeros(clients)
     for label in range(examples.classes):
@@ -218,7 +218,7 @@ def _over_clients(
 def _over_classes(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Deal owners int32 (N,), or None if all shares of a class came out as nothing."""
+    """Draw shares of each client over classes: owners int32 (N,), or None if all shares are 0."""
     draw = partial(generator.dirichlet, np.repeat(alpha, examples.classes))
     shares = np.array([draw() for _ in range(clients)])
     if not (shares.sum(axis=0) > 0).all():
@@ -232,7 +232,7 @@ def _over_classes(
 
 
 def _deal(owner: np.ndarray, rows: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Write who owns these rows, cut in order by shares (clients,): how many each gets, int64."""
+    """Assign rows to clients in order by `share`, (clients,); return each one's count."""
     cuts = (np.cumsum(share) * rows.size).astype(int)
     cuts[-1] = rows.size
     counts = np.diff(cuts, prepend=0)

@@ -19,7 +19,6 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrepro.core.diagnostics.usable_cores import usable_cores
 from fedrepro.core.errors import FedreproError
@@ -64,8 +63,8 @@ def facts() -> Iterator[Observation]:
     yield Observation("versions", ", ".join(named))
     yield processor()
     total, usable = os.cpu_count() or 1, usable_cores()
-    fewer = f", {usable} of them for this process" if usable < total else ""
-    yield Observation("cores", f"{total}{fewer}")
+    few = f"{total}, {usable} of them for this process"
+    yield Observation("cores", few if usable < total else f"{total}")
     yield memory()
     yield from disk()
     yield slurm()
@@ -97,16 +96,15 @@ def processor(cpuinfo: Path | None = None) -> Observation:
 def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
     """Observe total memory, free memory, and the limit of a container or a batch job."""
     text = _text(meminfo or MEMINFO)
-    total, free = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
+    numbers = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
+    total, free = (int(number[0]) * 1024 if number else 0 for number in numbers)
     if not (total and free):
         return Observation("memory", "the system does not tell")
-    sizes = [int(size[0]) * 1024 for size in (total, free)]
-    sentence = f"{sizes[0] / GIB:.1f} GiB, {sizes[1] / GIB:.1f} free"
     files = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
     limits = [_text((cgroups or CGROUPS) / name).strip() for name in files]
     limit = min((int(value) for value in limits if value.isdecimal()), default=0)
-    limited = f", limited to {limit / GIB:.1f}" if 0 < limit < sizes[0] else ""
-    return Observation("memory", sentence + limited)
+    limited = f", limited to {limit / GIB:.1f}" if 0 < limit < total else ""
+    return Observation("memory", f"{total / GIB:.1f} GiB, {free / GIB:.1f} free{limited}")
 
 
 def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
@@ -117,40 +115,30 @@ def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
         except OSError as error:
             yield Observation("disk", f"none for {what}: {error.strerror}", wrong=True)
             continue
-        sentence = f"{free / GIB:.1f} GiB free for {what}"
         short = f": too little, {least / GIB:.0f} are needed; free some, or start elsewhere"
-        yield Observation("disk", sentence + (short if free < least else ""), free < least)
+        words = f"{free / GIB:.1f} GiB free for {what}{short if free < least else ''}"
+        yield Observation("disk", words, free < least)
 
 
 def slurm() -> Observation:
     """Observe whether jobs can be submitted to SLURM, and whether it keeps accounts of them."""
     if not shutil.which("sbatch"):
         return Observation("SLURM", "none")
+    command = ["scontrol", "show", "config"]
     try:
-        output = subprocess.run(
-            ["scontrol", "show", "config"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=SLURM_SECONDS,
-        ).stdout
+        done = subprocess.run(command, capture_output=True, timeout=SLURM_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         return Observation("SLURM", f"sbatch is there, but scontrol does not answer ({error})")
-    kind, version = (
-        re.search(rf"^{key}\s*=\s*(\S+)", output, re.MULTILINE)
-        for key in ("AccountingStorageType", "SLURM_VERSION")
-    )
-    if kind is None:
+    output = done.stdout.decode(errors="replace").replace("=", ":")
+    kind, version = (_line(output, key) for key in ("AccountingStorageType", "SLURM_VERSION"))
+    if not kind:
         return Observation("SLURM", "sbatch is there, but its controller does not answer")
-    accounts = "without" if kind[1].endswith("none") or kind[1] == "(null)" else "with"
-    number = version[1] if version else "of unknown version"
-    return Observation("SLURM", f"{number}, {accounts} accounting")
+    accounts = "without" if kind.endswith("none") or kind == "(null)" else "with"
+    return Observation("SLURM", f"{version or 'of unknown version'}, {accounts} accounting")
 
 
-Array = npt.NDArray[np.float32]
-Product = Callable[[Array, Array], Array]
-
-# what people set to steer them
+Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# variables that people set to steer libraries
 STEERING = re.compile(
     r"(MKL|DNNL|ONEDNN|ATEN|OPENBLAS|NPY|NUMBA|OMP|KMP|CUBLAS|CUDA_VISIBLE|TORCH_ALLOW)_\w+"
 )
@@ -163,9 +151,8 @@ def libraries() -> Iterator[Observation]:
         try:
             yield from ask()
         except Exception as error:  # whatever is broken there is what was asked for
-            yield Observation(
-                what, f"cannot be used ({why(error)}): run `make env` again", wrong=True
-            )
+            words = f"cannot be used ({why(error)}): run `make env` again"
+            yield Observation(what, words, wrong=True)
     steering = sorted(f"{k}={v}" for k, v in os.environ.items() if STEERING.fullmatch(k))
     yield Observation("environment", " ".join(steering) or "nothing that steers libraries")
 
@@ -181,11 +168,8 @@ def checked_product(name: str, product: Product) -> Observation:
     exact = np.einsum("rn,nc->rc", a, b, dtype=np.float64)
     if bool((abs(product(a, b) - exact) <= most).all()):  # False for NaN
         return Observation(name, "right")
-    sentence = (
-        "WRONG: neither this processor nor this build of the library can be trusted: run "
-        "`make env` again, or take another machine"
-    )
-    return Observation(name, sentence, wrong=True)
+    wrong = "WRONG: neither this processor nor this build of the library can be trusted: run "
+    return Observation(name, wrong + "`make env` again, or take another machine", wrong=True)
 
 
 def _torch() -> Iterator[Observation]:
@@ -195,9 +179,9 @@ def _torch() -> Iterator[Observation]:
     yield Observation("ATen", f"takes {capability}, torch {torch.__version__}")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     yield Observation("GPU", ", ".join(names) + f", CUDA {torch.version.cuda}" if names else "none")
-    for device in ("cpu", *(["cuda"] if names else [])):
+    for device in ("cpu", "cuda") if names else ("cpu",):
 
-        def product(a: Array, b: Array, device: str = device) -> Array:
+        def product(a: np.ndarray, b: np.ndarray, device: str = device) -> np.ndarray:
             made = torch.from_numpy(a).to(device) @ torch.from_numpy(b).to(device)
             return np.asarray(made.cpu())
 
@@ -215,20 +199,16 @@ def _blas() -> Iterator[Observation]:
     pools = import_module("threadpoolctl").threadpool_info()
     for pool in sorted(pools, key=lambda pool: str(pool["filepath"])):
         if pool["user_api"] == "blas":
-            package = Path(pool["filepath"]).parent.name.split(".")[0]
+            name = f"{pool['internal_api']} of {Path(pool['filepath']).parent.name.split('.')[0]}"
             branch = pool.get("architecture", "a branch that it does not tell")
-            yield Observation(
-                f"{pool['internal_api']} of {package}", f"{pool['version']}, takes {branch}"
-            )
+            yield Observation(name, f"{pool['version']}, takes {branch}")
     yield checked_product("scipy sgemm", lambda a, b: sgemm(1.0, a, b))
 
 
 def _numba() -> Iterator[Observation]:
     """Observe the processor that Numba compiles for: LLVM asks the processor itself."""
-    import numba
-
-    cpu = import_module("llvmlite.binding").get_host_cpu_name()
-    yield Observation("Numba", f"{numba.__version__}, compiles for {cpu}")
+    version, binding = import_module("numba").__version__, import_module("llvmlite.binding")
+    yield Observation("Numba", f"{version}, compiles for {binding.get_host_cpu_name()}")
 
 
 ASKED: dict[str, Callable[[], Iterator[Observation]]] = {
@@ -237,8 +217,6 @@ ASKED: dict[str, Callable[[], Iterator[Observation]]] = {
     "BLAS": _blas,
     "Numba": _numba,
 }
-
-
 SLOTS = "FEDREPRO_GPU_JOBS"
 
 

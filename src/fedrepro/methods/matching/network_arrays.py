@@ -129,18 +129,14 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """The chain of layers."""
-        from fedrepro.methods.matching.unit_permutations import CHAIN
+        """The sets of units: a set for each hidden layer."""
+        from fedrepro.methods.matching.unit_permutations import chain
 
-        return CHAIN
+        return chain(len(self.layers) - 1)
 
-    def mean(
-        self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
-    ) -> UnitArrays:
-        """Average weights by share (J,), those to classes by `towards` (J, K)."""
-        from fedrepro.methods.matching.unit_permutations import mean_network
-
-        return mean_network(networks, share, towards)
+    def place(self, weight: str) -> int:
+        """Return the position of a weight among the arrays."""
+        return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
         """Convert a network to stacked tensors of one model, float32 (1, *shape)."""
@@ -158,18 +154,12 @@ class Blocks:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """Make the arrays of a model's networks; raises as `blocks_of`, and for modules as `traced`."""
+    """Make the arrays of a model's networks; raises as `layer_matrices`, or as `traced`."""
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
         from fedrepro.methods.matching.traced_modules import traced
 
         return traced(network, model.name)
-    return blocks_of(model, shape, classes)
-
-
-def blocks_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks:
-    """Make the arrays of networks of layers; raises as `layer_matrices`."""
-    network = network_of(model, shape, classes)
     layers = layer_matrices(network)
     shapes = [input_shape for _, input_shape, names in network.places if names]
     maps = (
@@ -192,29 +182,6 @@ def incoming(weight: Array) -> Array:
 def outgoing(weight: Array) -> Array:
     """Reshape a weight to a row for each unit's outputs: (inputs, places · outputs)."""
     return weight.reshape(len(weight), -1)
-
-
-def orders_of(before: UnitArrays, after: UnitArrays) -> list[np.ndarray]:
-    """Find the order of hidden units that makes one network the other, which is it permuted.
-
-    int64 (L,) of each hidden layer: unit i after was unit order[i] before.
-    """
-    orders: list[np.ndarray] = []
-    below: np.ndarray | None = None
-    for layer in range(len(before) // 2 - 1):
-        weight = before[2 * layer] if below is None else before[2 * layer][below]
-        units = _units(weight, before[2 * layer + 1])
-        places: dict[bytes, list[int]] = {}
-        for place, unit in enumerate(units):
-            places.setdefault(unit.tobytes(), []).append(place)
-        after_units = _units(after[2 * layer], after[2 * layer + 1])
-        below = np.array([places[unit.tobytes()].pop(0) for unit in after_units], np.int64)
-        orders.append(below)
-    return orders
-
-
-def _units(weight: Array, bias: Array) -> Array:
-    return np.ascontiguousarray(np.vstack([incoming(weight), bias]).T) + 0.0
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:

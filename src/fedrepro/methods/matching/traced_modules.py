@@ -8,7 +8,7 @@ and classes keep their order. A layer that would not let units change places is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,9 +18,7 @@ import numpy as np
 from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.methods.matching.network_arrays import UnitArrays
-from fedrepro.methods.matching.pfnm_atoms import Array, Ints
-from fedrepro.methods.matching.unit_fusion import barycentre
-from fedrepro.methods.matching.unit_permutations import UnitSets
+from fedrepro.methods.matching.unit_permutations import UnitSets, Use
 from fedrepro.networks.torch_modules import ModuleNetwork
 
 if TYPE_CHECKING:
@@ -41,32 +39,12 @@ KEPT_PARTS = {
 }  # fmt: skip
 
 
-class Use(NamedTuple):
-    """An axis of a tensor that lists units, each at `places` neighbours.
-
-    `counted` ones are part of the agreement; `gives` is True for a layer's output, False for its
-    input.
-    """
-
-    name: str
-    axis: int
-    places: int
-    counted: bool = True
-    gives: bool = True
-
-
 @dataclass(frozen=True)
 class Traced:
-    """All tensors of a module, as tuples in the order of `names`.
-
-    `uses` are the axes of each hidden set of units, in the order in which sets are first given;
-    `heads` tensors whose first axis is the classes, `largest` buffers that count.
-    """
+    """All tensors of a module as arrays in the order of `names`, and the sets of its units."""
 
     names: tuple[str, ...]
-    uses: tuple[tuple[Use, ...], ...]
-    heads: tuple[str, ...]
-    largest: tuple[str, ...] = ()
+    units: UnitSets
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
         """Convert stacked tensors (J, *shape) to the networks of J clients, float64."""
@@ -78,105 +56,9 @@ class Traced:
         pairs = zip(self.names, network, strict=True)
         return {name: np.asarray(value, np.float32)[None] for name, value in pairs}
 
-    def layers(self, network: UnitArrays) -> int:
-        """Count the sets of units."""
-        return len(self.uses)
-
-    def width(self, network: UnitArrays, layer: int) -> int:
-        """Count the units of a set."""
-        use = self.uses[layer][0]
-        return int(network[self.names.index(use.name)].shape[use.axis]) // use.places
-
-    @property
-    def uncounted(self) -> set[int]:
-        """Places of tensors that are permuted along, such as running statistics."""
-        uses = [use for each in self.uses for use in each]
-        counted = {use.name for use in uses if use.counted}
-        held = {use.name for use in uses} - counted
-        return {at for at, name in enumerate(self.names) if name in held}
-
-    @property
-    def units(self) -> UnitSets:
-        """Itself."""
-        return self
-
-    def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Return a tensor's rows of each unit: (units, …) as a matrix."""
-        value = np.moveaxis(network[self.names.index(use.name)], use.axis, 0)
-        return value.reshape(len(value) // use.places, -1)
-
-    def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute inner products of the units of two networks; see `UnitSets`."""
-        products = (
-            self.rows(model, use) @ self.rows(network, use).T
-            for use in self.uses[layer]
-            if use.counted
-        )
-        return np.asarray(sum(products))
-
-    def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays) -> bool:
-        """Return whether a network agrees better; tensors may have one set of units on two axes."""
-        counted = {use.name for uses in self.uses for use in uses if use.counted}
-        at = [self.names.index(name) for name in counted]
-        return bool(sum(float((model[i] * (after[i] - before[i])).sum()) for i in at) > 0)
-
-    def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Replace a set's units by sums: unit b becomes sum_a M_ab unit a."""
-        arrays = list(network)
-        for use in self.uses[layer]:
-            at = self.names.index(use.name)
-            value = np.moveaxis(arrays[at], use.axis, 0)
-            new = (matrix.T @ value.reshape(len(matrix), -1)).reshape(-1, *value.shape[1:])
-            arrays[at] = np.moveaxis(new, 0, use.axis)
-        return tuple(arrays)
-
-    def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Reorder the units of a set; the network predicts the same."""
-        arrays = list(network)
-        for use in self.uses[layer]:
-            rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
-            at = self.names.index(use.name)
-            arrays[at] = np.take(arrays[at], rows, axis=use.axis)
-        return tuple(arrays)
-
-    def mean(
-        self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
-    ) -> UnitArrays:
-        """Average tensors by share (J,), those of classes by `towards` (J, K)."""
-        made = []
-        for name, values in zip(self.names, zip(*networks, strict=True), strict=True):
-            value = np.stack(values)
-            if name in self.largest:
-                made.append(value.max(axis=0))
-            elif towards is not None and name in self.heads:
-                made.append(
-                    (towards.reshape(*towards.shape, *[1] * (value.ndim - 2)) * value).sum(0)
-                )
-            else:
-                made.append(np.tensordot(share, value, 1))
-        return tuple(made)
-
-    def fused(
-        self, networks: Sequence[UnitArrays], share: Array, towards: Array, order: Ints, sweeps: int
-    ) -> UnitArrays:
-        """Fuse networks by optimal transport of units, set after set; see `unit_fusion.fused`.
-
-        A unit is the inputs of the first layers that give it, and its own numbers; layers that give
-        the same units later, as behind a shortcut, are carried by the same plan.
-        """
-        current = list(networks)
-        for layer, uses in enumerate(self.uses):
-            # what a layer takes has to be carried before it is compared
-            waiting = {u.name for later in self.uses[layer:] for u in later if not u.gives}
-            ready = [u for u in uses if u.counted and u.gives and u.name not in waiting]
-            measures = [np.hstack([self.rows(net, use) for use in ready]) for net in current]
-            ranked = [m[np.argsort(-(m**2).sum(1), kind="stable")] for m in measures]
-            width = self.width(networks[0], layer)
-            start = np.concatenate([ranked[j] for j in order])[:width]
-            _, plans = barycentre(measures, start, share, sweeps)
-            pairs = zip(current, plans, strict=True)
-            current = [self.times(net, layer, plan) for net, plan in pairs]
-        return self.mean(current, share, towards)
+    def place(self, weight: str) -> int:
+        """Return the position of a tensor among the arrays."""
+        return self.names.index(weight)
 
 
 @lru_cache(16)
@@ -205,7 +87,8 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
     roots = dict.fromkeys(walk.root(unit) for unit in range(1, len(walk.parent)))
     grouped = {root: [u for unit, u in walk.found if walk.root(unit) == root] for root in roots}
     uses = tuple(tuple(each) for root, each in grouped.items() if root != FIXED and each)
-    return Traced(tuple(network.shapes), uses, walk.heads, network.counts)
+    counts = tuple(map(walk.names.index, network.counts))
+    return Traced(tuple(walk.names), UnitSets(uses, walk.heads, counts))
 
 
 class _Given(NamedTuple):
@@ -224,10 +107,10 @@ class _Walk:
     parent: list[int] = field(default_factory=lambda: [FIXED])
     found: list[tuple[int, Use]] = field(default_factory=list)
     given: dict[Any, _Given | None] = field(default_factory=dict)
-    heads: tuple[str, ...] = ()
+    heads: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        module = self.network.module
+        module, self.names = self.network.module, list(self.network.shapes)
         self.parts = dict(module.named_modules())
         held = [*module.named_parameters(), *module.named_buffers()]
         self.named = {id(value): name for name, value in held}
@@ -260,7 +143,9 @@ class _Walk:
         known = [value for value in inputs if value is not None]
         if node.op == "output":
             last = {self.root(value.unit) for value in known} - {FIXED}
-            self.heads = tuple(u.name for at, u in self.found if u.gives and self.root(at) in last)
+            self.heads = tuple(
+                (u.at, 0) for at, u in self.found if u.gives and self.root(at) in last
+            )
             for value in known:
                 self.join(value.unit, FIXED)
             return
@@ -353,9 +238,9 @@ class _Walk:
     ) -> None:
         """Note an axis that lists these units; a part that is called again has one set."""
         name = self.named.get(id(value), "")
-        if name not in self.network.shapes:
+        if name not in self.names:
             return
-        use = Use(name, axis, places, counted, gives)
+        use = Use(self.names.index(name), axis, places, counted, gives)
         for before, other in self.found:
             if other == use:
                 self.join(before, unit)

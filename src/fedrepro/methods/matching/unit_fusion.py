@@ -8,11 +8,15 @@ with a given number of points.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.methods.matching.network_arrays import UnitArrays, incoming, outgoing, strength
 from fedrepro.methods.matching.pfnm_atoms import Array, Ints
+
+if TYPE_CHECKING:
+    from fedrepro.methods.matching.unit_permutations import UnitSets
 
 
 def fused(
@@ -55,6 +59,33 @@ def fused(
     top = sum(way * weight for way, weight in zip(ways, towards, strict=True))
     bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
     return (*blocks, np.asarray(top), bias)
+
+
+def fused_sets(
+    networks: Sequence[UnitArrays],
+    units: UnitSets,
+    share: Array,
+    towards: Array,
+    order: Ints,
+    sweeps: int,
+) -> UnitArrays:
+    """Fuse networks of one form by optimal transport of their units, set after set; see `fused`.
+
+    A unit is the inputs of the first layers that give it, and its own numbers; layers that give
+    the same units later, as behind a shortcut, are carried by the same plan.
+    """
+    current = list(networks)
+    for layer, uses in enumerate(units.uses):
+        # what a layer takes has to be carried before it is compared
+        waiting = {use.at for later in units.uses[layer:] for use in later if not use.gives}
+        ready = [use for use in uses if use.counted and use.gives and use.at not in waiting]
+        measures = [np.hstack([units.rows(net, use) for use in ready]) for net in current]
+        ranked = [m[np.argsort(-(m**2).sum(1), kind="stable")] for m in measures]
+        start = np.concatenate([ranked[j] for j in order])[: units.width(networks[0], layer)]
+        _, plans = barycentre(measures, start, share, sweeps)
+        pairs = zip(current, plans, strict=True)
+        current = [units.times(network, layer, plan) for network, plan in pairs]
+    return units.mean(current, share, towards)
 
 
 def barycentre(

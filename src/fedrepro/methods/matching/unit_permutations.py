@@ -9,81 +9,135 @@ back to the first one are the identity.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers, incoming, outgoing
+from fedrepro.methods.matching.network_arrays import UnitArrays
 from fedrepro.methods.matching.pfnm_atoms import Array, Ints
 from fedrepro.methods.matching.sequential_matching import best_columns
 
 LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
-class UnitSets(Protocol):
-    """Sets of units that may be permuted, and the arrays of a network that list them."""
+class Use(NamedTuple):
+    """An axis of a network's array that lists the units of a set, each at `places` neighbours.
 
-    @property
+    Entries behind the last unit, as that of a bias, stay where they are. `counted` ones are part of
+    the agreement; `gives` is True for a layer's output, False for its input.
+    """
+
+    at: int
+    axis: int
+    places: int = 1
+    counted: bool = True
+    gives: bool = True
+
+
+@dataclass(frozen=True)
+class UnitSets:
+    """Sets of hidden units that may change places, such as those of a layer.
+
+    `uses` are the axes that list each set, in the order in which sets are first given; `heads`
+    arrays that list the classes, with that axis; `largest` arrays of counts, whose mean is their
+    maximum.
+    """
+
+    uses: tuple[tuple[Use, ...], ...]
+    heads: tuple[tuple[int, int], ...] = ()
+    largest: tuple[int, ...] = ()
+
+    @cached_property
     def uncounted(self) -> Collection[int]:
-        """Arrays that are permuted along and do not count in the agreement."""
-        ...
-
-    def layers(self, network: UnitArrays, /) -> int:
-        """Count the sets of units."""
-        ...
-
-    def width(self, network: UnitArrays, layer: int, /) -> int: ...
-    def agreement(self, model: UnitArrays, network: UnitArrays, layer: int, /) -> Array: ...
-    def permuted(self, network: UnitArrays, layer: int, order: Ints, /) -> UnitArrays: ...
-    def times(self, network: UnitArrays, layer: int, matrix: Array, /) -> UnitArrays:
-        """Replace units by sums: unit b becomes sum_a M_ab unit a."""
-        ...
-
-    def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, /) -> bool:
-        """Return whether a network agrees better after the best step of one layer."""
-        ...
-
-
-class Layered:
-    """A chain of layers, each on the output of the one below."""
-
-    uncounted: Collection[int] = ()
-
-    def layers(self, network: UnitArrays) -> int:
-        """Count the hidden layers."""
-        return hidden_layers(network)
+        """Arrays that are permuted along, such as running statistics, and do not agree."""
+        uses = [use for each in self.uses for use in each]
+        return {use.at for use in uses} - {use.at for use in uses if use.counted}
 
     def width(self, network: UnitArrays, layer: int) -> int:
-        """Count the units of a hidden layer."""
-        return len(network[2 * layer + 1])
+        """Count the units of a set."""
+        use = self.uses[layer][0]
+        return int(network[use.at].shape[use.axis]) // use.places
+
+    def rows(self, network: UnitArrays, use: Use) -> Array:
+        """Return an array's rows of each unit: (units, …) as a matrix."""
+        value = np.moveaxis(network[use.at], use.axis, 0)
+        return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute `agreement`."""
-        return layer_agreement(model, network, layer)
+        """Compute inner products of a set's units over all arrays that list it.
 
-    def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Compute `permuted`."""
-        return permuted(network, layer, order)
+        Entry (a, b) is of unit a of the model and unit b of the network, (L, L).
+        """
+        products = (
+            self.rows(model, use) @ self.rows(network, use).T
+            for use in self.uses[layer]
+            if use.counted
+        )
+        return np.asarray(sum(products))
+
+    def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
+        """Return whether a network agrees better after the best step of one set.
+
+        It does unless an array lists the set on two axes.
+        """
+        counted = [use.at for use in self.uses[layer] if use.counted]
+        if len({*counted}) == len(counted):
+            return True
+        gains = (float((model[i] * (after[i] - before[i])).sum()) for i in {*counted})
+        return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Replace units by sums: unit b becomes sum_a M_ab unit a."""
-        blocks = list(network)
-        way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-        blocks[way_in] = (incoming(blocks[way_in]) @ matrix).reshape(blocks[way_in].shape)
-        blocks[bias] = blocks[bias] @ matrix
-        blocks[way_out] = (matrix.T @ outgoing(blocks[way_out])).reshape(blocks[way_out].shape)
-        return tuple(blocks)
+        """Replace a set's units by sums: unit b becomes sum_a M_ab unit a."""
+        arrays = list(network)
+        for use in self.uses[layer]:
+            value = np.moveaxis(arrays[use.at], use.axis, 0)
+            new = (matrix.T @ value.reshape(len(matrix), -1)).reshape(-1, *value.shape[1:])
+            arrays[use.at] = np.moveaxis(new, 0, use.axis)
+        return tuple(arrays)
 
-    def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays) -> bool:
-        """Return True, since no array has one layer's units twice."""
-        return True
+    def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
+        """Put the units of a set into this order; the network predicts as before."""
+        arrays = list(network)
+        for use in self.uses[layer]:
+            rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
+            rows = np.append(rows, np.arange(len(rows), arrays[use.at].shape[use.axis]))
+            arrays[use.at] = np.take(arrays[use.at], rows, axis=use.axis)
+        return tuple(arrays)
+
+    def mean(
+        self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
+    ) -> UnitArrays:
+        """Average arrays by share (J,), those of classes by `towards` (J, K) if given."""
+        heads, made = dict(self.heads if towards is not None else ()), []
+        for at, values in enumerate(zip(*networks, strict=True)):
+            value = np.stack(values)
+            if at in self.largest:
+                made.append(value.max(axis=0))
+            elif at in heads:
+                by_class = np.moveaxis(value, 1 + heads[at] % (value.ndim - 1), -1)
+                weights = np.expand_dims(towards, tuple(range(1, value.ndim - 1)))  # type: ignore[arg-type]
+                made.append(np.moveaxis((weights * by_class).sum(axis=0), -1, heads[at]))
+            else:
+                made.append(np.tensordot(share, value, 1))
+        return tuple(made)
 
 
-CHAIN = Layered()
+@lru_cache(16)
+def chain(layers: int) -> UnitSets:
+    """Return the sets of a chain of hidden layers, whose arrays are (weight0, bias0, weight1, …).
+
+    Weights are (inputs, …, outputs), so outputs are the last axis.
+    """
+    uses = (
+        (Use(2 * k, -1), Use(2 * k + 2, 0, gives=False), Use(2 * k + 1, 0)) for k in range(layers)
+    )
+    return UnitSets(tuple(uses), ((2 * layers, -1), (2 * layers + 1, -1)))
 
 
 def align_units(
-    networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: UnitSets = CHAIN
+    networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: UnitSets
 ) -> list[UnitArrays]:
     """Order each network's units to fit the mean of the others best.
 
@@ -110,7 +164,7 @@ def align_units(
 
 
 def fitted(
-    network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: UnitSets = CHAIN
+    network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: UnitSets
 ) -> UnitArrays:
     """Order a network's units so that its weights agree most with the model's.
 
@@ -119,48 +173,15 @@ def fitted(
     """
     while True:
         before = network
-        for layer in rng.permutation(units.layers(network)).tolist():
+        for layer in rng.permutation(len(units.uses)).tolist():
             worth = units.agreement(model, network, layer)
             order = best_columns(worth)
             gain = worth[np.arange(len(order)), order].sum() - np.trace(worth)
             if gain > LEAST_GAIN * np.abs(worth).max():
                 after = units.permuted(network, layer, order)
-                network = after if units.rises(model, network, after) else network
+                network = after if units.rises(model, network, after, layer) else network
         if network is before:
             return network
-
-
-def layer_agreement(model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-    """Compute inner products of a hidden layer's units, over weights in, bias and weights out.
-
-    Entry (a, b) is of unit a of the model and unit b of the network, (L, L).
-    """
-    way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-    products: Array = incoming(model[way_in]).T @ incoming(network[way_in])
-    products = products + outgoing(model[way_out]) @ outgoing(network[way_out]).T
-    return products + np.outer(model[bias], network[bias])
-
-
-def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-    """Reorder the units of a hidden layer; the network's outputs stay."""
-    blocks = list(network)
-    blocks[2 * layer] = blocks[2 * layer][..., order]
-    blocks[2 * layer + 1] = blocks[2 * layer + 1][order]
-    blocks[2 * layer + 2] = blocks[2 * layer + 2][order]
-    return tuple(blocks)
-
-
-def mean_network(
-    networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
-) -> UnitArrays:
-    """Average weights by share (J,), those to each class by `towards` (J, K) if given."""
-    stacked = [np.stack(blocks) for blocks in zip(*networks, strict=True)]
-    means = tuple(np.tensordot(share, blocks, 1) for blocks in stacked)
-    if towards is None:
-        return means
-    tops, biases = stacked[-2:]
-    by_class = towards.reshape(len(towards), *[1] * (tops.ndim - 2), -1)
-    return (*means[:-2], (by_class * tops).sum(axis=0), (towards * biases).sum(axis=0))
 
 
 def _plus(one: UnitArrays, two: UnitArrays) -> UnitArrays:
@@ -172,7 +193,7 @@ ENDS = np.linspace(0.0, 1.0, 5)  # of a line search: on a line the agreement is 
 
 
 def in_common_order(
-    networks: Sequence[UnitArrays], steps: int, gain: float, units: UnitSets = CHAIN
+    networks: Sequence[UnitArrays], steps: int, gain: float, units: UnitSets
 ) -> list[UnitArrays]:
     """Order each network's units in a common order.
 
@@ -183,7 +204,7 @@ def in_common_order(
     if len(networks) == 1:
         return list(networks)
     plans = [
-        [np.eye(units.width(network, layer)) for layer in range(units.layers(network))]
+        [np.eye(units.width(network, layer)) for layer in range(len(units.uses))]
         for network in networks
     ]
     best = agreement(networks, plans, units)
@@ -204,9 +225,7 @@ def in_common_order(
     return [ordered(w, order, units) for w, order in zip(networks, orders, strict=True)]
 
 
-def agreement(
-    networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets = CHAIN
-) -> float:
+def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
     """Compute sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
@@ -219,7 +238,7 @@ def agreement(
     return total
 
 
-def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets = CHAIN) -> UnitArrays:
+def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
     """Carry a network to the common units by its plan."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
@@ -227,7 +246,7 @@ def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets = CHAIN) -
 
 
 def gradient(
-    networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets = CHAIN
+    networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets
 ) -> Plan:
     """Compute the gradient of the agreement by the plan of network p: (L, L) of each layer."""
     others = [
@@ -247,7 +266,7 @@ def gradient(
     return slopes
 
 
-def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets = CHAIN) -> UnitArrays:
+def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> UnitArrays:
     """Reorder the units of each hidden layer."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)

@@ -24,7 +24,7 @@ import math
 import operator
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -152,7 +152,7 @@ def load_claims(path: Path) -> ClaimFile:
         file = ClaimFile.model_validate(expand_named_bounds(content, f"{path}"))
     except ValidationError as error:
         first = error.errors()[0]
-        location = ".".join(str(part) for part in first["loc"])
+        location = ".".join(map(str, first["loc"]))
         raise FedreproError(f"{path}: '{location}': {first['msg'].lower()}") from None
     ids = [claim.id for claim in file.claims]
     if len(set(ids)) != len(ids):
@@ -165,7 +165,9 @@ def expand_named_bounds(content: Any, where: str) -> Any:
 
     Content without the form of a claim file stays as it is, for the types to refuse.
     """
-    rules = content.get("rules") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(content.get("claims"), list):
+        return content
+    rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
 
@@ -176,21 +178,19 @@ def expand_named_bounds(content: Any, where: str) -> Any:
             return node
         place = f"{where}, {node['id']}" if "id" in node else place
         node = {key: full(value, place) for key, value in node.items()}
-        word = node.get("shows")
-        if "shows" in node and word not in bounds:
+        if "shows" not in node:
+            return node
+        if (word := node["shows"]) not in bounds:
             hint = f"{place}; the head of the file has them in `words`"
             raise unknown("word", str(word), bounds, hint)
-        if "shows" not in node or not isinstance(bounds[word], dict):
-            return node
-        if doubled := set(bounds[word]) & set(node):
+        own = bounds[word] if isinstance(bounds[word], dict) else {}
+        if doubled := set(own) & set(node):
             raise FedreproError(
                 f"{place}: a check shows '{word}' and has a bound of its own "
                 f"({', '.join(doubled)}); leave out one of them"
             )
-        return node | bounds[word]
+        return node | own
 
-    if not isinstance(content, dict) or not isinstance(content.get("claims"), list):
-        return content
     return content | {"claims": full(content["claims"], where)}
 
 
@@ -199,29 +199,31 @@ def expand_named_bounds(content: Any, where: str) -> Any:
 
 @dataclass(frozen=True)
 class Finding:
-    """A number of a check at one point, and the confidences at which it is kept and broken."""
+    """A number of a check at one point, with the interval that its verdict rests on."""
 
     statement: Statement
     interval: Interval
     verdict: Verdict
-    kept: float
-    broken: float
-
-    @property
-    def confidence(self) -> float:
-        """Return the confidence of the interval."""
-        return self.kept if self.verdict == "holds" else self.broken
+    confidence: float
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One check: its verdict, the point that decides it, how many there were, and what lacks."""
+    """One check with its verdict.
+
+    Attributes:
+        missing: what the exhibits lack of what the check names, in words.
+        deciding: the point that decides it; None where nothing was measured.
+        points: how many points it has.
+        levels: the confidences at which a point keeps the bounds, and breaks them.
+    """
 
     check: Check
     verdict: Verdict
+    missing: Sequence[str] = ()
     deciding: Finding | None = None
     points: int = 0
-    missing: Sequence[str] = field(default_factory=list)
+    levels: tuple[float, float] = (CONFIDENCE, CONFIDENCE)
 
     @property
     def trials_needed(self) -> int | None:
@@ -230,19 +232,23 @@ class Judged:
         It repeats the trials there are. None for what is decided or not a mean over trials, and
         beyond TIMES as many.
         """
-        check, deciding = self.check, self.deciding
-        if deciding is None or self.verdict != "undecided" or not deciding.statement.parts:
+        if (
+            self.deciding is None
+            or self.verdict != "undecided"
+            or not self.deciding.statement.parts
+        ):
             return None
+        statement = self.deciding.statement
 
         def decides(times: int) -> bool:
-            more = contrasts("", *(part.repeated(times) for part in deciding.statement.parts))
-            return _point(check, more, deciding.kept, deciding.broken).verdict != "undecided"
+            more = contrasts("", *(part.repeated(times) for part in statement.parts))
+            return _point(self.check, more, *self.levels).verdict != "undecided"
 
         enough = next(filter(decides, TIMES), None)
         if enough is None:
             return None
         times = range(enough // 2 + 1, enough + 1)
-        return deciding.statement.trials * times[bisect_left(times, True, key=decides)]
+        return statement.trials * times[bisect_left(times, True, key=decides)]
 
 
 def judge_all(
@@ -255,12 +261,12 @@ def judge_all(
     Raises:
         FedreproError: for a column that an exhibit does not have.
     """
-    evidence = [_look(check, numbers, rules, stand_ins) for check in checks]
+    looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check by themselves
-    ways = [1 if found.check.points == "some" else len(points) for found, points, _ in evidence]
-    together = sum(n for n, (*_, stand_in) in zip(ways, evidence, strict=True) if not stand_in)
+    ways = [1 if found.check.points == "some" else len(points) for found, points, _ in looked]
+    together = sum(n for n, (*_, stand_in) in zip(ways, looked, strict=True) if not stand_in)
     results = []
-    for (found, statements, stand_in), count in zip(evidence, ways, strict=True):
+    for (found, statements, stand_in), count in zip(looked, ways, strict=True):
         if not found.missing:
             found = decide(found.check, statements, count if stand_in else together, rules)
             found = replace(found, verdict=STAND_IN) if stand_in else found
@@ -276,29 +282,24 @@ def _look(
     for name, column in product((name for name in present if name in check.alike), check.columns):
         if column not in numbers[name].columns:
             raise unknown("column", column, numbers[name].columns, name)
-    real = [
-        name
-        for name in check.exhibits
-        if name not in stand_ins
-        and not (check.points == "mean" and name in numbers and numbers[name].stand_ins)
+    mean = check.points == "mean"
+    mixed = [
+        name for name in check.exhibits if mean and name in numbers and numbers[name].stand_ins
     ]
+    real = [name for name in check.exhibits if name not in {*stand_ins, *mixed}]
     compared = set(check.named) - set(check.exhibits)
     stand_in = not real or not compared.isdisjoint(stand_ins)
     if not stand_in:
         check = check.model_copy(update={"exhibits": real})
         numbers = {name: table.real for name, table in numbers.items()}
     missing = [name for name in check.named if name not in numbers]
-    if not missing:
-        missing = [item for name in check.exhibits for item in check.missing(name, numbers)]
-    if missing:
-        word: Verdict = "incomplete" if present else "not run"
-        return Judged(check, word, missing=list(dict.fromkeys(missing))), [], stand_in
+    missing = missing or [m for name in check.exhibits for m in check.missing(name, numbers)]
     statements: list[Statement] = []
-    for name in check.exhibits:
+    for name in check.exhibits if not missing else ():
         points = list(check.statements(name, numbers))
         if not points and not check.ragged:
             missing.append(f"a point to judge by in {name}")
-        if points and check.points == "mean":  # in each trial that all of them have
+        if points and mean:  # in each trial that all of them have
             parts = [part for point in points for part in point.parts]
             points = [contrasts(f"{name}, mean of {len(parts)} points", *parts)]
         statements += points
@@ -307,7 +308,9 @@ def _look(
     for few in (one for one in statements if one.trials < rules.trials):
         count = rules.trials - few.trials
         missing.append(f"{count} more trial{'s' if count > 1 else ''} at {few.at}")
-    return Judged(check, "incomplete", missing=missing), [] if missing else statements, stand_in
+    word: Verdict = "incomplete" if present else "not run"
+    found = Judged(check, word, list(dict.fromkeys(missing)))
+    return found, [] if missing else statements, stand_in
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
@@ -319,32 +322,32 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     kept, broken = (1 - error / (count if rules.holm else 1) for count in (keeping, ways))
     points = [_point(check, statement, kept, broken) for statement in statements]
     whole = whole_verdict([point.verdict for point in points], check.points)
+
+    def margin(point: Finding) -> float:
+        """How far a value lies inside its nearest bound; negative outside."""
+        value = point.interval.value
+        return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
+
     # of the points that decide it, the one furthest out of bounds, or, for `some`, furthest in
-    alike = [p for p in points if p.verdict == whole] or points
-    pick = max if check.points == "some" else min
-    deciding = pick(alike, key=lambda point: _margin(check, point.interval.value))
-    return Judged(check, whole, deciding, len(points))
+    alike = [point for point in points if point.verdict == whole] or points
+    deciding = (max if check.points == "some" else min)(alike, key=margin)
+    return Judged(check, whole, [], deciding, len(points), (kept, broken))
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
     """Measure a point, with the interval that its verdict rests on."""
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
-        return Finding(statement, inside, "holds", kept, broken)
+        return Finding(statement, inside, "holds", kept)
     outside = inside if broken == kept else statement.interval(broken)
     word: Verdict = "undecided" if keeps(check, outside.high, outside.low) else "refuted"
-    return Finding(statement, outside, word, kept, broken)
+    return Finding(statement, outside, word, broken)
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Whether an interval keeps the bounds; with its ends exchanged, whether it breaks none."""
+    """Tell if an interval keeps the bounds; with its ends exchanged, if it breaks none."""
     bounds = check.bounds.items()
     return all(KEEPS[key](least if key in LOWER else most, bound) for key, bound in bounds)
-
-
-def _margin(check: Bounds, value: float) -> float:
-    # how far inside the nearest bound; negative outside
-    return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 
 
 def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict:
@@ -354,24 +357,20 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
     `some` needs one that holds, and `most` more than half, where half that are refuted are enough.
     """
     every = list(verdicts)
-    distinct = set(every)
     if points in ("some", "most"):
-        needed, enough = (
-            (1, len(every)) if points == "some" else (len(every) // 2 + 1, len(every) / 2)
-        )
-        if every.count("holds") >= needed:
+        some = points == "some"
+        if every.count("holds") >= (1 if some else len(every) // 2 + 1):
             return "holds"
+        enough = len(every) if some else len(every) / 2
         return "refuted" if every.count("refuted") >= enough else "undecided"
-    if distinct == {STAND_IN}:
-        return STAND_IN
-    distinct -= {STAND_IN}
-    if distinct == {"not run"}:
-        return "not run"
+    distinct = set(every)
+    if len(distinct) > 1:
+        distinct -= {STAND_IN}
+    if len(distinct) == 1:
+        return distinct.pop()
     if distinct & {"incomplete", "not run"}:
         return "incomplete"
-    if "refuted" in distinct:
-        return "refuted"
-    return "holds" if distinct == {"holds"} else "undecided"
+    return "refuted" if "refuted" in distinct else "undecided"
 
 
 def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
@@ -404,21 +403,19 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     other: dict[str, str] = {}
     for key in exhibits:
         files, name = open_exhibit(reports, key, reports.name), Path(key).name
-        frame = files.numbers
+        frame, about = files.numbers, files.about
         try:
             counts = [len(list(map(float, values.split()))) for values in frame["by_trial"]]
             if counts != frame["trials"].tolist():
                 raise ValueError("a row has not a value for each of its trials")
-            numbers[name] = Numbers.described(frame, files.about)
+            numbers[name] = Numbers.described(frame, about)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise corrupt_file_error(f"{files.base}.csv", error) from error
         # data that stand in, or a smaller size; where some cases do, these are left out by name
-        reduced = files.about["settings"].get("reduced")
-        notes = [data["stand_in"] for data in files.about["data"]]
-        notes += [f"Reduced: {reduced}."] if reduced else []
-        other[name] = " ".join(
-            filter(None, () if numbers[name].stand_ins else dict.fromkeys(notes))
-        )
+        notes = [] if numbers[name].stand_ins else [data["stand_in"] for data in about["data"]]
+        if notes and (reduced := about["settings"].get("reduced")):
+            notes.append(f"Reduced: {reduced}.")
+        other[name] = " ".join(filter(None, dict.fromkeys(notes)))
     records = list(rows(file.claims, numbers, other, file.rules))
     # numbers as numbers in every file, also where a column is empty
     return pd.DataFrame(records, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
@@ -450,9 +447,9 @@ def rows(
         except FedreproError as error:
             raise FedreproError(f"claim {claim.id}: {error}") from None
         words = [whole_verdict(one.verdict for one in group) for group in judged.values()]
-        head["verdict"] = verdict_of_readings(words)
-        head |= {"fixed": claim.fixed, "reason": claim.reason}
-        head["note"] = _note(claim, [one for group in judged.values() for one in group], rules)
+        head |= {"verdict": verdict_of_readings(words), "fixed": claim.fixed}
+        every = [one for group in judged.values() for one in group]
+        head |= {"reason": claim.reason, "note": _note(claim, every, rules)}
         for reading, group in judged.items():
             for one in group:
                 yield head | {"reading": reading, **_cells(one, stand_ins)}
@@ -462,8 +459,10 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
     """Say what a reader needs to know of the verdict of a claim, if anything."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
-    named = sum(len(check.exhibits) for check in claim.all_checks)
-    judged = sum(len(result.check.exhibits) for result in results)
+    named, judged = (
+        sum(len(check.exhibits) for check in checks)
+        for checks in (claim.all_checks, [result.check for result in results])
+    )
     if absent != len(results) and (absent or named != judged):
         none = f"; {absent} of {len(results)} checks have none" if absent else ""
         notes.append(f"judged on the paper's data alone{none}")
@@ -475,9 +474,9 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
     """Return the columns of a check in claims.csv; an unknown end of an interval stays empty."""
-    check, missing = judged.check, list(judged.missing[:MOST_NAMED])
-    if len(judged.missing) > MOST_NAMED:
-        missing.append(f"{len(judged.missing) - MOST_NAMED} more")
+    check, deciding = judged.check, judged.deciding
+    more = len(judged.missing) - MOST_NAMED
+    missing = [*judged.missing[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
     cells = {
         "check": check.sentence,
         "check_verdict": judged.verdict,
@@ -486,15 +485,14 @@ def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
         "missing": "; ".join(missing),
         "trials_needed": judged.trials_needed,
     }
-    if judged.deciding is None:
+    if deciding is None:
         return cells
-    statement, interval = judged.deciding.statement, judged.deciding.interval
-    ends = {"value": interval.value, "low": interval.low, "high": interval.high}
+    ends = {key: getattr(deciding.interval, key) for key in ("value", "low", "high")}
     notes = dict.fromkeys(stand_ins.get(name, "") for name in check.exhibits)
     return cells | {
-        "at": statement.at,
+        "at": deciding.statement.at,
         **{key: end if math.isfinite(end) else None for key, end in ends.items()},
-        "confidence": judged.deciding.confidence,
-        "trials": statement.trials,
+        "confidence": deciding.confidence,
+        "trials": deciding.statement.trials,
         "data": " ".join(filter(None, notes)),
     }

@@ -13,20 +13,17 @@ mean over tables, has a check of a claim; ours is the value of that check.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.numbers.verdicts.claims import (
     CONFIDENCE,
-    LOWER,
     STAND_IN,
-    Verdict,
-    verdict_of_readings,
-    whole_verdict,
 )
 from fedrepro.numbers.verdicts.printed_verdicts import (
     AGAIN,
@@ -162,30 +159,6 @@ def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
     return readings
 
 
-def trials_to_decide(checks: Sequence[Row]) -> int | None:
-    """About how many trials would decide a claim, given as the rows of its checks.
-
-    Each check is taken to come out as its value lies now. None for a claim that is decided, or that
-    no number of trials is known to decide.
-    """
-
-    def after(row: Row, trials: int) -> Verdict:
-        if not row["trials_needed"] or float(row["trials_needed"]) > trials:
-            return cast(Verdict, row["check_verdict"])
-        value = float(row["value"])
-        bounds = [(word.replace(" ", "_"), float(n)) for word, n in BOUND.findall(row["bound"])]
-        kept = (value >= bound if word in LOWER else value <= bound for word, bound in bounds)
-        return "holds" if all(kept) else "refuted"
-
-    def decided(trials: int) -> bool:
-        readings = by_reading(checks).values()
-        words = [whole_verdict(after(row, trials) for row in rows) for rows in readings]
-        return verdict_of_readings(words) in DECIDED
-
-    known = sorted({int(float(row["trials_needed"])) for row in checks if row["trials_needed"]})
-    return None if decided(0) else next(filter(decided, known), None)
-
-
 def _number(count: int, of: str) -> str:
     several = f"{of.removesuffix('y')}ies" if of.endswith("y") else f"{of}s"
     return f"{count} {of if count == 1 else several}"
@@ -240,23 +213,29 @@ def resolve(
         return fields | _of_a_sentence(row, claims)
     if not row.get("set_up") or row["verdict"] != OPEN:
         return fields
-    numbers = open_setting_values(
-        row["set_up"], row["method"], row["metric"], row["split"], exhibits
-    )
-    if not numbers:
+    moves = moves_towards_print(row["set_up"], row, exhibits)
+    if not moves:
         return fields
 
     def place(one: Row) -> dict[str, str]:
         return {"": one["split"]} | {k: text for k, text in one.items() if k not in NO_PLACE}
 
-    # printed values of the same place, by different methods
+    # printed values of the same place, by different methods, and how settings move these
     others = [one for one in rows if one is not row and one["mean"] and place(one) == place(row)]
     others = [one for one in others if one["metric"] == row["metric"] != SETTING]
-    nearer = any(
-        moved > abs(float(row["difference"]))
-        and all(_suits(setting, row["set_up"], other, exhibits) for other in others)
-        for setting, moved in enumerate(_moved(numbers, row))
-    )
+    neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
+
+    def suits(setting: int) -> bool:
+        """Whether a setting moves no neighbour further from print than it may be."""
+        for other, moved in neighbours:
+            away = abs(float(other["difference"]))
+            most = max(away, float(other["tolerance"] or "inf"))
+            if len(moved) > setting and abs(away - moved[setting]) > most:
+                return False
+        return True
+
+    away = abs(float(row["difference"]))
+    nearer = any(moved > away and suits(setting) for setting, moved in enumerate(moves))
     return fields | {"verdict": ANOTHER if nearer else own_verdict(row)}
 
 
@@ -266,30 +245,6 @@ def own_verdict(row: Row) -> str:
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
     return printed_verdict(row["metric"], mean, away, tolerance, noise, int(float(row["trials"])))
-
-
-def _moved(numbers: Sequence[float], row: Row) -> list[float]:
-    """How far each setting moves a number towards print, from our own setting on.
-
-    That with our own number is ours, or else the first, which may have other trials or examples
-    than the table.
-    """
-    ours = float(row["mean"])
-    here = next((number for number in numbers if math.isclose(number, ours)), numbers[0])
-    sign = 1 if float(row["difference"]) > 0 else -1
-    return [sign * (here - number) for number in numbers]
-
-
-def _suits(setting: int, set_up: str, other: Row, exhibits: Exhibits) -> bool:
-    """Whether a setting moves the number of a neighbour no further from print than it may be."""
-    numbers = open_setting_values(
-        set_up, other["method"], other["metric"], other["split"], exhibits
-    )
-    if not numbers or len(numbers) <= setting:
-        return True
-    away = float(other["difference"])
-    after = abs(away) - _moved(numbers, other)[setting]
-    return abs(after) <= max(abs(away), float(other["tolerance"] or "inf"))
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
@@ -310,28 +265,30 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
     return measured | {"verdict": word}
 
 
-def open_setting_values(
-    set_up: str, method: str, metric: str, split: str, exhibits: Exhibits
-) -> list[float] | None:
-    """Return the number of each setting; None if there are not two of them.
+def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
+    """Return how far each setting of `set_up` moves the number of `row` towards the printed value.
 
-    A target that was not reached counts as the rounds that were run, which it takes at least.
+    The exhibit and the cell that `set_up` names have a number for each setting. The move is counted
+    from the setting that has our number, or else from the first, which may have other trials or
+    examples. A target that was not reached counts as the rounds that were run. An empty list if
+    there are not two settings with a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
     numbers = exhibits(exhibit)
     if numbers is None:
-        return None
+        return []
     numbers = final(numbers)
-    for key, text in ({"method": method} | cell_of(cell, f"set_up '{named}'")).items():
+    for key, text in ({"method": row["method"]} | cell_of(cell, f"set_up '{named}'")).items():
         numbers = numbers.loc[[fits(value, text) for value in numbers[key]]]
-    known = select_series(numbers, metric, split)["mean"].to_numpy(float)
+    values = select_series(numbers, row["metric"], row["split"])["mean"].to_numpy(float)
     run = select_series(numbers, "rounds", "")["mean"].to_numpy(float)
-    least = run if len(run) == len(known) else known
-    values = [
-        at_least if math.isinf(value) else value
-        for value, at_least in zip(known, least, strict=True)
-    ]
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return None
-    return values
+    if len(run) == len(values):
+        values = np.where(np.isinf(values), run, values)
+    if len(values) < 2 or not np.isfinite(values).all():
+        return []
+    ours = values[np.isclose(values, float(row["mean"]), rtol=1e-9, atol=0)]
+    here = ours[0] if len(ours) else values[0]
+    sign = 1 if float(row["difference"]) > 0 else -1
+    moves: list[float] = (sign * (here - values)).tolist()
+    return moves

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.papers.arena.arena_2 import more_rounds, second
+from fedrepro.papers.arena.leaderboard_2 import more_rounds, second
 from fedrepro.planning.exhibit_settings import (
     Entry,
     ExhibitData,
@@ -34,7 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def partition(name: str, **parameters: Any) -> Entry:
-    """Return a partition whose clients set validation examples aside."""
+    """Return a partition whose clients set 5,000 examples aside for validation."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -46,7 +46,7 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return a method with the setting that is most accurate on the clients' validation examples.
+    """Return a method whose setting is the most accurate on the clients' validation examples.
 
     settings="grid" tries the settings that the method declares.
     """
@@ -329,7 +329,7 @@ PARTS_1["1-cifar10-network"] = exhibit(
 
 
 def in_rounds(proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]) -> list[Entry]:
-    """Bounds, and methods of many exchanges with the settings that they try."""
+    """List bounds, and methods of many exchanges with the settings that each tries."""
     return [
         BEST_CLIENT,
         POOLED,

@@ -18,7 +18,7 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Gain(Form):
-    """Gain of a method over another, less the largest gain of other methods over theirs."""
+    """How much a method gains over another, less the largest gain of other methods over theirs."""
 
     form: Literal["gain"]
     over: str

@@ -35,7 +35,7 @@ UNREADABLE = (
 
 
 class CaseFinding(NamedTuple):
-    """One thing compared: what, whether it agrees, and a few words."""
+    """One thing compared: its name, whether it agrees, and a few words."""
 
     what: str
     agrees: bool
@@ -43,7 +43,7 @@ class CaseFinding(NamedTuple):
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
-    """Check a recorded case and say what agrees, a line each: 0 all, 1 not all, 2 not checked."""
+    """Check a recorded case, a line each; return 0 if all agrees, 1 if not, 2 if unchecked."""
     try:
         findings = check_pfnm(path)
     except FedreproError as error:
@@ -55,7 +55,7 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
 
 
 def check_pfnm(path: Path) -> list[CaseFinding]:
-    """Replay a recorded case and compare.
+    """Match the clients of a recorded case again, and compare with what was recorded.
 
     Raises:
         FedreproError: the file cannot be checked.
@@ -117,7 +117,7 @@ def check_pfnm(path: Path) -> list[CaseFinding]:
 
 
 class _Arrays:
-    """The arrays of an .npz by name, each read once it is asked for."""
+    """The arrays of an .npz by name, checked when they are asked for."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -138,7 +138,7 @@ class _Arrays:
         return name in self.arrays
 
     def real(self, name: str, shape: tuple[int | None, ...], padded: bool = False) -> np.ndarray:
-        """Float64, finite unless padded. None in `shape` stands for any length."""
+        """Return an array as float64, finite unless padded; None in `shape` is any length."""
         if name not in self.arrays:
             raise self.error(f"'{name}' is missing")
         array = self.arrays[name]
@@ -155,7 +155,7 @@ class _Arrays:
         return array.astype(np.float64)
 
     def whole(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-        """Int64, refusing fractions."""
+        """Return an array as int64, and refuse fractions."""
         array = self.real(name, shape)
         if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
             raise self.error(f"'{name}' has values that are not whole numbers")

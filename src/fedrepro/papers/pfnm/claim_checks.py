@@ -25,7 +25,7 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Smallest(Form):
-    """The least size of all settings that are nearly as good as the best, divided by another size.
+    """The least size of settings that are nearly as good as the best, divided by another size.
 
     Nearly as good is by the means over all trials, as an exhibit's settings are chosen; which
     setting it is stands as measured, and the interval is that of its size.
@@ -83,7 +83,7 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """How far the means over all else lie apart for one column, less the most for any other."""
+    """How far means lie apart along one column, less the most along any other column."""
 
     over_columns = ("over", "than")
     form: Literal["effect"]
@@ -106,14 +106,14 @@ class Effect(Form):
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
-    """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
+    """Average all cells with the same value of a column: (trials, cells) -> (trials, values)."""
     levels = [comparable_text(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
     return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
 
 
 class Correlation(Form):
-    """Pearson's correlation of two methods (Fisher's interval).
+    """Pearson's correlation of the values of two methods (Fisher's interval).
 
     Of their means across an exhibit's points, or of their values across the trials of each point,
     every one taken from the mean of its point.

@@ -11,7 +11,7 @@ from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statemen
 
 
 class OverRounds(Form):
-    """The number of single rounds: where it ended, or its mean over rounds (trapezoids)."""
+    """A number of single rounds: of the last round, or its mean over rounds (trapezoids)."""
 
     form: Literal["over_rounds"]
     take: Literal["end", "mean"]

@@ -77,7 +77,7 @@ def server_holds(examples: int, cases: Cases) -> Cases:
 
 
 def small(changes: ExhibitData) -> dict[str, ExhibitData]:
-    """Make these changes at both small scales."""
+    """Return these changes for both small scales."""
     return {"quick": changes, "tiny": changes}
 
 
@@ -98,7 +98,7 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """Return a setting for each number of SGD steps in the first round -> in the last."""
+    """List a setting for each pair of SGD steps in the first round -> in the last."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 

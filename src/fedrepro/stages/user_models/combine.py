@@ -36,7 +36,7 @@ from fedrepro.stages.job_log import log
 from fedrepro.stages.user_models.evaluate import metrics_on
 from fedrepro.stages.user_models.user_files import SUFFIXES, write_state
 from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, read_context
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Examples, tensor_of
 
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
@@ -83,27 +83,30 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
     if lacking:
         raise FedreproError(f"method '{setting.name}' {lacking}")
-    made = applied(context, setting, seed).made
+    made = applied(setting, prepared_by(context, setting, seed)).made
     assert isinstance(made, GlobalModel)
     return replace(made, layers=context.models.layers)
 
 
-def applied(
-    context: ModelContext, setting: Spec, seed: int, costly: SharedPreparation | None = None
-) -> SettingResult:
-    """Apply a method that lacks nothing; return its models with their costs.
+def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
+    """Prepare the input of a method for all its settings."""
+    bare = replace(context.models, label_counts=None, layers=None)
+    prepare = method.component.meta["prepare"]
+    return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
 
-    `costly` is what `prepared_by` returns, if several settings share it.
+
+def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
+    """Apply a method to its prepared input; return its models with their costs.
 
     Raises:
         FedreproError: If the method has no model of these clients, or weights are not finite.
     """
-    costly = costly or prepared_by(context, setting, seed)
     done = run_setting(setting, costly.clients, costly.info, costly.rng, costly)
+    clients = f"these {costly.clients.clients} clients"
     if done.made is None:
         raise FedreproError(
-            f"'{setting.token}' makes no global model of these {costly.clients.clients} clients; "
-            "choose another size, or another method"
+            f"'{setting.token}' makes no global model of {clients}; choose another size, or "
+            "another method"
         )
     for made in [done.made] if isinstance(done.made, GlobalModel) else done.made:
         if not made.finite or not np.isfinite(0.0 if made.weights is None else made.weights).all():
@@ -112,13 +115,6 @@ def applied(
                 "finite; choose other settings, or another method"
             )
     return done
-
-
-def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Prepare a method's input, with what it computes once for several settings."""
-    bare = replace(context.models, label_counts=None, layers=None)
-    prepare = method.component.meta["prepare"]
-    return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
 
 
 def method_named(words: str) -> str:
@@ -177,24 +173,25 @@ def run(
 
 # ------------------------------------------------------------------------------------ all methods
 
+# numbers of a method in the table, in its order
+NUMBERS = (
+    "settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS, "seconds",
+    "client_seconds",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """A method's accuracy and costs, or why it could not be applied.
+    """A method's setting, models and NUMBERS; or `why` it could not be applied.
 
-    `setting` was chosen among `tried`. `numbers` are by metric: COSTS, accuracy, and for clients
-    alone accuracy_worst. `seconds` are of all settings, `client_seconds` within them. `sent` is in
-    multiples of all clients' models.
+    `seconds` are of all settings that were tried, `client_seconds` within them;
+    `times_the_models` is what clients send, in multiples of all their models.
     """
 
     item: Component
     why: str = ""
     setting: str = ""
-    tried: int = 1
     numbers: Mapping[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    client_seconds: float = 0.0
-    sent: float = 0.0
     made: MethodOutput = None
 
     @property
@@ -216,55 +213,29 @@ class AppliedMethod:
     def sees(self) -> str:
         return needs_in_words(self.item.meta["needs"], self.item.meta["sends"])
 
-
-@dataclass(frozen=True)
-class MethodComparison:
-    """Every method that combines trained models; `notes` say what was assumed."""
-
-    entries: tuple[AppliedMethod, ...]
-    notes: tuple[str, ...]
-
     @property
-    def applied(self) -> list[AppliedMethod]:
-        """List methods that could be applied, the most accurate first."""
-        usable = [entry for entry in self.entries if not entry.why]
-        return sorted(usable, key=lambda entry: -entry.numbers["accuracy"])
-
-    @property
-    def left_out(self) -> list[AppliedMethod]:
-        """List methods that could not be applied, by name."""
-        return [entry for entry in self.entries if entry.why]
-
-    def as_frame(self) -> pd.DataFrame:
-        """Make the table with every column; methods that could not be applied are last."""
-        rows = []
-        for entry in (*self.applied, *self.left_out):
-            none = None if entry.why else 0.0
-            row = {
-                "method": entry.item.name,
-                "label": entry.label,
-                "kind": "" if entry.why else entry.kind,
-                "setting": entry.setting,
-                "settings_tried": 0 if entry.why else entry.tried,
-                "accuracy": entry.numbers.get("accuracy"),
-                "accuracy_worst": entry.numbers.get("accuracy_worst"),
-                "times_the_models": None if entry.why else entry.sent,
-                **{name: entry.numbers.get(name, none) for name in COSTS},
-                "seconds": None if entry.why else entry.seconds,
-                "client_seconds": None if entry.why else entry.client_seconds,
-                "sees": entry.sees,
-                "not_applied": entry.why,
-            }
-            rows.append(row)
-        return pd.DataFrame(rows)
+    def row(self) -> dict[str, Any]:
+        """The method as a row of the table."""
+        head = {"method": self.item.name, "label": self.label, "kind": "", "setting": self.setting}
+        if not self.why:
+            head["kind"] = self.kind
+        numbers = {"settings_tried": 0, **self.numbers}
+        found = {name: numbers.get(name) for name in NUMBERS}
+        return {**head, **found, "sees": self.sees, "not_applied": self.why}
 
 
-def run_all(files: ModelFiles, out: Path | None = None, seed: int = 0) -> MethodComparison:
+def run_all(
+    files: ModelFiles, out: Path | None = None, seed: int = 0
+) -> tuple[list[AppliedMethod], tuple[str, ...]]:
     """Apply every method to the models of a command, and measure the results.
 
     A method with a grid is tried at all its settings if there are validation examples, and the best
     one on these is measured; otherwise defaults are used. `out` is a new folder for a table and
     each method's model, written whole or not at all.
+
+    Returns:
+        The methods, the most accurate first and those that could not be applied last, and notes on
+            what was assumed.
 
     Raises:
         FedreproError: For files that cannot be used; a failure of one method is its entry.
@@ -275,26 +246,25 @@ def run_all(files: ModelFiles, out: Path | None = None, seed: int = 0) -> Method
         raise FedreproError(f"{out} is there already: name a folder that is not, for all models")
     context, examples, notes = read_context(files)
     assert examples is not None
-    methods = tuple(entries(context, examples, seed))
-    doubts = [doubt for entry in methods if not entry.why for doubt in context.doubts(entry.item)]
-    comparison = MethodComparison(methods, (*notes, *dict.fromkeys(doubts)))
-    if out is None:
-        return comparison
-    part, layers = out.with_name(f".{out.name}.part"), context.models.layers or ()
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        for entry in comparison.applied:
-            made = entry.made
-            if isinstance(made, GlobalModel):  # clients alone make none
-                weights = sum(name.startswith("weight") for name in made.tensors)
-                named = replace(made, layers=layers if weights == len(layers) else None)
-                state = as_state(named, context.models.classes)
-                save_state(part / f"{entry.item.name}.pt", state)
-        write_text(part / "table.csv", csv_text(comparison.as_frame()))
-        part.rename(out)
-    finally:
+    found = list(entries(context, examples, seed))
+    doubts = [doubt for entry in found if not entry.why for doubt in context.doubts(entry.item)]
+    found.sort(key=lambda entry: -entry.numbers.get("accuracy", -1.0))
+    if out is not None:
+        part, layers = out.with_name(f".{out.name}.part"), context.models.layers or ()
         shutil.rmtree(part, ignore_errors=True)
-    return comparison
+        try:
+            for entry in found:
+                if isinstance(made := entry.made, GlobalModel):  # clients alone make none
+                    weights = sum(name.startswith("weight") for name in made.tensors)
+                    named = replace(made, layers=layers if weights == len(layers) else None)
+                    state = as_state(named, context.models.classes)
+                    save_state(part / f"{entry.item.name}.pt", state)
+            table = pd.DataFrame([entry.row for entry in found])
+            write_text(part / "table.csv", csv_text(table))
+            part.rename(out)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return found, (*notes, *dict.fromkeys(doubts))
 
 
 def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
@@ -317,34 +287,30 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
     """Apply a method at the setting that validation examples choose, the first of equals."""
-    known, validation = context.models, context.validation if item.meta["grid"] else None
-    grid = {} if validation is None else {k: list(v) for k, v in item.meta["grid"].items()}
+    models, known = context.models, context.known
+    grid: dict[str, list[Any]] = {}
+    if item.meta["grid"] and known.validation_inputs is not None:
+        grid = {name: list(values) for name, values in item.meta["grid"].items()}
     settings = list(item.spec(grid).expand())
     costly, draws = prepared_by(context, settings[0], seed), Draws(RngKey(seed, 0))
 
     def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
-        split = EvaluationSplit(on, on.targets.numpy(), known.shape, known.classes)
+        split = EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)
         return metrics_on(made, split, draws)
 
-    best: tuple[float, Spec, SettingResult] | None = None
-    seconds = at_clients = 0.0
-    for setting in settings:
-        done = applied(context, setting, seed, costly)
-        seconds, at_clients = seconds + done.seconds, max(at_clients, done.further.seconds)
-        score = 0.0 if validation is None else measured(done.made, validation)["accuracy"]
-        if best is None or score > best[0]:
-            best = score, setting, done
-    assert best is not None
-    _, setting, done = best
-    numbers = {number.metric: number.value for number in done.cost}
+    results = [applied(setting, costly) for setting in settings]
+    scores = [0.0]
+    if grid:
+        held = Examples(tensor_of(known.validation_inputs), tensor_of(known.validation_labels))
+        scores = [measured(done.made, held)["accuracy"] for done in results]
+    best = int(np.argmax(scores))
+    done = results[best]
+    numbers = dict.fromkeys(COSTS, 0.0) | {number.metric: number.value for number in done.cost}
     numbers |= measured(done.made, examples)
-    return AppliedMethod(
-        item,
-        setting=setting.token,
-        tried=len(settings),
-        numbers=numbers,
-        seconds=seconds,
-        client_seconds=at_clients,
-        sent=numbers["bytes_up"] / (FLOAT_BYTES * known.numbers),
-        made=done.made,
-    )
+    numbers |= {
+        "settings_tried": len(settings),
+        "times_the_models": numbers["bytes_up"] / (FLOAT_BYTES * models.numbers),
+        "seconds": sum(one.seconds for one in results),
+        "client_seconds": max(one.further.seconds for one in results),
+    }
+    return AppliedMethod(item, setting=settings[best].token, numbers=numbers, made=done.made)

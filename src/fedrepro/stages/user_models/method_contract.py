@@ -1,15 +1,13 @@
-"""Contract of every method, on a small federated problem in memory.
+"""The contract of methods: rules that each kind of methods has to obey, tried on a small problem.
 
-The package's own methods are held to it by its tests, others by `fedrepro check-method`. A check is
-a function of a component and a small problem, and raises `ContractError` if it fails.
+The package's own methods are held to it by its tests, others by `fedrepro check-method`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +33,11 @@ from fedrepro.core.serialization import from_plain, load_state, save_state, to_p
 from fedrepro.core.spec import Component, Spec
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.assignment import Assignment, TrainingLabels
-from fedrepro.data.holdout import HOLDOUTS
 from fedrepro.data.prepared import Arrays
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, require_models
-from fedrepro.stages.trial_data import AT_CLIENTS
+from fedrepro.stages.trial_data import declared_part
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
@@ -50,14 +47,16 @@ from fedrepro.training.training_settings import settings_of
 
 DIGITS = "digits, 5 clients, each with most of its examples in few classes"
 TEST, HELD = 360, 300  # examples of the digits for testing; for validation and the public, a third
+METHODS = "fedrepro.methods", "fedrepro.papers"
 
 
 @dataclass(frozen=True)
 class SmallProblem:
-    """Inputs float32 (N, D) and labels int64 (N,); client j has rows[j].
+    """Clients who trained, and what a server may know of them.
 
-    `models` are those that clients trained; `info` is complete, and each method gets its part; no
-    client has the examples of `test`.
+    `inputs` are float32 (N, D) and `labels` int64 (N,); client j has rows[j] of them. `models` are
+    those that the clients trained, `info` has everything that a method may declare, and `test`
+    has examples of no client.
     """
 
     inputs: np.ndarray
@@ -79,7 +78,7 @@ def problem_of(
     shape: tuple[int, ...],
     classes: int,
 ) -> SmallProblem:
-    """Train the clients' models, by seed 0 and trial 0.
+    """Train a model for each client, by seed 0 and trial 0.
 
     `pairs` are inputs float32 (n, D) and labels int64 (n,), by what they are for: `train` (rows[j]
     are those of client j), `clients` (it validates with validation[j]), `server`, `public`, `test`.
@@ -95,18 +94,20 @@ def problem_of(
     data = ClientData(examples["train"], rows, validation, examples["clients"])
     clients = Clients(model, network, settings, data, needs=NEEDS, own=own)
     counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
+    at_server = {
+        f"{what}_{part}": value
+        for what, name in (("validation", "server"), ("public", "public"))
+        for part, value in zip(("inputs", "labels"), pairs[name], strict=True)
+    }
     info = ClientInfo(
         training=training,
         example_counts=counts.sum(1),
         label_counts=counts,
         pooled_inputs=inputs,
         pooled_labels=labels,
-        validation_inputs=pairs["server"][0],
-        validation_labels=pairs["server"][1],
-        public_inputs=pairs["public"][0],
-        public_labels=pairs["public"][1],
         clients=clients,
         start=initial_weights(network, settings, [RngKey(0)]),
+        **at_server,
     )
     models = LocalModels(model, shape, classes, own)
     test = EvaluationSplit(examples["test"], pairs["test"][1], shape, classes)
@@ -120,11 +121,12 @@ def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
 
 
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make five clients with digits of unlike classes, or one that has all of them.
+    """Make five clients with digits of unlike classes, or one client that has all of them.
 
     `training` changes the local training, adam for 10 epochs.
     """
-    made = _digits()
+    spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
+    made = spec.component.make(Arrays, Path(), **spec.values)
     y, classes = made.y, len(made.classes)
     x = {k: (part / np.float32(16)).reshape(len(part), -1) for k, part in made.x.items()}
     held = TrainingLabels(y["train"], classes, np.full(len(y["train"]), -1, np.int32))
@@ -132,28 +134,22 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
     kind = components("partition")["pooled" if pooled else "dirichlet"].spec(values)
     owners = kind.component.make(Assignment, held, RngKey(0, 0), **kind.own)
     rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
-    thirds = [(x["validation"][at::3], y["validation"][at::3]) for at in range(3)]
-    own = [np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)]
     pairs = {split: (x[split], y[split]) for split in ("train", "test")}
-    pairs |= dict(zip(("clients", "server", "public"), thirds, strict=True))
+    for at, name in enumerate(("clients", "server", "public")):
+        pairs[name] = x["validation"][at::3], y["validation"][at::3]
+    own = [np.arange(j, len(pairs["clients"][1]), owners.clients) for j in range(owners.clients)]
     how = components("training")["adam"].spec({"epochs": 10, **training})
     return problem_of(pairs, rows, own, model, how, made.shape, classes)
 
 
-@cache
-def _digits() -> Arrays:
-    spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
-    return spec.component.make(Arrays, Path(), **spec.values)
-
-
-METHODS = "fedrepro.methods", "fedrepro.papers"
+# ------------------------------------------------------------------- what a method is handed
 
 
 class ContractError(Exception):
     """A sentence that says which rule a method breaks."""
 
 
-def hold(whether: bool, sentence: str) -> None:
+def require(whether: bool, sentence: str) -> None:
     """Raise ContractError with this sentence unless the condition is true."""
     if not whether:
         raise ContractError(sentence)
@@ -181,7 +177,7 @@ class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
-    """Restrict clients to what this method declared, as the harness does."""
+    """Restrict clients to the work that a method declares, and refuse it their data."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, GraphNodes):
         clients = peers_of(clients)
@@ -191,24 +187,15 @@ def watched(item: Component, clients: Clients) -> Clients:
 
 
 def allowed(info: ClientInfo, item: Component) -> ClientInfo:
-    """Restrict `info` to what this method declared, as the harness does."""
-    keep = item.meta["needs"] | {"training", "device"}
-    if item.meta["needs"] & AT_CLIENTS and info.clients is not None:
-        keep |= {"clients"}
-        info = replace(info, clients=watched(item, info.clients))
-    for part in HOLDOUTS:
-        if part.need in item.meta["needs"] and part.at != "clients":
-            keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
-    if "public_inputs" in item.meta["needs"]:
-        keep |= {"public_inputs"}
-    gone: dict[str, Any] = {f.name: None for f in fields(info) if f.name not in keep}
-    return replace(info, **gone)
+    """Restrict information to what a method declares, with clients that refuse it their data."""
+    part = declared_part(info, item)
+    return replace(part, clients=part.clients and watched(item, part.clients))
 
 
 def made_of(
     item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
 ) -> Any:
-    """Apply one setting of a method, after what it prepares for all of them."""
+    """Apply one setting of a one-shot method or control, after what it prepares."""
     spec = item.spec(values)
     prepared = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
     made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
@@ -217,14 +204,14 @@ def made_of(
 
 
 def each(made: MethodOutput) -> list[GlobalModel]:
-    """List the models that were made: one, one for each client, or none."""
+    """List the models of a result: one, one for each client, or none."""
     if made is None:
         return []
     return [made] if isinstance(made, GlobalModel) else list(made)
 
 
 def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    """Compute class probabilities of the training examples, (N, K)."""
+    """Compute a model's class probabilities of the training examples, (N, K)."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
         return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
@@ -235,82 +222,120 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
         ) from error
 
 
+# ------------------------------------------------------------------------------- the rules
+
+
+@dataclass(frozen=True)
+class ContractCheck:
+    """A rule in words, the kinds of methods that have to obey it, and the function that tries it.
+
+    `run` takes a method and a small problem, and raises ContractError if the rule is broken.
+    """
+
+    words: str
+    kinds: Collection[str]
+    run: Callable[..., None]
+
+
+CHECKS: list[ContractCheck] = []
+ANY = ("one_shot", "control", "federated", "peer", "simulation")
+
+
+def _rule(words: str, *kinds: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def added(run: Callable[..., None]) -> Callable[..., None]:
+        CHECKS.append(ContractCheck(words, kinds, run))
+        return run
+
+    return added
+
+
+def checks_of(item: Component) -> list[ContractCheck]:
+    """List the rules for a method of this kind; one without a grid has nothing to try there."""
+    rules = [check for check in CHECKS if item.meta["kind"] in check.kinds]
+    return [check for check in rules if item.meta["grid"] or check.run is not tries_settings]
+
+
+@_rule("says what it is, and what it needs", *ANY)
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
     """Check for known needs, a label, a first line, and that it is measured on test examples."""
     meta = item.meta
     strange = sorted(meta["needs"] - set(NEEDS))
-    hold(not strange, f"it declares unknown needs: {', '.join(strange)}")
-    hold(bool(meta["label"]), "it has no label, by which figures call it")
-    hold(bool(item.doc), "its docstring has no first line, which is what people read")
-    hold("test" in meta["evaluate"], "it is not measured on test examples: put test in `evaluate`")
+    require(not strange, f"it declares unknown needs: {', '.join(strange)}")
+    require(bool(meta["label"]), "it has no label, by which figures call it")
+    require(bool(item.doc), "its docstring has no first line, which is what people read")
+    tested = "test" in meta["evaluate"]
+    require(tested, "it is not measured on test examples: put test in `evaluate`")
 
 
+@_rule("its grid is of settings, the default among them", *ANY)
 def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
     """Check that its grid has settings, at most BUDGET, and the default among them."""
-    grid = item.meta["grid"]
-    settings = list(item.spec({key: list(values) for key, values in grid.items()}).expand())
-    hold(1 < len(settings) <= BUDGET, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
-    hold(item.spec() in settings, "its grid leaves the default setting out")
+    grid = {key: list(values) for key, values in item.meta["grid"].items()}
+    settings = list(item.spec(grid).expand())
+    few = 1 < len(settings) <= BUDGET
+    require(few, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
+    require(item.spec() in settings, "its grid leaves the default setting out")
 
 
+@_rule("predicts, with what it declares and nothing else", "one_shot", "control")
 def predicts(item: Component, problem: SmallProblem) -> None:
     """Check for finite probabilities from what it declares, and known metrics."""
     made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
-    known, shape = set(metrics_of(item.spec())), (len(problem.labels), problem.models.classes)
+    shape = len(problem.labels), problem.models.classes
     for model in each(made):
-        scores = scores_of(model, problem)
-        hold(
-            tuple(scores.shape) == shape, f"its predictions are {tuple(scores.shape)}: not {shape}"
-        )
-        hold(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+        actual = tuple(_require_finite(model, problem).shape)
+        require(actual == shape, f"its predictions are {actual}: not {shape}")
         if model.weights is not None:
             due = (model.networks, problem.models.classes)
-            hold(model.weights.shape == due, f"its weights are {model.weights.shape}, not {due}")
-            hold(np.allclose(model.weights.sum(0), 1), "the weights of a class do not add up to 1")
-        _known({*model.diagnostics}, known, "its diagnostics")
+            require(model.weights.shape == due, f"its weights are {model.weights.shape}, not {due}")
+            whole = np.allclose(model.weights.sum(0), 1)
+            require(whole, "the weights of a class do not add up to 1")
+        _require_known(item, "its diagnostics", model.diagnostics)
 
 
+@_rule("repeats itself, and leaves clients' models as they are", "one_shot", "control")
 def repeats(item: Component, problem: SmallProblem) -> None:
     """Check for equal bytes at the second call, and that clients' models stay as they are."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
-    hold(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
+    require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for model, repeated in zip(first, second, strict=True):
         pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
         differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
-        hold(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
+        require(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
 
 
+@_rule("a round predicts, with what it declares and nothing else", "federated")
 def reports(item: Component, problem: SmallProblem) -> None:
     """Check a round with what is declared: known metrics, and a model that predicts."""
     made, clients, _, state = _one_round(item, problem)
     predicting = made.model(state, clients)
-    first = predicting if isinstance(predicting, GlobalModel) else predicting[0]
-    scores = scores_of(first, problem)
-    hold(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+    _require_finite(predicting if isinstance(predicting, GlobalModel) else predicting[0], problem)
 
 
+@_rule("a round gives beliefs, with what it declares and nothing else", "peer")
 def believes(item: Component, problem: SmallProblem) -> None:
     """Check a round on a graph: both beliefs of every node, float32, finite, before and after."""
-    made, peers, begun, state = _one_round(item, problem)
+    made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
-    for beliefs in (made.beliefs(begun, peers), made.beliefs(state, peers)):
+    for beliefs in (made.beliefs(state, peers) for state in states):
         names = ", ".join(BELIEFS)
-        hold(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {names}")
+        require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {names}")
         for tensors in beliefs.values():
             actual = {key: value.shape for key, value in tensors.items()}
-            hold(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
+            require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
             finite = all(np.isfinite(value).all() for value in tensors.values())
-            hold(finite, "a belief has weights that are not finite")
+            require(finite, "a belief has weights that are not finite")
             types = {str(value.dtype) for value in tensors.values()}
-            hold(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
+            require(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
 
 
+@_rule("a round is pure, and goes on from a saved state", "federated", "peer")
 def goes_on(item: Component, problem: SmallProblem) -> None:
     """Check that a round changes none of its inputs, and continues alike from a saved state."""
-    made, clients, info = _begun(item, problem)
+    made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"
 
@@ -324,85 +349,51 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             read = from_plain(load_state(path))
             after, _ = made.round(state, clients, info, rng)
             again, _ = made.round(read, clients, info, rng)
-            hold(
+            require(
                 kept(after) == kept(again),
                 "from the same state, saved and read, a round comes to another one: keep all that "
                 "it goes on with in the state, and draw from rng",
             )
             changed = "a round changes the state that it is given: make a new one"
-            hold(kept(state) == before, changed)
+            require(kept(state) == before, changed)
             state = after
 
 
+@_rule("finds numbers that are known, twice the same", "simulation")
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
     """Check for known metrics, equal at the second call."""
-    spec = item.spec()
-    first, second = (item.make(Simulated, rng=RngKey(0), **spec.values) for _ in range(2))
-    hold(bool(first.rounds), "it takes no step")
-    names = {name for numbers in first.rounds.values() for name in numbers} | {*first.ended}
-    _known(names, set(metrics_of(spec)), "what it found")
-    hold(repr(first) == repr(second), "a second call finds something else: draw from rng.stream")
+    values = item.spec().values
+    first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
+    require(bool(first.rounds), "it takes no step")
+    _require_known(item, "what it found", *first.rounds.values(), first.ended)
+    require(repr(first) == repr(second), "a second call finds something else: draw from rng.stream")
 
 
 def _copied(models: LocalModels) -> LocalModels:
     return replace(models, tensors={name: value.copy() for name, value in models.tensors.items()})
 
 
-def _begun(item: Component, problem: SmallProblem) -> tuple[Any, Any, ClientInfo]:
-    return item.fn(), watched(item, problem.clients), allowed(problem.info, item)
-
-
 def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
     """Return a method, its clients, and its states before and after a round with a good report."""
-    made, clients, info = _begun(item, problem)
+    made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     before = made.init(clients, info, RngKey(0))
     after, report = made.round(before, clients, info, RngKey(0).at(round=0))
-    _known({*report.metrics, *report.clients}, set(metrics_of(item.spec())), "its report")
+    _require_known(item, "its report", report.metrics, report.clients)
     for name, values in report.clients.items():
         shape = np.shape(values)
-        hold(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
+        require(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
     return made, clients, before, after
 
 
-def _known(names: set[str], known: set[str], where: str) -> None:
-    strange = sorted(names - known)
-    hold(
+def _require_finite(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
+    scores = scores_of(model, problem)
+    require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+    return scores
+
+
+def _require_known(item: Component, where: str, *found: Collection[str]) -> None:
+    strange = sorted({name for names in found for name in names} - set(metrics_of(item.spec())))
+    require(
         not strange,
         f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)",
     )
-
-
-@dataclass(frozen=True)
-class ContractCheck:
-    """A check; `words` say which rule holds if it passes."""
-
-    words: str
-    run: Callable[[Component, SmallProblem], None]
-
-
-IDENTITY = ContractCheck("says what it is, and what it needs", says_what_it_is)
-GRID = ContractCheck("its grid is of settings, the default among them", tries_settings)
-AT_ONCE = (
-    ContractCheck("predicts, with what it declares and nothing else", predicts),
-    ContractCheck("repeats itself, and leaves clients' models as they are", repeats),
-)
-STATE = ContractCheck("a round is pure, and goes on from a saved state", goes_on)
-OF_KIND = {
-    "one_shot": AT_ONCE,
-    "control": AT_ONCE,
-    "federated": (
-        ContractCheck("a round predicts, with what it declares and nothing else", reports),
-        STATE,
-    ),
-    "peer": (
-        ContractCheck("a round gives beliefs, with what it declares and nothing else", believes),
-        STATE,
-    ),
-    "simulation": (ContractCheck("finds numbers that are known, twice the same", simulates),),
-}
-
-
-def checks_of(item: Component) -> tuple[ContractCheck, ...]:
-    """List the checks for a method of this kind."""
-    grid = (GRID,) if item.meta["grid"] else ()
-    return (IDENTITY, *grid, *OF_KIND[item.meta["kind"]])

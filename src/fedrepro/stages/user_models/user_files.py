@@ -114,7 +114,7 @@ class DataForm:
 
 def read_files(
     files: Mapping[str, Sequence[Path]], form: DataForm
-) -> tuple[dict[str, list[Examples]], tuple[str, ...]]:
+) -> tuple[dict[str, list[Examples]], list[str]]:
     """Read the examples of every file, by the purpose of the files, and say what was assumed.
 
     Inputs become float32 (N, D), labels int64 (N,), numbers of the networks' outputs: a class that
@@ -137,7 +137,7 @@ def read_files(
             f"are: if the networks were trained on them divided by {PIXEL}, say --divide {PIXEL}"
         )
     examples = {path: _examples(path, data, outputs, form) for path, data in read.items()}
-    return {what: [examples[path] for path in paths] for what, paths in files.items()}, tuple(notes)
+    return {what: [examples[path] for path in paths] for what, paths in files.items()}, notes
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
@@ -222,34 +222,35 @@ def paired_files(
     if not len(files) == len(models) > 1:
         return list(files), []
     for part in ("stem", "parent"):
-        named = {Path(getattr(path, part)).name: path for path in files}
-        wanted = [Path(getattr(path, part)).name for path in models]
-        if sorted(named) == sorted(wanted):
+        given, wanted = ([Path(getattr(p, part)).name for p in paths] for paths in (files, models))
+        if sorted(given) == sorted(wanted) and len(set(given)) == len(given):
+            named = dict(zip(given, files, strict=True))
             return [named[name] for name in wanted], [f"{option}: paired with the models by name"]
-    pairs = _listed(files, models)
-    if not in_order:
-        raise FedreproError(
-            f"the names of {option} do not say which file belongs to which model: name both alike, "
-            f"such as client0.npz and client0.pt, or add --in-order if this is right: {pairs}"
-        )
-    return list(files), [f"{option}: {pairs}"]
+    ambiguous = (
+        f"the names of {option} do not say which file belongs to which model: name both alike, "
+        "such as client0.npz and client0.pt, or add --in-order if this is right"
+    )
+    return list(files), _in_order(option, files, models, in_order, ambiguous)
 
 
-def _listed(parts: Sequence[object], models: Sequence[Path]) -> str:
-    """Name each part with its model, MOST_PAIRS at most."""
+def _in_order(
+    what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, refusal: str
+) -> list[str]:
+    """Note which part is taken for which model, if the user says that they are in order."""
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
-    return ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
+    listed = ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
+    if not in_order:
+        raise FedreproError(f"{refusal}: {listed}")
+    return [f"{what}: {listed}"]
 
 
-def read_counts(
-    path: Path, files: Sequence[Path], in_order: bool
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Label counts (J, K) from csv: a row per client, a column per class, a header if you like.
+def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.ndarray, list[str]]:
+    """Read label counts (J, K) from a csv with a row per client and a column per class.
 
-    One column holds all examples of a client. A header is a first row without a number. A first
+    One column holds all examples of a client. A first row without a number is a header. A first
     column called `client` names the files, with or without `.pt`; otherwise rows that differ are
-    taken `in_order` of the files, or refused. Returns the counts and what was assumed.
+    taken `in_order` of the files, or refused. Returns the counts and notes on what was assumed.
     """
     require_file(path)
     try:
@@ -257,26 +258,27 @@ def read_counts(
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise FedreproError(f"{path} cannot be read ({one_line(error)})") from None
-    if rows and len(rows[0]) == 1 and re.search("[;\t]", rows[0][0]):
+    head = rows[0] if rows else ["0"]
+    if len(head) == 1 and re.search("[;\t]", head[0]):
         raise FedreproError(
             f"{path} has no commas but semicolons or tabs between its columns: save it with commas"
         )
-    if rows and not rows[0][0]:
+    if not head[0]:
         raise FedreproError(
             f"{path} has no name for column 1, as where pandas writes its index: write it with "
             f"index=False, or call the column {CLIENT} if it names files"
         )
-    by_name = bool(rows) and rows[0][0].lower() == CLIENT
-    body = rows[1:] if by_name or (rows and not any(map(is_number, rows[0]))) else rows
+    by_name = head[0].lower() == CLIENT
+    body = rows[1:] if by_name or not any(map(is_number, head)) else rows
     if len(body) != len(files):
         raise FedreproError(
             f"{path} has {len(body)} rows of counts for {len(files)} models; give a row for each, "
             "and names of classes that are no numbers if there is a header"
         )
     if by_name:
-        rows, body = body, []
+        named, body = body, []
         for file in files:
-            own = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
+            own = [row[1:] for row in named if row[0] in (str(file), file.name, file.stem)]
             if len(own) != 1:
                 raise FedreproError(
                     f"{path} has {len(own)} rows of the client '{file.stem}'; one of each is needed"
@@ -287,13 +289,12 @@ def read_counts(
             f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
             "of each class"
         )
-    notes: tuple[str, ...] = ()
+    notes = []
     if not by_name and any(row != body[0] for row in body):
-        pairs = _listed([f"row {place}" for place in range(1, len(body) + 1)], files)
-        if not in_order:
-            raise FedreproError(
-                f"{path} does not say which client a row is of: name the models in a first column "
-                f"'{CLIENT}', or add --in-order if this is right: {pairs}"
-            )
-        notes = (f"label counts: {pairs}",)
-    return np.array([[int(cell) for cell in row] for row in body], np.int64), notes
+        ambiguous = (
+            f"{path} does not say which client a row is of: name the models in a first column "
+            f"'{CLIENT}', or add --in-order if this is right"
+        )
+        numbered = [f"row {place}" for place in range(1, len(body) + 1)]
+        notes = _in_order("label counts", numbered, files, in_order, ambiguous)
+    return np.array(body, np.int64), notes

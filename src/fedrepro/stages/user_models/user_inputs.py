@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.state_dicts import checked_counts
 from fedrepro.stages.aggregate import recalibrates
-from fedrepro.stages.trial_data import AT_CLIENTS
+from fedrepro.stages.trial_data import declared_part
 from fedrepro.stages.user_models.user_files import (
     DataForm,
     paired_files,
@@ -30,10 +30,10 @@ from fedrepro.stages.user_models.user_files import (
 )
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import ClientData, Clients
+from fedrepro.training.federation.cost_counter import CostCounter
 from fedrepro.training.training_settings import settings_of
 
-DIGITS = re.compile("[0-9]{1,7}")
-COUNTS = ("example_counts", "label_counts")
+SHAPE = re.compile(r" *0*[1-9][0-9]{0,6} *(, *0*[1-9][0-9]{0,6} *)*")
 VALIDATING = ("client_validation", "client_validation_examples", "server_validation")
 OF_CLIENTS = (
     "pooled_inputs", "pooled_labels", "client_training", "client_evaluation", "client_inputs",
@@ -43,9 +43,9 @@ COUNTED = (
     "label counts (--labels, a row per client and a column per class, or --clients-data; in "
     "Python label_counts)"
 )
-# what a method needs, and how it is given; needs that are not here cannot be
+# how the information that a method needs is given; what is not here cannot be
 WAYS = {
-    **dict.fromkeys(COUNTS, COUNTED),
+    **dict.fromkeys(("example_counts", "label_counts"), COUNTED),
     **dict.fromkeys(OF_CLIENTS, "data of the clients (--clients-data)"),
     **dict.fromkeys(VALIDATING, "validation examples (--validation)"),
     "public_inputs": "inputs of other data (--public)",
@@ -59,44 +59,38 @@ OF_ONE_START = (
     "combines units in their places: models that did not train from one start often become one "
     "that is worse than each of them"
 )
+ASSUMED = (
+    "assumed: weights of fully connected layers are (out, in), as PyTorch keeps them, and ReLU "
+    "stands between layers"
+)
 
 
 @dataclass(frozen=True)
 class ModelContext:
-    """Own models, and what is known of them: input of every method.
+    """Own models, and everything that is known of them; a method gets the part that it declares.
 
-    Attributes:
-        training: The procedure of methods that train.
-        sizes: Training examples of each client, if their classes are not known.
-        start: Tensors (1, *shape) that all models started from.
-        one_start: Whether the user says that all started from one.
-        held: The clients' data, if known.
-        validation: Examples at the server.
-        public: Examples at the server, whose labels are ignored.
+    `one_start` says whether all models trained from one start, and `counted` whether the clients'
+    numbers of examples are known; otherwise all weigh the same.
     """
 
     models: LocalModels
-    training: Spec
-    sizes: np.ndarray | None = None
-    start: Mapping[str, np.ndarray] | None = None
+    known: ClientInfo
     one_start: bool = True
-    held: ClientData | None = None
-    validation: Examples | None = None
-    public: Examples | None = None
+    counted: bool = True
 
     @staticmethod
-    def of(models: LocalModels) -> ModelContext:
-        """Make one of the models alone."""
-        return ModelContext(models, components("training")["adam"].spec())
-
-    @property
-    def trained_on(self) -> bool:
-        """Whether the clients' training examples are there."""
-        return self.held is not None and any(len(rows) for rows in self.held.rows)
+    def of(models: LocalModels, sizes: np.ndarray | None = None, **known: Any) -> ModelContext:
+        """Make the context of models; `sizes` are the clients' numbers of examples, int64 (J,)."""
+        counts, one_start = models.label_counts, known.pop("one_start", True)
+        sizes = sizes if counts is None else counts.sum(1)
+        known.setdefault("training", components("training")["adam"].spec())
+        even = np.ones(models.clients, np.int64) if sizes is None else sizes
+        info = ClientInfo(example_counts=even, label_counts=counts, **known)
+        return ModelContext(models, info, one_start, sizes is not None)
 
     def lacking(self, item: Component) -> str:
         """Say why a method cannot be applied, in words that follow its name; empty if it can."""
-        meta, models = item.meta, self.models
+        meta, models, known = item.meta, self.models, self.known
         if meta["kind"] not in ("one_shot", "control"):
             return (
                 f"is {meta['kind'].replace('_', '-')}: only one-shot methods combine models that "
@@ -116,75 +110,41 @@ class ModelContext:
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
             )
         given = {
-            "example_counts": True,  # without them all clients weigh the same
-            "label_counts": models.label_counts is not None,
-            "start": self.start is not None,
-            "public_inputs": self.public is not None,
-            **dict.fromkeys(VALIDATING, self.validation is not None),
-            **dict.fromkeys(OF_CLIENTS, self.trained_on),
+            n for n in ("label_counts", "start", "public_inputs") if vars(known)[n] is not None
         }
-        lacks = [need for need in sorted(meta["needs"]) if not given.get(need)]
+        given |= {"example_counts"}
+        given |= set() if known.validation_inputs is None else {*VALIDATING}
+        given |= set() if known.pooled_inputs is None else {*OF_CLIENTS}
+        lacks = sorted(meta["needs"] - given)
         ways = dict.fromkeys(WAYS.get(n, f"{NEEDS[n]}, which no file here holds") for n in lacks)
         return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
         """List reasons against a method that can be applied."""
-        alike = "example_counts" in item.meta["needs"] and self._counts is None
+        alike = "example_counts" in item.meta["needs"] and not self.counted
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
         doubt = f"note: '{item.name}' {OF_ONE_START}"
         return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
-    @property
-    def _counts(self) -> np.ndarray | None:
-        """Training examples of each client, if they are known."""
-        counts = self.models.label_counts
-        return self.sizes if counts is None else counts.sum(1)
-
     def info(self, method: Spec) -> ClientInfo:
-        """Collect what a method declared, and what its rule of BatchNorm reads."""
-        needs, again, models = method.component.meta["needs"], recalibrates(method), self.models
-        clients = None
-        if needs & AT_CLIENTS or (again and self.trained_on):
-            assert self.held is not None
-            clients = Clients(
-                model=models.model,
-                network=network_of(models.model, models.shape, models.classes),
-                settings=settings_of(self.training),
-                data=self.held,
-                method=method.name,
-                needs=needs,
-                own=models.tensors,
-            )
-        pooled = self.held.examples if self.held else None
-        parts = {
-            "example_counts": np.ones(models.clients, np.int64)
-            if self._counts is None
-            else self._counts,
-            "label_counts": models.label_counts,
-            "pooled_inputs": _inputs(pooled),
-            "pooled_labels": pooled and pooled.targets.numpy(),
-            "public_inputs": _inputs(self.public),
-            "start": self.start,
-        }
-        kept: dict[str, Any] = {
-            name: value
-            for name, value in parts.items()
-            if name in needs or (again and name == "public_inputs")
-        }
-        if "server_validation" in needs and self.validation:
-            kept |= {"validation_inputs": _inputs(self.validation)}
-            kept |= {"validation_labels": self.validation.targets.numpy()}
-        return ClientInfo(self.training, clients=clients, **kept)
+        """Return the information that a method declared, and what its rule of BatchNorm reads."""
+        more = []
+        if recalibrates(method):
+            more = ["public_inputs", *([] if self.known.pooled_inputs is None else ["clients"])]
+        info, needs = (
+            declared_part(self.known, method.component, *more),
+            method.component.meta["needs"],
+        )
+        if info.clients is None:
+            return info
+        own = replace(info.clients, method=method.name, needs=needs, ledger=CostCounter())
+        return replace(info, clients=own)
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
     """Name the hidden units of some models, in words."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
-
-
-def _inputs(examples: Examples | None) -> np.ndarray | None:
-    return None if examples is None else examples.scaled(slice(None)).numpy()
 
 
 @dataclass(frozen=True)
@@ -227,12 +187,9 @@ class ModelFiles:
         self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
     ) -> LocalModels:
         """Stack state dicts as these options say; `models` name the network of all or each."""
-        shape = None
-        if self.shape:
-            parts = self.shape.split(",")
-            if not all(DIGITS.fullmatch(part.strip()) and int(part) for part in parts):
-                raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
-            shape = tuple(map(int, parts))
+        if self.shape and not SHAPE.fullmatch(self.shape):
+            raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
+        shape = [int(part) for part in self.shape.split(",")] if self.shape else None
         layers = self.layers.split(",") if self.layers else None
         return LocalModels.from_state_dicts(
             states, model=list(models), shape=shape, layers=layers, names=names
@@ -248,74 +205,67 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     names = [str(path) for path in files.models]
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")
-    training = read_token("training", files.training)
-    counts, assumptions = None, tuple[str, ...]()
+    training, counts, said = read_token("training", files.training), None, list[str]()
     if files.labels:
-        counts, assumptions = read_counts(files.labels, files.models, files.in_order)
-    beyond = [files.start] if files.start else []
+        counts, said = read_counts(files.labels, files.models, files.in_order)
+    every = [*files.models, *([files.start] if files.start else [])]
     read = files.read(
-        [read_state(path) for path in (*files.models, *beyond)],
-        [*names, *map(str, beyond)],
+        [read_state(path) for path in every],
+        [str(path) for path in every],
         files.model.split(",") if files.model else (),
     )
-    if beyond and read.widths:
+    if files.start and read.widths:
         raise FedreproError(
             f"{files.start} and the models have {_widths(read.widths)}: only networks of one "
             "architecture train from one start, so leave out --start or give theirs"
         )
-    start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
-    form, pairs, of_each = files.form(read), [], {}
-    for what, option, paths in (
-        ("data", "--clients-data", files.data),
-        ("validation", "--validation", files.validation),
-    ):
-        of_each[what], note = paired_files(option, paths, files.models, files.in_order)
-        pairs += note
-    evaluated = [files.evaluate] if files.evaluate else []
-    examples, notes = read_files({**of_each, "evaluate": evaluated}, form)
-    held = client_data(examples["data"], examples["validation"], names)
+    start = {k: v[-1:] for k, v in read.tensors.items()} if files.start else None
+    paired = {"evaluate": [files.evaluate] if files.evaluate else []}
+    for option, paths in (("--clients-data", files.data), ("--validation", files.validation)):
+        paired[option], pairs = paired_files(option, paths, files.models, files.in_order)
+        said += pairs
+    examples, notes = read_files(paired, files.form(read))
+    own, validation = examples["--clients-data"], examples["--validation"]
+    held = _client_data(own, validation, len(names))
     if counts is not None:
         counts = checked_counts(counts, len(names), read.classes if counts.shape[1] > 1 else 1)
-    if files.data:
-        own = [part.targets.numpy() for part in examples["data"]]
-        found = np.stack([np.bincount(labels, minlength=read.classes) for labels in own])
-        stated = found if counts is None else counts
-        due = found if stated.shape[1] > 1 else found.sum(1, keepdims=True)
-        if not np.array_equal(stated, due):
-            at = int(np.flatnonzero((stated != due).any(axis=1))[0])
-            raise FedreproError(
-                f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
-                f"{due[at].sum()}, or other ones of a class: leave out --labels, which follow from "
-                "the data"
-            )
+    if own:
+        found = np.stack([np.bincount(part.targets, minlength=read.classes) for part in own])
+        if counts is not None:
+            due = found if counts.shape[1] > 1 else found.sum(1, keepdims=True)
+            for at in np.flatnonzero((counts != due).any(axis=1)):
+                raise FedreproError(
+                    f"--labels gives {names[at]} {counts[at].sum()} examples and --clients-data "
+                    f"{due[at].sum()}, or other ones of a class: leave out --labels, which follow "
+                    "from the data"
+                )
         counts = found
-    sizes = None
-    if counts is not None and counts.shape[1] == 1:  # of each client, of all classes together
-        sizes, counts = counts[:, 0], None
+    whole = counts is not None and counts.shape[1] == 1  # of all classes together
     models = replace(
         read,
         tensors={k: v[: len(names)] for k, v in read.tensors.items()},
-        label_counts=counts,
+        label_counts=None if whole else counts,
         widths=read.widths and read.widths[: len(names)],
     )
-    ground = ModelContext(
+    known: dict[str, Any] = {"training": training, "start": start}
+    if held:
+        network = network_of(models.model, models.shape, models.classes)
+        settings = settings_of(training)
+        known["clients"] = Clients(models.model, network, settings, held, own=models.tensors)
+    public = [read_inputs(files.public, files.form(read))] if files.public else []
+    for name, parts in (("pooled", own), ("validation", validation), ("public", public)):
+        if parts:
+            joined = _joined(parts)
+            known[f"{name}_inputs"] = joined.scaled(slice(None)).numpy()
+            known[f"{name}_labels"] = joined.targets.numpy()
+    context = ModelContext.of(
         models,
-        training,
-        sizes=sizes,
-        start=start,
+        counts[:, 0] if whole and counts is not None else None,
         one_start=files.one_start or start is not None,
-        held=held,
-        validation=_joined(examples["validation"]) if files.validation else None,
-        public=read_inputs(files.public, form) if files.public else None,
+        **known,
     )
-    measured = examples["evaluate"][0] if evaluated else None
-    return ground, measured, (*assumed(models), *assumptions, *pairs, *notes)
-
-
-ASSUMED = (
-    "assumed: weights of fully connected layers are (out, in), as PyTorch keeps them, and ReLU "
-    "stands between layers"
-)
+    measured = examples["evaluate"][0] if files.evaluate else None
+    return context, measured, (*assumed(models), *said, *notes)
 
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
@@ -329,11 +279,10 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
     return (read,) if module else (read, ASSUMED)
 
 
-def client_data(
-    own: Sequence[Examples], validation: Sequence[Examples], names: Sequence[str]
+def _client_data(
+    own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
     """Collect the clients' data: a file for each, or none; to validate one for all, or one each."""
-    count = len(names)
     for what, files, also in (
         ("--clients-data", own, ""),
         ("--validation", validation, "one for all, or "),
@@ -345,10 +294,16 @@ def client_data(
             )
     if not own and not validation:
         return None
-    at = _rows_of(validation)
+    rows, at = (
+        [
+            np.arange(*ends)
+            for ends in pairwise(np.cumsum([0, *(len(part.targets) for part in parts)]))
+        ]
+        for parts in (own, validation)
+    )
     return ClientData(
         examples=_joined(own or validation),
-        rows=_rows_of(own) or [np.empty(0, np.int64)] * count,
+        rows=rows or [np.empty(0, np.int64)] * count,
         validation=at * count if len(at) == 1 else at,
         validation_examples=_joined(validation) if validation else None,
     )
@@ -358,12 +313,5 @@ def _joined(parts: Sequence[Examples]) -> Examples:
     """Concatenate examples of several files."""
     import torch
 
-    return Examples(
-        torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts])
-    )
-
-
-def _rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
-    """Return the rows of each file among the concatenated ones."""
-    ends = np.cumsum([0, *(len(part.targets) for part in parts)])
-    return [np.arange(a, b) for a, b in pairwise(ends)]
+    inputs, targets = zip(*((part.inputs, part.targets) for part in parts), strict=True)
+    return Examples(torch.cat(inputs), torch.cat(targets))

@@ -14,27 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.core.metrics import metrics_of
-from fedrepro.drawings.canvas import (
-    LETTERS,
-    Figured,
-    grid_of,
-    headings,
-    legend,
-    new_figure,
-    parameter_title,
-    percent,
-    select,
-)
-from fedrepro.drawings.exhibits.heat_maps import (
-    COLOURS,
-    Shade,
-    cells_of,
-    maps_of,
-    name_axes,
-    table_of,
-    varied,
-)
-from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
+from fedrepro.drawings import canvas
+from fedrepro.drawings.exhibits import heat_maps
+from fedrepro.papers.gems.softmax_spaces import OF_CLIENTS
 from fedrepro.planning.figure_interface import PANELS, Planned, drawing, final, numbers_shown
 from fedrepro.planning.plan import Exhibit
 
@@ -51,8 +33,8 @@ BAR = "#000000"
 
 
 @drawing("accuracy-of-clients")
-class AccuracyOfClients(Figured):
-    """Accuracies of a common point at each client, and the accuracy that was asked for.
+class AccuracyOfClients(canvas.Figured):
+    """A figure of the accuracy of a common point at each client, and of the accuracy asked for.
 
     A panel for each method, a column for each value that it shows, and a mark for each client and
     trial.
@@ -72,22 +54,22 @@ class AccuracyOfClients(Figured):
         from matplotlib.lines import Line2D
 
         rows = final(numbers)
-        figure = new_figure(HEIGHT)
+        figure = canvas.new_figure(HEIGHT)
         margins = {"left": 0.48, "right": 0.12, "top": 0.72, "bottom": 0.8}
-        (panels,) = grid_of(figure, 1, len(exhibit.measures), across=0.4, **margins)
+        (panels,) = canvas.grid_of(figure, 1, len(exhibit.measures), across=0.4, **margins)
         for index, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
             (key,) = measure.show
             _panel(axes, rows[rows["method"] == measure.label], key)
-            axes.set_title(f"{LETTERS[index]}  {measure.label}", loc="left")
-            axes.set_xlabel(parameter_title(key), labelpad=1)
+            axes.set_title(f"{canvas.LETTERS[index]}  {measure.label}", loc="left")
+            axes.set_xlabel(canvas.parameter_title(key), labelpad=1)
         panels[0].set_ylabel("accuracy of the point at a client (%)", labelpad=2)
         handles = [
             Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=text)
             for marker, color, text in MARKS
         ]
         threshold = Line2D([], [], color=BAR, linewidth=1.2, label="what a space asks for (ε)")
-        legend(figure, [*handles, threshold], 0.08, 1)
-        headings(figure, exhibit)
+        canvas.legend(figure, [*handles, threshold], 0.08, 1)
+        canvas.headings(figure, exhibit)
         return figure
 
 
@@ -104,13 +86,13 @@ def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
         axes.plot([column - REACH, column + REACH], [bar, bar], color=BAR, linewidth=1.2)
     axes.set_xticks(range(len(bars)), [f"{bar:g}" for bar in bars])
     axes.set_ylim(-0.02, 1.02)
-    percent(axes)
+    canvas.percent(axes)
 
 
 def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """Return the accuracies at each client in turn, one for each trial."""
+    """Yield the accuracies at each client in turn, one for each trial."""
     for name in OF_CLIENTS:
-        client_rows = select(rows, name, "")
+        client_rows = canvas.select(rows, name, "")
         if client_rows.empty:
             return
         yield np.array([float(value) for value in str(client_rows["by_trial"].iloc[0]).split()])
@@ -119,13 +101,13 @@ def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
 FIRST_AND_OTHERS = "epsilon_first", "epsilon"
 CELL = 0.36  # inches, height of a row
 CROSS = "#D55E00"
-ACCURACY = Shade("accuracy", "test", "test accuracy (%)", 100.0, "{:.1f}")
-FOUND = Shade("common_point", "", "trials with a common point", 1.0, "{:g}")
+ACCURACY = heat_maps.Shade("accuracy", "test", "test accuracy (%)", 100.0, "{:.1f}")
+FOUND = heat_maps.Shade("common_point", "", "trials with a common point", 1.0, "{:g}")
 
 
 @drawing("common-points")
-class CommonPoints(Figured):
-    """Test accuracy over two parameters, crossed where spaces do not meet.
+class CommonPoints(canvas.Figured):
+    """A map of test accuracy over two parameters, crossed where spaces have no common point.
 
     One map; its cells hold the accuracy, and in how many trials there is a common point.
     """
@@ -147,14 +129,14 @@ class CommonPoints(Figured):
         yield from numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        measure, rows = varied(exhibit, numbers)
-        (heat_map,) = maps_of(exhibit, measure, rows)
-        accuracy = dict(cells_of(table_of(rows, ACCURACY, heat_map)))
-        met = table_of(rows, FOUND, heat_map, "by_trial")
-        figure = new_figure(1.4 + CELL * len(met))
-        grid = grid_of(figure, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
+        measure, rows = heat_maps.varied(exhibit, numbers)
+        (heat_map,) = heat_maps.maps_of(exhibit, measure, rows)
+        accuracy = dict(heat_maps.cells_of(heat_maps.table_of(rows, ACCURACY, heat_map)))
+        met = heat_maps.table_of(rows, FOUND, heat_map, "by_trial")
+        figure = canvas.new_figure(1.4 + CELL * len(met))
+        grid = canvas.grid_of(figure, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
         axes = grid[0][0]
-        name_axes(axes, met, heat_map)
+        heat_maps.name_axes(axes, met, heat_map)
         if (heat_map.across, heat_map.up) == FIRST_AND_OTHERS:
             axes.set_ylabel("ε of the other clients", labelpad=2)
         low, high = min(accuracy.values()), max(accuracy.values())
@@ -162,18 +144,18 @@ class CommonPoints(Figured):
         for cell, value in accuracy.items():
             if any(trials_of(str(met.iat[cell]))):
                 colours[cell] = value
-        mesh = axes.pcolormesh(colours, cmap=COLOURS, vmin=low, vmax=high)
+        mesh = axes.pcolormesh(colours, cmap=heat_maps.COLOURS, vmin=low, vmax=high)
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05)
         bar.set_label(ACCURACY.title)
         bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
         for cell, value in accuracy.items():
             _say(axes, cell, value, str(met.iat[cell]), value - low < 0.55 * (high - low))
-        headings(figure, exhibit)
+        canvas.headings(figure, exhibit)
         return figure
 
 
 def trials_of(by_trial: str) -> list[bool]:
-    """Whether there is a common point, trial by trial; what could not be decided is not one."""
+    """Tell for each trial whether there is a common point; False where that was not decided."""
     return [value == "1" for value in by_trial.split()]
 
 

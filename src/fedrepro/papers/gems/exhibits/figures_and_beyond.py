@@ -4,54 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.papers.gems.exhibits.tables import (
-    AVERAGED,
-    AVERAGED_LAST,
-    AVERAGED_TUNED,
-    BALLS,
-    BALLS_HIGH,
-    BASELINES,
-    CIFAR,
-    CIFAR_NETWORKS,
-    CIFAR_SPLIT,
-    DIGITS,
-    ENDS,
-    FIVE,
-    GEMS,
-    GEMS_HIGH,
-    GEMS_NOTEBOOK,
-    GEMS_TUNED,
-    HAM,
-    HAM_NETWORKS,
-    HEADS,
-    LESIONS,
-    LOCAL,
-    LOGISTIC,
-    MNIST_NETWORKS,
-    MNIST_SPLIT,
-    NETWORK,
-    NETWORKS,
-    NEURAL_GEMS,
-    NEURAL_LAST,
-    NOTES_OF_ALL,
-    NUMBERS_OF_CLIENTS,
-    ON_HAM,
-    ON_MNIST,
-    QUICK,
-    SMALL,
-    STOPPING,
-    THREE,
-    TINY,
-    TWO,
-    UNITS_DRAWN,
-    UNITS_DRAWN_LAST,
-    UNTUNED_NOTES,
-    in_tuples,
-    search,
-    stand_ins,
-    tuned,
-    tuned_last,
-)
+from fedrepro.papers.gems.exhibits import tables
 from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
@@ -68,21 +21,21 @@ BY_IMAGES = exhibit(
         deviation over trials.""",
     sweep={"tune.examples": [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]},
     at={
-        "quick": exhibit(QUICK, sweep={"tune.examples": [100, 300, 1000]}),
-        "tiny": exhibit(TINY, sweep={"tune.examples": [100, 1000]}),
+        "quick": exhibit(tables.QUICK, sweep={"tune.examples": [100, 300, 1000]}),
+        "tiny": exhibit(tables.TINY, sweep={"tune.examples": [100, 1000]}),
     },
 )
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Tuned on five samples of each size; local models at 0.001 too, as in the authors' code."""
+    """List methods fine-tuned on five samples of each size; `gems` is GEMS's entry."""
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     return [
         with_changes(gems, "GEMS tuned", tune=tune),
-        with_changes(AVERAGED, "Averaged tuned", tune=tune),
-        with_changes(LOCAL, "Local tuned", tune=tune),
-        with_changes(LOCAL, "Local tuned, 0.001", tune=slow),
+        with_changes(tables.AVERAGED, "Averaged tuned", tune=tune),
+        with_changes(tables.LOCAL, "Local tuned", tune=tune),
+        with_changes(tables.LOCAL, "Local tuned, 0.001", tune=slow),
         with_changes(RAW, tune=slow),
     ]
 
@@ -94,53 +47,62 @@ def panels(of_mnist: ExhibitData, cases: dict[str, Entry]) -> ExhibitData:
         of_mnist,
         drawing=component("accuracy-close-up", x_label="public images"),
         cases=cases,
-        at={scale: exhibit(at[scale], cases=stand_ins()) for scale in ("quick", "tiny")},
+        at={scale: exhibit(at[scale], cases=tables.stand_ins()) for scale in ("quick", "tiny")},
     )
 
 
-for data, on_data in LOGISTIC.items():
+for data, on_data in tables.LOGISTIC.items():
     exhibits[f"figure-3-{data}"] = exhibit(
         on_data,
         BY_IMAGES,
-        title=f"Tuned logistic models against the number of public images{ENDS[data]}",
+        title=f"Tuned logistic models against the number of public images{tables.ENDS[data]}",
         place="section 4.4, figure 3",
-        methods=tuned_on_samples(GEMS, "all"),
+        methods=tuned_on_samples(tables.GEMS, "all"),
         notes=[RAW_NOTE, *on_data["notes"]],
     )
 exhibits["figure-3"] = panels(
-    exhibit(exhibits["figure-3-mnist"], notes=[RAW_NOTE, *NOTES_OF_ALL]),
+    exhibit(exhibits["figure-3-mnist"], notes=[RAW_NOTE, *tables.NOTES_OF_ALL]),
     cases={
-        "mnist": FIVE,
-        "cifar10": with_changes(FIVE, dataset=CIFAR, parameters={"epsilon": 0.2}),
-        "ham10000": with_changes(FIVE, dataset=HAM, parameters={"epsilon": 0.2}),
+        "mnist": tables.FIVE,
+        "cifar10": with_changes(tables.FIVE, dataset=tables.CIFAR, parameters={"epsilon": 0.2}),
+        "ham10000": with_changes(tables.FIVE, dataset=tables.HAM, parameters={"epsilon": 0.2}),
     },
 )
 
-for data, networks in NETWORKS.items():
+for data, networks in tables.NETWORKS.items():
     exhibits[f"figure-4-{data}"] = exhibit(
         networks,
         BY_IMAGES,
-        title=f"Tuned networks against the number of public images{ENDS[data]}",
+        title=f"Tuned networks against the number of public images{tables.ENDS[data]}",
         place="section 4.4, figure 4",
-        methods=tuned_on_samples(NEURAL_GEMS, "last"),
+        methods=tuned_on_samples(tables.NEURAL_GEMS, "last"),
         notes=[RAW_NOTE, *networks["notes"]],
     )
 exhibits["figure-4"] = panels(
-    exhibit(exhibits["figure-4-mnist"], parameters={}, notes=[RAW_NOTE, HEADS, *NOTES_OF_ALL]),
+    exhibit(
+        exhibits["figure-4-mnist"],
+        parameters={},
+        notes=[RAW_NOTE, tables.HEADS, *tables.NOTES_OF_ALL],
+    ),
     cases={
-        "mnist": with_changes(FIVE, parameters=MNIST_NETWORKS["parameters"]),
+        "mnist": with_changes(tables.FIVE, parameters=tables.MNIST_NETWORKS["parameters"]),
         "cifar10": with_changes(
-            FIVE, dataset=CIFAR, model={"hidden": [100]}, parameters=CIFAR_NETWORKS["parameters"]
+            tables.FIVE,
+            dataset=tables.CIFAR,
+            model={"hidden": [100]},
+            parameters=tables.CIFAR_NETWORKS["parameters"],
         ),
-        "ham10000": with_changes(FIVE, dataset=HAM, parameters=HAM_NETWORKS["parameters"]),
+        "ham10000": with_changes(
+            tables.FIVE, dataset=tables.HAM, parameters=tables.HAM_NETWORKS["parameters"]
+        ),
     },
 )
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Return balls with each ε of the grid at the first client and each at the second."""
+    """Return GEMS with balls, each ε of the grid at one client with each at the other."""
     return with_changes(
-        BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
+        tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )
 
 
@@ -153,20 +115,26 @@ exhibits["figure-6"] = exhibit(
         balls have no common point in any trial, which is certified. The number below is that of
         what the descent ends with.""",
     partition={"clients": 2},
-    methods=[balls_of_two_clients([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]), LOCAL, AVERAGED],
+    methods=[
+        balls_of_two_clients([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]),
+        tables.LOCAL,
+        tables.AVERAGED,
+    ],
     notes=[
         "The paper gives no grid. Here it is 0.3 to 0.9 and 0.95; 16 balls a trial serve its "
         "64 pairs.",
-        *UNTUNED_NOTES,
+        *tables.UNTUNED_NOTES,
     ],
-    at={"tiny": {"methods": [balls_of_two_clients([0.3, 0.7, 0.95]), LOCAL, AVERAGED]}},
+    at={
+        "tiny": {"methods": [balls_of_two_clients([0.3, 0.7, 0.95]), tables.LOCAL, tables.AVERAGED]}
+    },
 )
 
 
 def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
-    """Return both spaces at each ε with each number of points a surface."""
+    """List GEMS with balls and with ellipsoids, at each ε with each number of points a surface."""
     grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
-    return [with_changes(BALLS, **grid), with_changes(GEMS, **grid)]
+    return [with_changes(tables.BALLS, **grid), with_changes(tables.GEMS, **grid)]
 
 
 exhibits["epsilon-and-p"] = exhibit(
@@ -184,7 +152,7 @@ exhibits["epsilon-and-p"] = exhibit(
         (ε), for so many points drawn from each surface (p). The more points, the smaller a radius
         that all pass.""",
     methods=balls_and_ellipsoids([0.2, 0.4, 0.6, 0.8, 0.9, 0.95], [50, 500, 5000]),
-    notes=[MNIST_SPLIT, STOPPING, search("so many points")],
+    notes=[tables.MNIST_SPLIT, tables.STOPPING, tables.search("so many points")],
     at={"paper": {"trials": 5}, "tiny": {"methods": balls_and_ellipsoids([0.4, 0.9], [5, 50])}},
 )
 
@@ -193,7 +161,7 @@ TUNE: Entry = {"examples": 1000, "repetitions": 5, "epochs": 5, "lr": RATES}
 SCOPE: Entry = {"tune": {**TUNE, "layers": ["all", "last"]}, "show": ["layers", "lr"]}
 LONGER: Entry = {"examples": 1000, "repetitions": 5, "epochs": 50, "patience": 3, "lr": RATES}
 exhibits["tuning-scope"] = exhibit(
-    MNIST_NETWORKS,
+    tables.MNIST_NETWORKS,
     drawing=component("table", rows=["method", "layers"], columns=["lr"], best="column"),
     title="What tuning moves, and how fast",
     place="beyond the paper; section 4.4 and the authors' code",
@@ -202,13 +170,13 @@ exhibits["tuning-scope"] = exhibit(
         for 5 epochs or up to 50. The text moves the last layer, the code all but that of the
         average, and local models at 0.001.""",
     methods=[
-        with_changes(NEURAL_GEMS, "GEMS tuned", **SCOPE),
-        with_changes(AVERAGED, "Averaged tuned", **SCOPE),
-        with_changes(LOCAL, "Local tuned", **SCOPE),
+        with_changes(tables.NEURAL_GEMS, "GEMS tuned", **SCOPE),
+        with_changes(tables.AVERAGED, "Averaged tuned", **SCOPE),
+        with_changes(tables.LOCAL, "Local tuned", **SCOPE),
         with_changes(RAW, "Raw, 5 epochs", tune=TUNE, show=["lr"]),
         with_changes(RAW, "Raw, up to 50 epochs", tune=LONGER, show=["lr"]),
     ],
-    notes=[HEADS, *UNTUNED_NOTES],
+    notes=[tables.HEADS, *tables.UNTUNED_NOTES],
     at={"paper": {"trials": 5}},
 )
 exhibits["deepest-point"] = exhibit(
@@ -218,27 +186,27 @@ exhibits["deepest-point"] = exhibit(
         the models wherever that lies in all spaces, and of the deepest one, whose largest distance
         from a client's model, in radii, is least; two, three and five clients.""",
     methods=[
-        AVERAGED,
-        BALLS,
-        with_changes(BALLS, "GEMS, balls, deepest", point="deepest"),
-        GEMS,
-        with_changes(GEMS, "GEMS, deepest", point="deepest"),
-        BALLS_HIGH,
-        with_changes(BALLS_HIGH, "GEMS, balls, ε = 0.9, deepest", point="deepest"),
-        GEMS_HIGH,
-        with_changes(GEMS_HIGH, "GEMS, ε = 0.9, deepest", point="deepest"),
+        tables.AVERAGED,
+        tables.BALLS,
+        with_changes(tables.BALLS, "GEMS, balls, deepest", point="deepest"),
+        tables.GEMS,
+        with_changes(tables.GEMS, "GEMS, deepest", point="deepest"),
+        tables.BALLS_HIGH,
+        with_changes(tables.BALLS_HIGH, "GEMS, balls, ε = 0.9, deepest", point="deepest"),
+        tables.GEMS_HIGH,
+        with_changes(tables.GEMS_HIGH, "GEMS, ε = 0.9, deepest", point="deepest"),
     ],
-    cases=NUMBERS_OF_CLIENTS,
-    notes=UNTUNED_NOTES,
+    cases=tables.NUMBERS_OF_CLIENTS,
+    notes=tables.UNTUNED_NOTES,
     at={"paper": {"trials": 5}},
 )
 
 EACH_STOPS: Entry = {
     "label": "network, each stops",
-    **NETWORK,
-    "methods": [NEURAL_GEMS, NEURAL_LAST],
+    **tables.NETWORK,
+    "methods": [tables.NEURAL_GEMS, tables.NEURAL_LAST],
 }
-WHOLE = with_changes(NETWORK["training"], patience=0)
+WHOLE = with_changes(tables.NETWORK["training"], patience=0)
 exhibits["early-stopping"] = exhibit(
     title="What early stopping of each client does to averages",
     place="beyond the paper",
@@ -250,17 +218,20 @@ exhibits["early-stopping"] = exhibit(
         "network": EACH_STOPS,
         "network-whole": with_changes(EACH_STOPS, label="network, 40 epochs", training=WHOLE),
     },
-    methods=[*BASELINES, GEMS, GEMS_TUNED],
-    notes=[HEADS, *ON_MNIST["notes"]],
+    methods=[*tables.BASELINES, tables.GEMS, tables.GEMS_TUNED],
+    notes=[tables.HEADS, *tables.ON_MNIST["notes"]],
     at={"paper": {"trials": 5}},
 )
 
 BY_DEVIATION = with_changes(
-    NEURAL_GEMS, epsilon_hidden=[0.01, 0.03, 0.1, 0.3, 0.7], clusters=150, show=["epsilon_hidden"]
+    tables.NEURAL_GEMS,
+    epsilon_hidden=[0.01, 0.03, 0.1, 0.3, 0.7],
+    clusters=150,
+    show=["epsilon_hidden"],
 )
 WITHOUT_CLUSTERS = with_changes(BY_DEVIATION, "GEMS, no clusters", clusters=1, merge="tuples")
 exhibits["cifar-sizes"] = exhibit(
-    CIFAR_NETWORKS,
+    tables.CIFAR_NETWORKS,
     drawing=component(
         "table", rows=["epsilon_hidden"], columns=["method"], sizes=True, best="none"
     ),
@@ -271,11 +242,11 @@ exhibits["cifar-sizes"] = exhibit(
     parameters={"epsilon_final": 0.2},
     methods=[
         BY_DEVIATION,
-        tuned_last(BY_DEVIATION, "GEMS tuned"),
+        tables.tuned_last(BY_DEVIATION, "GEMS tuned"),
         WITHOUT_CLUSTERS,
-        tuned_last(WITHOUT_CLUSTERS, "GEMS, no clusters, tuned"),
+        tables.tuned_last(WITHOUT_CLUSTERS, "GEMS, no clusters, tuned"),
     ],
-    at={**SMALL, "paper": {"trials": 5}},
+    at={**tables.SMALL, "paper": {"trials": 5}},
 )
 exhibits["cifar-feature-sizes"] = exhibit(
     scales=["paper"],
@@ -284,7 +255,7 @@ exhibits["cifar-feature-sizes"] = exhibit(
     caption="""Test accuracy in percent of a logistic model trained on all data, on features of
         EfficientNet-Lite0 at several sizes of the images. The exhibits have 40, which was picked by
         these accuracies.""",
-    dataset=CIFAR,
+    dataset=tables.CIFAR,
     parameters={"epsilon": 0.2},
     cases={
         "side-32": {"label": "32 × 32", "dataset": {"features": "lite0.size-32"}},
@@ -296,14 +267,14 @@ exhibits["cifar-feature-sizes"] = exhibit(
     notes=[
         """Features of EfficientNet-Lite0 stand in for those of VGG-16, of which the paper gives
             neither layer nor input size; the latter varies here.""",
-        CIFAR_SPLIT,
+        tables.CIFAR_SPLIT,
     ],
     at={"paper": {"trials": 5}},
 )
 
-SMALL_FEATURES = exhibit(dataset=DIGITS, cases={"imagenet": {"dataset": DIGITS}})
+SMALL_FEATURES = exhibit(dataset=tables.DIGITS, cases={"imagenet": {"dataset": tables.DIGITS}})
 exhibits["ham10000-features"] = exhibit(
-    ON_HAM,
+    tables.ON_HAM,
     title="Features of HAM10000",
     place="appendix B.1",
     caption="""Test accuracy in percent of a logistic model trained on all data, on features of
@@ -314,7 +285,7 @@ exhibits["ham10000-features"] = exhibit(
         "own": {"label": "own features"},
     },
     methods=[component("pooled", "Global")],
-    notes=[LESIONS],
+    notes=[tables.LESIONS],
     at={"paper": {"trials": 5}, "quick": SMALL_FEATURES, "tiny": SMALL_FEATURES},
 )
 
@@ -326,7 +297,7 @@ BY_EXAMPLES = exhibit(
 
 
 def at_both_rates(method: Entry, label: str, layers: str = "all", **changes: Any) -> Entry:
-    """Tune a method on five samples with either step size; `changes` are those of its tuning."""
+    """Fine-tune a method on five samples at either step size, with these `changes`."""
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return with_changes(method, label, tune=tune, show=["lr"])
 
@@ -338,41 +309,41 @@ exhibits["equal-steps"] = exhibit(
         public images, each at both step sizes, and of what is trained on the images alone, for 5
         epochs or up to 50.""",
     methods=[
-        at_both_rates(GEMS, "GEMS tuned"),
-        at_both_rates(AVERAGED, "Averaged tuned"),
-        at_both_rates(LOCAL, "Local tuned"),
+        at_both_rates(tables.GEMS, "GEMS tuned"),
+        at_both_rates(tables.AVERAGED, "Averaged tuned"),
+        at_both_rates(tables.LOCAL, "Local tuned"),
         at_both_rates(RAW, "Raw"),
         at_both_rates(RAW, "Raw, up to 50 epochs", epochs=50, patience=3),
     ],
-    notes=UNTUNED_NOTES,
+    notes=tables.UNTUNED_NOTES,
 )
 
 AS_IN_CODE: Entry = {"repetitions": 5, "epochs": 50, "lr": 0.001, "layers": "all", "patience": 3}
 exhibits["equal-steps-networks"] = exhibit(
-    MNIST_NETWORKS,
+    tables.MNIST_NETWORKS,
     BY_EXAMPLES,
     title="Tuning of networks at equal step sizes",
     caption="""Test accuracy in percent of networks of five clients after 5 epochs on so many public
         images, of the last layer or of all, each at both step sizes, and of what is trained on the
         images alone, for 5 epochs or up to 50, the latter at 0.001 as the authors' code has it.""",
     methods=[
-        at_both_rates(NEURAL_GEMS, "GEMS tuned", layers="last"),
-        at_both_rates(AVERAGED, "Averaged tuned", layers="last"),
-        at_both_rates(LOCAL, "Local tuned", layers="last"),
-        at_both_rates(NEURAL_GEMS, "GEMS tuned, all layers"),
-        at_both_rates(AVERAGED, "Averaged tuned, all layers"),
-        at_both_rates(LOCAL, "Local tuned, all layers"),
+        at_both_rates(tables.NEURAL_GEMS, "GEMS tuned", layers="last"),
+        at_both_rates(tables.AVERAGED, "Averaged tuned", layers="last"),
+        at_both_rates(tables.LOCAL, "Local tuned", layers="last"),
+        at_both_rates(tables.NEURAL_GEMS, "GEMS tuned, all layers"),
+        at_both_rates(tables.AVERAGED, "Averaged tuned, all layers"),
+        at_both_rates(tables.LOCAL, "Local tuned, all layers"),
         at_both_rates(RAW, "Raw"),
         at_both_rates(RAW, "Raw, up to 50 epochs", epochs=50, patience=3),
         with_changes(RAW, "Raw, as in the code", tune=AS_IN_CODE),
     ],
-    notes=[HEADS, *UNTUNED_NOTES],
+    notes=[tables.HEADS, *tables.UNTUNED_NOTES],
 )
 
-UNTRAINED = with_changes(NEURAL_GEMS, "Units untrained", units="untrained")
-RULE_OF_CODE = with_changes(NEURAL_GEMS, "GEMS, the code's rule", merge="greedy")
+UNTRAINED = with_changes(tables.NEURAL_GEMS, "Units untrained", units="untrained")
+RULE_OF_CODE = with_changes(tables.NEURAL_GEMS, "GEMS, the code's rule", merge="greedy")
 exhibits["random-units"] = exhibit(
-    MNIST_NETWORKS,
+    tables.MNIST_NETWORKS,
     title="Merged units, and as many at random",
     place="beyond the paper; section 3.2",
     caption="""Test accuracy in percent of networks whose hidden units are merged (GEMS), are as
@@ -380,18 +351,18 @@ exhibits["random-units"] = exhibit(
         layers are made in the same way for all three. With two clients also by the rule of the
         authors' code. The same after tuning these on 1,000 public images.""",
     methods=[
-        AVERAGED,
-        NEURAL_GEMS,
-        UNITS_DRAWN,
+        tables.AVERAGED,
+        tables.NEURAL_GEMS,
+        tables.UNITS_DRAWN,
         UNTRAINED,
-        AVERAGED_LAST,
-        NEURAL_LAST,
-        UNITS_DRAWN_LAST,
-        tuned_last(UNTRAINED, "Units untrained, tuned"),
+        tables.AVERAGED_LAST,
+        tables.NEURAL_LAST,
+        tables.UNITS_DRAWN_LAST,
+        tables.tuned_last(UNTRAINED, "Units untrained, tuned"),
     ],
     cases={
-        **NUMBERS_OF_CLIENTS,
-        "two": with_changes(TWO, parameters=in_tuples(0.01), methods=[RULE_OF_CODE]),
+        **tables.NUMBERS_OF_CLIENTS,
+        "two": with_changes(tables.TWO, parameters=tables.in_tuples(0.01), methods=[RULE_OF_CODE]),
     },
 )
 exhibits["two-epsilons"] = exhibit(
@@ -401,18 +372,18 @@ exhibits["two-epsilons"] = exhibit(
         five clients, and at 0.7, which the authors' notebook has; and at 0.4 with radii within
         which every model is proven to be good enough.""",
     methods=[
-        AVERAGED,
-        GEMS,
-        GEMS_NOTEBOOK,
-        BALLS,
-        with_changes(BALLS, "GEMS, balls, ε = 0.7", epsilon=0.7),
-        with_changes(GEMS, "GEMS, proven radii", radii="proven"),
-        with_changes(BALLS, "GEMS, balls, proven radii", radii="proven"),
-        AVERAGED_TUNED,
-        GEMS_TUNED,
-        tuned(GEMS_NOTEBOOK, "GEMS, ε = 0.7, tuned"),
+        tables.AVERAGED,
+        tables.GEMS,
+        tables.GEMS_NOTEBOOK,
+        tables.BALLS,
+        with_changes(tables.BALLS, "GEMS, balls, ε = 0.7", epsilon=0.7),
+        with_changes(tables.GEMS, "GEMS, proven radii", radii="proven"),
+        with_changes(tables.BALLS, "GEMS, balls, proven radii", radii="proven"),
+        tables.AVERAGED_TUNED,
+        tables.GEMS_TUNED,
+        tables.tuned(tables.GEMS_NOTEBOOK, "GEMS, ε = 0.7, tuned"),
     ],
-    cases=NUMBERS_OF_CLIENTS,
+    cases=tables.NUMBERS_OF_CLIENTS,
 )
 
 LEVELS: Entry = {"epsilon": [0.2, 0.4, 0.6, 0.7, 0.8, 0.9], "show": ["epsilon"]}
@@ -425,23 +396,30 @@ exhibits["clients-at-points"] = exhibit(
         examples that its space was made from; clients from left to right, a mark for each
         trial.""",
     methods=[
-        with_changes(BALLS, "Balls", **LEVELS),
-        with_changes(GEMS, "Ellipsoids", **LEVELS),
-        with_changes(BALLS, "Balls, proven radii", radii="proven", **LEVELS),
+        with_changes(tables.BALLS, "Balls", **LEVELS),
+        with_changes(tables.GEMS, "Ellipsoids", **LEVELS),
+        with_changes(tables.BALLS, "Balls, proven radii", radii="proven", **LEVELS),
     ],
-    notes=UNTUNED_NOTES,
+    notes=tables.UNTUNED_NOTES,
 )
 exhibits["equal-epochs"] = exhibit(
     title="Two and three clients that stop by themselves or train equally long",
     place="beyond the paper; appendix C.1",
     caption="""Test accuracy in percent of logistic models where each client stops by itself, and
         where all train for 40 epochs. early-stopping has five clients.""",
-    methods=[LOCAL, AVERAGED, GEMS, GEMS_NOTEBOOK, AVERAGED_TUNED, GEMS_TUNED],
+    methods=[
+        tables.LOCAL,
+        tables.AVERAGED,
+        tables.GEMS,
+        tables.GEMS_NOTEBOOK,
+        tables.AVERAGED_TUNED,
+        tables.GEMS_TUNED,
+    ],
     cases={
-        "two": with_changes(TWO, "J = 2, each stops"),
-        "two-whole": with_changes(TWO, "J = 2, 40 epochs", training={"patience": 0}),
-        "three": with_changes(THREE, "J = 3, each stops"),
-        "three-whole": with_changes(THREE, "J = 3, 40 epochs", training={"patience": 0}),
+        "two": with_changes(tables.TWO, "J = 2, each stops"),
+        "two-whole": with_changes(tables.TWO, "J = 2, 40 epochs", training={"patience": 0}),
+        "three": with_changes(tables.THREE, "J = 3, each stops"),
+        "three-whole": with_changes(tables.THREE, "J = 3, 40 epochs", training={"patience": 0}),
     },
-    notes=ON_MNIST["notes"],
+    notes=tables.ON_MNIST["notes"],
 )

@@ -73,14 +73,14 @@ NEURAL_GEMS = component("gems_neural", "GEMS")
 
 
 def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
-    """Tune a method's model for 5 epochs on 1,000 public images."""
+    """Fine-tune a method's model for 5 epochs on 1,000 public images."""
     return with_changes(
         method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
     )
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """Tune the last layer of a method's model only, as the text says of networks."""
+    """Fine-tune the last layer of a method's model only, as the text says of networks."""
     return tuned(method, label, layers="last")
 
 
@@ -133,7 +133,7 @@ UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 
 
 def in_tuples(epsilon_hidden: float) -> Entry:
-    """Merge units greedily in tuples of different clients; one cluster means no clustering."""
+    """Return parameters that merge units in tuples of different clients, without clustering."""
     return {"epsilon_hidden": epsilon_hidden, "clusters": 1, "merge": "tuples"}
 
 

@@ -72,7 +72,7 @@ def p2p_nodes(
 
 
 def _observe(seen: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """float32 (N, 2) and (N,); seen (N, 2) is 1 where a coordinate is observed, 0 elsewhere."""
+    """Draw inputs (N, 2) and targets (N,), float32; `seen` (N, 2) is 1 for what is observed."""
     x = generator.uniform(-1, 1, seen.shape) * RANGE * seen
     y = THETA[0] + x @ THETA[1:] + NOISE * generator.standard_normal(len(x))
     return x.astype(np.float32), y.astype(np.float32)

@@ -38,7 +38,7 @@ DARK = 0.5  # shares from which letters are white
 
 @drawing("confusion")
 class Confusion(Figured):
-    """Maps of the classes that a node takes for which, one for each method.
+    """A figure of the classes that a node takes for which, a map for each method.
 
     The csv has a share for every pair of classes, called by its split: `6 as 0`, `6 right`.
     """
@@ -66,7 +66,7 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Return every share, of the node and the belief that are shown.
+        """Return shares of classes taken for which, of the node and belief that are shown.
 
         Raises:
             FedreproError: for a missing trial, or a group with an unknown class.
@@ -108,7 +108,7 @@ class Confusion(Figured):
 
 
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:
-    """Compute split -> share from the counts (K, K) of examples by class and predicted class.
+    """Compute shares by split name (`6 as 0`) from counts (K, K) by class and predicted class.
 
     `groups` names classes that are counted together.
     """
@@ -133,7 +133,7 @@ def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) 
 
 
 def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
-    """Mean shares by class and predicted class, (K, K); groups are left to the csv."""
+    """Return the mean shares of a method by class and predicted class, (K, K), without groups."""
     rows = final(numbers)
     rows = rows[(rows["method"] == label) & (rows["metric"] == CONFUSION)]
     entries = {}

@@ -6,19 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
-    Along,
-    draw_lines,
-    grid_of,
-    headings,
-    legend,
-    legend_rows,
-    line_of,
-    new_figure,
-    percent,
-    select,
-)
+from fedrepro.drawings import canvas
 from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown
@@ -35,7 +23,7 @@ HEIGHT = 5.0  # inches, with a legend of two rows
 
 @dataclass(frozen=True)
 class Against:
-    """A panel: a number of all nodes at the end, over another one; a point for each graph."""
+    """A panel: one number of all nodes at the end of a run over another, a point for each graph."""
 
     title: str
     metric: str
@@ -56,8 +44,8 @@ CURVE = 4  # measured rounds that make one
 
 
 @drawing("accuracy-and-graph")
-class AccuracyAndGraph(Along):
-    """The cost of a graph's shape: in rounds, at the worst node and in bytes.
+class AccuracyAndGraph(canvas.Along):
+    """A figure of the cost of a graph's shape: in rounds, at the worst node and in bytes.
 
     Lines and dots of the first method by graph; of a second one thin, with hollow dots. Above:
     accuracy against rounds with the most nodes that have curves, and at the end against nodes.
@@ -79,10 +67,15 @@ class AccuracyAndGraph(Along):
         rows = placed(exhibit, numbers)
         look = dict(zip(dict.fromkeys(rows[GRAPH]), CASES, strict=False))
         labels = [measure.label for measure in exhibit.measures]
-        lines = legend_rows([*look, *labels])
-        figure = new_figure(HEIGHT + LEGEND_ROW * (lines - 2))
-        margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * lines}
-        grid = grid_of(figure, 2, 2, across=0.45, between=0.72, **margins)
+        lines = canvas.legend_rows([*look, *labels])
+        figure = canvas.new_figure(HEIGHT + canvas.LEGEND_ROW * (lines - 2))
+        margins = {
+            "left": 0.45,
+            "right": 0.12,
+            "top": 0.72,
+            "bottom": 0.6 + canvas.LEGEND_ROW * lines,
+        }
+        grid = canvas.grid_of(figure, 2, 2, across=0.45, between=0.72, **margins)
         _against_rounds(grid[0][0], rows[rows["method"] == labels[0]], look)
         grid[0][0].set_xlabel(self.x_label or "exchanges")
         ended = rows[rows[ROUND].isna()]
@@ -100,8 +93,8 @@ class AccuracyAndGraph(Along):
             )
             for label, style in zip(labels, DOTS, strict=False)
         ]
-        legend(figure, list(handles), 0.08, lines)
-        headings(figure, exhibit)
+        canvas.legend(figure, list(handles), 0.08, lines)
+        canvas.headings(figure, exhibit)
         return figure
 
 
@@ -116,27 +109,27 @@ def placed(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, LineStyle]) -> None:
-    """Curves of the largest graphs that have any."""
-    measured = select(rows[rows[ROUND].notna()], "accuracy", "test")
+    """Draw accuracy against rounds, of the largest graphs that have enough measured rounds."""
+    measured = canvas.select(rows[rows[ROUND].notna()], "accuracy", "test")
     counts = measured.groupby(NODES)[ROUND].nunique()
     enough = counts[counts >= CURVE]
     most = float((enough if len(enough) else counts).index.max())
     largest = measured[measured[NODES] == most]
     lines = {}
     for graph, graph_rows in largest.groupby(GRAPH, sort=False):
-        lines[str(graph)] = line_of(graph_rows, graph_rows[ROUND].astype(float).tolist())
-    draw_lines(axes, lines, look, banded=set(lines), markers=8)
+        lines[str(graph)] = canvas.line_of(graph_rows, graph_rows[ROUND].astype(float).tolist())
+    canvas.draw_lines(axes, lines, look, banded=set(lines), markers=8)
     axes.set_title(f"a  Accuracy (%), {most:g} nodes", loc="left")
-    percent(axes)
+    canvas.percent(axes)
 
 
 def _against_nodes(
     axes: Axes, rows: pd.DataFrame, style: dict[str, Any], look: Mapping[str, LineStyle]
 ) -> None:
-    accuracies = select(rows, "accuracy", "test")
+    accuracies = canvas.select(rows, "accuracy", "test")
     thin: dict[str, Any] = {"alpha": 0.6} if style["fillstyle"] == "none" else {}
     for graph, graph_rows in accuracies.groupby(GRAPH, sort=False):
-        line = line_of(graph_rows, graph_rows[NODES].tolist())
+        line = canvas.line_of(graph_rows, graph_rows[NODES].tolist())
         axes.plot(line.x, line.mean, **_look(look[str(graph)], style), **thin)
     nodes = sorted(
         set(accuracies[NODES]) | set(axes.get_xticks() if axes.get_xscale() == "log" else ())
@@ -145,7 +138,7 @@ def _against_nodes(
     axes.set_xticks(nodes, [f"{value:g}" for value in nodes])
     axes.set_title("b  Accuracy (%) at the end", loc="left")
     axes.set_xlabel("nodes N")
-    percent(axes)
+    canvas.percent(axes)
 
 
 def _dots(
@@ -155,12 +148,12 @@ def _dots(
     style: dict[str, Any],
     look: Mapping[str, LineStyle],
 ) -> None:
-    """One number over another, a dot for each number of nodes."""
+    """Draw one number over another, a dot for each number of nodes."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
     for graph, graph_rows in rows.groupby(GRAPH, sort=False):
-        y = select(graph_rows, panel.metric, "test")["mean"].tolist()
-        x = select(graph_rows, panel.along, "")["mean"].tolist()
+        y = canvas.select(graph_rows, panel.metric, "test")["mean"].tolist()
+        x = canvas.select(graph_rows, panel.along, "")["mean"].tolist()
         axes.plot(x, y, **(_look(look[str(graph)], style) | {"linestyle": ""}))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -169,7 +162,7 @@ def _dots(
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_title(panel.title, loc="left")
     axes.set_xlabel(panel.label)
-    percent(axes)
+    canvas.percent(axes)
 
 
 def _look(look: LineStyle, style: dict[str, Any]) -> dict[str, Any]:

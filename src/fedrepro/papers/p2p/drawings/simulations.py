@@ -28,15 +28,7 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.style import CASES, LineStyle, line_styles
-from fedrepro.planning.figure_interface import (
-    PANELS,
-    ROUND,
-    MetricName,
-    Planned,
-    drawing,
-    final,
-    nothing_shown,
-)
+from fedrepro.planning import figure_interface
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -49,26 +41,28 @@ HEIGHT = 3.1  # inches, with a legend of one row
 MARKERS = 0.12  # of the width, between two markers of a line
 
 
-@drawing("numbers-against-steps")
+@figure_interface.drawing("numbers-against-steps")
 class NumbersAgainstSteps(Along):
-    """Knowledge of single nodes against samples, on a logarithmic axis, a panel for each number."""
+    """A figure of numbers of single nodes against samples, a panel for each number."""
 
     by_rounds: ClassVar[bool] = True
 
-    metrics: list[MetricName] = Field(
-        min_length=1, max_length=PANELS, description="numbers that are drawn, a panel for each"
+    metrics: list[figure_interface.MetricName] = Field(
+        min_length=1,
+        max_length=figure_interface.PANELS,
+        description="numbers that are drawn, a panel for each",
     )
     floor: float | None = Field(
         None, description="a value that these numbers cannot be below, drawn as a dotted line"
     )
 
-    def reasons(self, shown: Planned) -> Iterator[str]:
+    def reasons(self, shown: figure_interface.Planned) -> Iterator[str]:
         if len(shown.points) > 1 or shown.cases:
             yield (
                 "it is drawn against steps, so it has one point and no cases, not "
                 f"{len(shown.points)}"
             )
-        yield from nothing_shown(shown)
+        yield from figure_interface.nothing_shown(shown)
         known = {name for measure in shown.measures for name in metrics_of(measure.spec)}
         for name in self.metrics:
             if name not in known:
@@ -76,7 +70,7 @@ class NumbersAgainstSteps(Along):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         known = all_metrics()
-        rounds = numbers[numbers[ROUND].notna()]
+        rounds = numbers[numbers[figure_interface.ROUND].notna()]
         look = line_styles(exhibit.measures)
         labels = [measure.label for measure in exhibit.measures]
         rows = legend_rows(labels) - 1
@@ -89,7 +83,9 @@ class NumbersAgainstSteps(Along):
             lines = {}
             for label in labels:
                 rows_of = select(rounds[rounds["method"] == label], metric, "")
-                lines[label] = line_of(rows_of, rows_of[ROUND].astype(float).tolist())
+                lines[label] = line_of(
+                    rows_of, rows_of[figure_interface.ROUND].astype(float).tolist()
+                )
             draw_lines(axes, lines, look, banded=set(lines))
             title = known[metric].title
             axes.set_title(f"{LETTERS[index]}  {title[0].upper()}{title[1:]}", loc="left")
@@ -106,7 +102,7 @@ class NumbersAgainstSteps(Along):
 
 
 def along_steps(axes: Axes) -> None:
-    """Set a logarithmic axis of steps, and markers evenly along it."""
+    """Make the axis of steps logarithmic, with markers evenly along it."""
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xscale("log")
@@ -122,9 +118,9 @@ TICKS = [lead * 10**power for power in range(6) for lead in (1, 2, 5)]
 STYLES = dict(zip(BOUNDS, (":", "--"), strict=True))  # of the bound as printed, and corrected
 
 
-@drawing("errors-and-bounds")
+@figure_interface.drawing("errors-and-bounds")
 class ErrorsAndBounds(Along):
-    """Samples that nodes need, and the bounds of a theorem.
+    """A figure of the samples that nodes need, and the bounds of a theorem on them.
 
     Left: errors of the cases of one number of nodes, and both bounds; right: of several, the
     samples that they need.
@@ -132,7 +128,7 @@ class ErrorsAndBounds(Along):
 
     by_rounds: ClassVar[bool] = True
 
-    def reasons(self, shown: Planned) -> Iterator[str]:
+    def reasons(self, shown: figure_interface.Planned) -> Iterator[str]:
         for measure in shown.measures:
             if not {*BOUNDS, "error", NEEDED} <= set(metrics_of(measure.spec)):
                 yield f"'{measure.spec.name}' tells neither errors nor bounds on samples"
@@ -168,14 +164,14 @@ class ErrorsAndBounds(Along):
 def _errors(
     axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, LineStyle]
 ) -> None:
-    """Errors against samples, with an upright line for each bound."""
+    """Draw errors against samples, with an upright line for each bound."""
     lines: dict[str, Line] = {}
     for case in shown:
         case_rows = of_case(numbers, case)
-        rounds = select(case_rows[case_rows[ROUND].notna()], "error", "")
-        lines[case] = line_of(rounds, rounds[ROUND].astype(float).tolist())
+        rounds = select(case_rows[case_rows[figure_interface.ROUND].notna()], "error", "")
+        lines[case] = line_of(rounds, rounds[figure_interface.ROUND].astype(float).tolist())
         for metric, style in STYLES.items():
-            for value in select(final(case_rows), metric, "")["mean"]:
+            for value in select(figure_interface.final(case_rows), metric, "")["mean"]:
                 axes.axvline(value, color=look[case].colour, linestyle=style, linewidth=1.0)
     draw_lines(axes, lines, look, banded=set(lines))
     axes.set_title("a  Repeats in which a node is wrong (%)", loc="left")
@@ -191,7 +187,7 @@ def _needed(
 
     lines: dict[str, Line] = {}
     for case in shown:
-        case_rows = select(final(of_case(numbers, case)), NEEDED, "")
+        case_rows = select(figure_interface.final(of_case(numbers, case)), NEEDED, "")
         lines[case] = line_of(case_rows, case_rows[NODES].astype(float).tolist())
     draw_lines(axes, lines, look, banded=set(lines))
     axes.set_title("b  Samples of a node until errors are rare", loc="left")

@@ -97,7 +97,7 @@ def consensus(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """Both nodes by what they believe before they hear each other, and after."""
+    """List entries that show both nodes by their beliefs before and after they hear each other."""
     return [
         component(method, f"{of}node 1", node=1, belief="before", **parameters),
         component(method, f"{of}node 2", node=2, belief="before", **parameters),

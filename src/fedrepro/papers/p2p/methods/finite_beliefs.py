@@ -51,7 +51,7 @@ def averaged(weights: Array, beliefs: Array) -> Array:
 
 
 def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
-    """Whether each node's estimate, its most believed parameter, is the true one: (..., N) bool.
+    """Tell whether each node's most believed parameter is the true one: (..., N) bool.
 
     A node that believes another as much has no estimate: ties are errors.
     """
@@ -63,7 +63,7 @@ def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Problem:
-    """Quantities other than the graph on which the bounds depend.
+    """Numbers other than the graph on which the bounds of theorem 1 depend.
 
     Attributes:
         nodes: N.
@@ -81,12 +81,12 @@ class Problem:
 
     @property
     def log_cases(self) -> float:
-        """log(NM/delta)."""
+        """Return log(NM/delta)."""
         return math.log(self.nodes * self.parameters / self.delta)
 
 
 def printed_bound(problem: Problem, eigenvalue: float) -> float:
-    """Theorem 1, equation (4), with the second largest eigenvalue of W, by its value."""
+    """Compute the bound of theorem 1, equation (4), with the second largest eigenvalue of W."""
     return 16 * problem.range * problem.log_cases / (problem.rate**2 * (1 - eigenvalue))
 
 
@@ -98,15 +98,6 @@ def corrected_bound(problem: Problem, mixing: float) -> float:
         32 * c**2 * problem.log_cases / k**2,
         2 * math.log(2 * problem.parameters) / k,
     )
-
-
-def least_rate(stationary: Array, evidence: Array) -> float:
-    """Compute K = min over wrong parameters of sum_j v_j I_j.
-
-    `stationary` is v, (N,); `evidence` has I_j of each node against each wrong parameter, (N,
-    wrong).
-    """
-    return float((stationary @ evidence).min())
 
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
@@ -161,19 +152,16 @@ def finite_beliefs(
     last = steps or math.ceil(bounds["bound_corrected"])
     errors = _errors(weights, bits, last, repeats, rng)
     due = [step for step in range(1, last + 1) if EvaluationSchedule(None).is_due(step, last)]
-    return Simulated(
-        {step: {"error": float(errors[step - 1])} for step in due},
-        {
-            **bounds,
-            **{
-                f"error_at_{name.removeprefix('bound_')}": float(errors[math.ceil(bound) - 1])
-                for name, bound in bounds.items()
-                if math.ceil(bound) <= last
-            },
-            "samples_needed": _needed(errors, delta),
-            "modulus": round(second_modulus(weights), 12),
-        },
-    )
+    # ties make even numbers of samples worse than odd ones, so a few after the first may not be
+    within = np.flatnonzero(errors <= delta)
+    ended = bounds | {
+        f"error_at_{name.removeprefix('bound_')}": float(errors[math.ceil(bound) - 1])
+        for name, bound in bounds.items()
+        if math.ceil(bound) <= last
+    }
+    ended["samples_needed"] = float(within[0] + 1) if within.size else math.inf
+    ended["modulus"] = round(second_modulus(weights), 12)
+    return Simulated({step: {"error": float(errors[step - 1])} for step in due}, ended)
 
 
 def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: RngKey) -> Array:
@@ -194,11 +182,11 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
 
 
 def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
-    """Both bounds. All nodes see a coin like the truth's, so that evidence is KL(0.7 || 0.3)."""
+    """Compute both bounds; evidence is KL(0.7 || 0.3), as nodes see a coin like the truth's."""
     most = math.log(ONE[1] / ONE[0])
     wrong = np.delete(BITS, TRUTH, axis=0)
     evidence = (ONE[1] - ONE[0]) * most * (wrong[:, own] != BITS[TRUTH, own]).T
-    rate = least_rate(stationary(weights), evidence)
+    rate = float((stationary(weights) @ evidence).min())  # K of the parameter hardest to tell
     problem = Problem(len(weights), len(BITS), most, rate, delta)
     return {
         # of complex eigenvalues the real part, as in equation (4)
@@ -207,12 +195,3 @@ def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
         ),
         "bound_corrected": corrected_bound(problem, mixing_sum(weights)),
     }
-
-
-def _needed(errors: Array, delta: float) -> float:
-    """Return the first number of samples with errors within delta; infinite if there is none.
-
-    Ties make even numbers of samples worse than odd ones, so that a few after it may not be.
-    """
-    within = np.flatnonzero(errors <= delta)
-    return int(within[0]) + 1 if within.size else math.inf

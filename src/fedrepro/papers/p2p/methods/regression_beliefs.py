@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Information:
-    """Beliefs of N nodes, and of repeats before them: precision (..., N, d, d), shift (..., N, d).
+    """Gaussian beliefs of N nodes: precision (..., N, d, d) and shift (..., N, d).
 
     A prior that all share may lack the leading axes.
     """
@@ -38,18 +38,18 @@ class Information:
 
     @staticmethod
     def prior(variance: float, weights: int) -> Information:
-        """Return N(0, variance I) over `weights` weights."""
+        """Return the belief N(0, variance I) over `weights` weights."""
         return Information(np.eye(weights) / variance, np.zeros(weights))
 
     @property
     def mean(self) -> Array:
-        """mu, (..., N, d)."""
+        """Compute the means mu, (..., N, d)."""
         mean = np.linalg.solve(self.precision, self.shift[..., None])[..., 0]
         return mean.astype(np.float64, copy=False)
 
     @property
     def covariance(self) -> Array:
-        """Sigma, (..., N, d, d)."""
+        """Compute the covariances Sigma, (..., N, d, d)."""
         return np.linalg.inv(self.precision).astype(np.float64, copy=False)
 
 
@@ -75,7 +75,7 @@ def consensus(weights: Array, beliefs: Information) -> Information:
 
 
 def expected_squared_error(means: Array, truth: Array, moments: Array, noise: float) -> Array:
-    """Return the error of predictions f' mu: (mu - truth)' E[f f'] (mu - truth) + noise, (..., N).
+    """Compute the squared error of predictions f' mu: (mu - truth)' E[f f'] (mu - truth) + noise.
 
     `moments` is E[f f'] of new examples, (d, d). Exact: no test examples are drawn.
     """
@@ -85,7 +85,7 @@ def expected_squared_error(means: Array, truth: Array, moments: Array, noise: fl
 
 
 def believed_variance(covariances: Array, moments: Array, noise: float) -> Array:
-    """Return a node's belief of its predictions' variance, E[f' Sigma f] + noise, (..., N)."""
+    """Compute the variance that a node believes its predictions have, E[f' Sigma f] + noise."""
     variances: Array = np.einsum("...de,de->...", covariances, moments) + noise
     return variances
 
@@ -153,7 +153,7 @@ def regression_beliefs(
 
 
 def _examples(rng: RngKey, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
-    """Features (repeats, N, 3) and noise (repeats, N) of each step."""
+    """Draw features (repeats, N, 3) and noise (repeats, N) of each step."""
     draws = rng.stream("regression-beliefs")
     for _ in range(steps):
         x = draws.uniform(-RANGE, RANGE, (repeats, 2))[:, None, :] * views

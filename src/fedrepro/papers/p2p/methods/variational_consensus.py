@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Return each node's belief after it has heard its neighbours: means and deviations.
+    """Return each node's belief after it has heard its neighbours: means and deviations (N, n).
 
     Rows of `weights`, (N, N), sum to one. Source: P2P, section 5.2; with full covariances (6) and
     (7).
@@ -43,17 +43,17 @@ def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Arr
 
 
 def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Return the deviations of `consensus` with plain averages of the means: a control."""
+    """Average the means plainly, with the deviations of `consensus`: a control for their use."""
     return weights @ mean, 1 / np.sqrt(weights @ (1 / (deviation * deviation)))
 
 
 def deviation_of(spread: Array) -> Array:
-    """σ = log(1 + exp(spread)), as weights are drawn with; float64."""
+    """Compute the standard deviations σ = log(1 + exp(spread)) of weights, float64."""
     return np.log1p(np.exp(spread.astype(np.float64)))
 
 
 def spread_of(deviation: Array) -> Array:
-    """Invert softplus: log(exp(σ) - 1)."""
+    """Compute the spread whose standard deviation is σ: log(exp(σ) - 1)."""
     return np.log(np.expm1(deviation))
 
 
@@ -113,7 +113,7 @@ class VariationalConsensus:
     spreads: Spreads = "learnt"
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
-        """Start every node with equal beliefs."""
+        """Start every node with the beliefs of one network."""
         from fedrepro.training.federation.clients import initial_weights
 
         if peers.network.kind != "variational":
@@ -128,7 +128,7 @@ class VariationalConsensus:
     def round(
         self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Nodes hear their neighbours' last beliefs and learn from there."""
+        """Let nodes hear their neighbours' last beliefs, and train from there."""
         start = self._after(state, peers) if rng.round else state["before"]
         trained = peers.train(
             start,
@@ -161,11 +161,11 @@ class VariationalConsensus:
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and deviations (N, n) of all nodes after an exchange."""
+        """Return the means and deviations (N, n) of all nodes after an exchange."""
         return consensus(weights, mean, deviation)
 
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
-        """Return the term of a round's loss: in the first one from any prior of the model."""
+        """Return the loss term of a round's prior; in the first round the model's."""
         from fedrepro.training.loss_terms import GaussianPrior
 
         sd = network.prior_sd if first else None
@@ -187,17 +187,17 @@ class VariationalConsensus:
     label="Consensus, plain means",
 )
 class ConsensusOfMeans(VariationalConsensus):
-    """Plain averages of the nodes' means, whatever the spreads: a control for their use."""
+    """Consensus of plain averages of the nodes' means, whatever the spreads: a control."""
 
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and deviations (N, n) of all nodes after an exchange."""
+        """Return the means and deviations (N, n) of all nodes after an exchange."""
         return mean_of_means(weights, mean, deviation)
 
 
 def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> dict[str, Any]:
-    """Beliefs (N, *shape) of all nodes after an exchange; computed in float64, dtype as given."""
+    """Return the beliefs (N, *shape) of all nodes after an exchange; computed in float64."""
     beliefs = {}
     for name, parameter in network.parameters.items():
         if parameter.role == "spread":

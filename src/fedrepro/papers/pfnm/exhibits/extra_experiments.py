@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from fedrepro.papers.pfnm.exhibits.paper_figures import (
-    AS_IN_CODE,
-    AVERAGE,
-    BOTH,
-    CHOSEN,
-    CHOSEN_DEEP,
-    CONCATENATION,
-    D_SGD,
-    DEEP_SIGMA2,
-    DOWNPOUR,
-    HETEROGENEOUS,
-    HOMOGENEOUS,
-    LOCAL,
-    NETWORKS_OF_FIGURE_2,
-    PHOTOGRAPHS,
-    SHAPES,
-    SIGMA2,
-    U_ENS,
-    UNMATCHED,
-    W_ENS,
-    clients,
-    depths,
-    pfnm_chosen,
-    pfnm_each,
-)
+from fedrepro.papers.pfnm.exhibits import paper_figures as paper
 from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """Ask a method for networks of each of these sizes."""
+    """Return a method that is asked for networks of each of these sizes."""
     return component(name, label, **parameters, units=units, show=["units"])
 
 
@@ -46,25 +22,25 @@ exhibits["matching-or-size"] = exhibit(
         units, chosen by their norms, with nothing matched; the two level lines keep all units. Bars
         are one standard deviation over trials. What lies more than 25 points below the best is cut
         off, or named with an arrow.""",
-    partition=HOMOGENEOUS,
-    sweep=clients(5, 10, 25),
+    partition=paper.HOMOGENEOUS,
+    sweep=paper.clients(5, 10, 25),
     methods=[
-        pfnm_each(SIGMA2),
+        paper.pfnm_each(paper.SIGMA2),
         of_size("pruned_concatenation", "pruned concatenation", [25, 50, 100, 200, 400, 700]),
         component("local", "clients alone"),
-        AVERAGE,
-        U_ENS,
-        CONCATENATION,
-        UNMATCHED,
+        paper.AVERAGE,
+        paper.U_ENS,
+        paper.CONCATENATION,
+        paper.UNMATCHED,
     ],
-    cases=BOTH,
+    cases=paper.BOTH,
     notes=[
         """A unit of the concatenation is kept for the product of the norms of its incoming weights
             and bias, and of its outgoing weights.""",
-        NETWORKS_OF_FIGURE_2,
-        AS_IN_CODE,
+        paper.NETWORKS_OF_FIGURE_2,
+        paper.AS_IN_CODE,
     ],
-    at={"quick": {"sweep": clients(5, 10, 20)}, "tiny": {"sweep": clients(2, 4)}},
+    at={"quick": {"sweep": paper.clients(5, 10, 20)}, "tiny": {"sweep": paper.clients(2, 4)}},
 )
 
 
@@ -76,35 +52,38 @@ exhibits["finer-sigma2"] = exhibit(
     caption="""Test accuracy against the size of PFNM's network as σ² rises from 0.5 to 5 in small
         steps. Level lines keep all units. Bars are one standard deviation over trials. What lies
         more than 25 points below the best is cut off, or named with an arrow.""",
-    partition=HOMOGENEOUS,
-    sweep=clients(10, 15, 20, 25, 30),
+    partition=paper.HOMOGENEOUS,
+    sweep=paper.clients(10, 15, 20, 25, 30),
     trials=5,
-    methods=[pfnm_each(FINER), CONCATENATION, UNMATCHED],
+    methods=[paper.pfnm_each(FINER), paper.CONCATENATION, paper.UNMATCHED],
     notes=[
         """Elsewhere the grid of σ² has nothing between 2 and 5, where the size falls from hundreds
             of units to tens; claim P2a, on how small the network is, needs what lies between.""",
-        NETWORKS_OF_FIGURE_2,
-        AS_IN_CODE,
+        paper.NETWORKS_OF_FIGURE_2,
+        paper.AS_IN_CODE,
     ],
-    at={"quick": {"sweep": clients(5, 10, 20)}, "tiny": {"sweep": clients(2, 4), "trials": 2}},
+    at={
+        "quick": {"sweep": paper.clients(5, 10, 20)},
+        "tiny": {"sweep": paper.clients(2, 4), "trials": 2},
+    },
 )
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """All that gives networks of these numbers of units, and what has one size of its own."""
+    """List methods that give networks of these numbers of units, or of one size of their own."""
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),
         of_size("ot_fusion", "OT fusion", units, class_weights=True),
         component("weight_matching", "weight matching", class_weights=True),
-        LOCAL,
+        paper.LOCAL,
         of_size("best_clients", "best clients", units),
         of_size("whole_clients", "clients at random", units),
         of_size("pruned_concatenation", "pruned concatenation", units, exact=True),
-        AVERAGE,
+        paper.AVERAGE,
         component("average_shared", "parameter average, shared start"),
-        CONCATENATION,
-        UNMATCHED,
+        paper.CONCATENATION,
+        paper.UNMATCHED,
     ]
 
 
@@ -117,10 +96,10 @@ exhibits["equal-size"] = exhibit(
         is a mark left of a client's 50; level lines are clients alone, and what keeps all units.
         Bars are one standard deviation over trials. What lies more than 25 points below the best is
         cut off, or named with an arrow.""",
-    partition=HOMOGENEOUS,
-    sweep=clients(5, 10, 25),
+    partition=paper.HOMOGENEOUS,
+    sweep=paper.clients(5, 10, 25),
     methods=methods_of_size([50, 100, 200, 400]),
-    cases=BOTH,
+    cases=paper.BOTH,
     notes=[
         """A point is left out where a method has no network of that size in some trial: whole
             clients have multiples of 50, nobody has more units than all clients together, and PFNM
@@ -130,18 +109,18 @@ exhibits["equal-size"] = exhibit(
         "Best clients are those with the highest training accuracy on their own data.",
         """Averaging from a shared start has local networks of its own, from the same partitions;
             all others have those of figure 2.""",
-        AS_IN_CODE,
+        paper.AS_IN_CODE,
     ],
-    at={"quick": {"sweep": clients(5, 10, 20)}, "tiny": {"sweep": clients(2, 4)}},
+    at={"quick": {"sweep": paper.clients(5, 10, 20)}, "tiny": {"sweep": paper.clients(2, 4)}},
 )
 exhibits["equal-size-photographs"] = exhibit(
     exhibits["equal-size"],
-    PHOTOGRAPHS,
+    paper.PHOTOGRAPHS,
     title="What merging gives at a size, colour pictures",
     caption="As equal-size, on colour pictures.",
     at={
-        "quick": exhibit(SHAPES, sweep=clients(5, 10, 20)),
-        "tiny": exhibit(SHAPES, sweep=clients(2, 4)),
+        "quick": exhibit(paper.SHAPES, sweep=paper.clients(5, 10, 20)),
+        "tiny": exhibit(paper.SHAPES, sweep=paper.clients(2, 4)),
     },
 )
 exhibits["equal-size-deep"] = exhibit(
@@ -150,22 +129,22 @@ exhibits["equal-size-deep"] = exhibit(
     caption="""As equal-size, with two hidden layers of 50, 100 or 200 units each; ten clients,
         whose networks have 50 in each.""",
     model=component("mlp", hidden=[50, 50]),
-    sweep=clients(10),
+    sweep=paper.clients(10),
     methods=methods_of_size([50, 100, 200]),
     notes=[
         """PFNM's σ² is one for both layers and is solved for the sum of their units, which it
             divides between them as it will.""",
-        AS_IN_CODE,
+        paper.AS_IN_CODE,
     ],
-    at={"tiny": {"sweep": clients(4)}},
+    at={"tiny": {"sweep": paper.clients(4)}},
 )
 
 
 TWO_DATA_SETS: dict[str, Entry] = {
     "pictures": {"label": "heterogeneous"},
-    "photographs": {"label": "heterogeneous", **PHOTOGRAPHS},
+    "photographs": {"label": "heterogeneous", **paper.PHOTOGRAPHS},
 }
-SHAPES_FOR_PHOTOGRAPHS = exhibit(cases={"photographs": {**SHAPES}})
+SHAPES_FOR_PHOTOGRAPHS = exhibit(cases={"photographs": {**paper.SHAPES}})
 
 exhibits["erratum-options"] = exhibit(
     drawing=component("table", best="none"),
@@ -174,25 +153,25 @@ exhibits["erratum-options"] = exhibit(
     caption="""Test accuracy in percent and hidden units under each reading of the popularity term,
         of the weights of classes and of the cap on counts, since text, derivation and the authors'
         code disagree; σ² is chosen for each.""",
-    partition=HOMOGENEOUS,
-    sweep=clients(10, 25),
+    partition=paper.HOMOGENEOUS,
+    sweep=paper.clients(10, 25),
     methods=[
         with_changes(
-            pfnm_chosen(SIGMA2),
+            paper.pfnm_chosen(paper.SIGMA2),
             popularity=[1.0, 2.0],
             class_weights=[True, False],
             count_cap=[10, None],
             show=["popularity", "class_weights", "count_cap"],
         )
     ],
-    cases=BOTH,
+    cases=paper.BOTH,
     notes=[
         """The factor on the popularity term is 1 in the text and in the authors' code, and 2 by
             derivation. Weights of classes and the cap are in the code only; a cap of 10 acts when
             there are more than 11 clients.""",
-        CHOSEN,
+        paper.CHOSEN,
     ],
-    at={"quick": {"sweep": clients(5, 20)}, "tiny": {"sweep": clients(2, 4)}},
+    at={"quick": {"sweep": paper.clients(5, 20)}, "tiny": {"sweep": paper.clients(2, 4)}},
 )
 exhibits["deep-sigma2"] = exhibit(
     drawing="table",
@@ -201,11 +180,11 @@ exhibits["deep-sigma2"] = exhibit(
     caption="""Test accuracy in percent and hidden units of PFNM, and of the same posterior with
         every unit on its own, for every σ² of figure 3; ten heterogeneous clients, networks of one,
         two and four hidden layers. Bold: the best of a column.""",
-    partition=HETEROGENEOUS,
-    sweep=depths(10, [1, 2, 4]),
+    partition=paper.HETEROGENEOUS,
+    sweep=paper.depths(10, [1, 2, 4]),
     methods=[
-        pfnm_each(DEEP_SIGMA2),
-        component("unmatched", "unmatched", sigma2=DEEP_SIGMA2, show=["sigma2"]),
+        paper.pfnm_each(paper.DEEP_SIGMA2),
+        component("unmatched", "unmatched", sigma2=paper.DEEP_SIGMA2, show=["sigma2"]),
     ],
     cases=TWO_DATA_SETS,
     notes=[
@@ -216,7 +195,7 @@ exhibits["deep-sigma2"] = exhibit(
     at={
         "paper": {"cases": {"photographs": {"trials": 6}}},
         "quick": SHAPES_FOR_PHOTOGRAPHS,
-        "tiny": exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=depths(4, [2])),
+        "tiny": exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=paper.depths(4, [2])),
     },
 )
 
@@ -230,11 +209,11 @@ exhibits["merging-and-posterior"] = exhibit(
         and with one for what is matched and another for the means of what was matched; ten
         heterogeneous clients, networks of one, two and four hidden layers. Each row chooses among
         the same three values.""",
-    partition=HETEROGENEOUS,
-    sweep=depths(10, [1, 2, 4]),
+    partition=paper.HETEROGENEOUS,
+    sweep=paper.depths(10, [1, 2, 4]),
     trials=5,
     methods=[
-        with_changes(pfnm_chosen(VALUES), "PFNM, one σ²"),
+        with_changes(paper.pfnm_chosen(VALUES), "PFNM, one σ²"),
         component(
             "pfnm",
             "PFNM, σ² apart",
@@ -245,15 +224,18 @@ exhibits["merging-and-posterior"] = exhibit(
             ],
             choose="pooled_train",
         ),
-        with_changes(UNMATCHED, sigma2=VALUES, choose="pooled_train"),
-        with_changes(U_ENS, reference=True),
+        with_changes(paper.UNMATCHED, sigma2=VALUES, choose="pooled_train"),
+        with_changes(paper.U_ENS, reference=True),
     ],
     notes=[
         """The paper has one σ². Here the second sets the variance of the posterior means alone;
             what merges is decided as before.""",
-        CHOSEN_DEEP,
+        paper.CHOSEN_DEEP,
     ],
-    at={"quick": {"sweep": depths(10, [1, 2])}, "tiny": {"sweep": depths(4, [2]), "trials": 2}},
+    at={
+        "quick": {"sweep": paper.depths(10, [1, 2])},
+        "tiny": {"sweep": paper.depths(4, [2]), "trials": 2},
+    },
 )
 exhibits["ensemble-readings"] = exhibit(
     drawing="accuracy-close-up",
@@ -262,8 +244,12 @@ exhibits["ensemble-readings"] = exhibit(
     caption="""Test accuracy of ensembles on heterogeneous clients. The supplement divides a
         client's examples of a class by everybody's of that class; section 4, to the letter, by all
         its own. Lines are means over trials, bands one standard deviation.""",
-    partition=HETEROGENEOUS,
-    methods=[U_ENS, W_ENS, with_changes(W_ENS, "W-Ens, share of the client", share="client")],
+    partition=paper.HETEROGENEOUS,
+    methods=[
+        paper.U_ENS,
+        paper.W_ENS,
+        with_changes(paper.W_ENS, "W-Ens, share of the client", share="client"),
+    ],
     cases=TWO_DATA_SETS,
     notes=[
         """The paper finds the weighted ensemble below the uniform one on heterogeneous CIFAR-10
@@ -278,13 +264,16 @@ exhibits["wider-downpour"] = exhibit(
     place="supplement 4.1, a sentence without a figure",
     caption="""Test accuracy of downpour SGD against the units of its hidden layer. Lines are means
         over trials, bands one standard deviation.""",
-    partition=HOMOGENEOUS,
-    sweep={**clients(25), "model.hidden": [[50], [100], [200], [400]]},
-    methods=[D_SGD],
-    cases=BOTH,
-    notes=["The paper names neither the widths nor the number of clients that it tried.", DOWNPOUR],
+    partition=paper.HOMOGENEOUS,
+    sweep={**paper.clients(25), "model.hidden": [[50], [100], [200], [400]]},
+    methods=[paper.D_SGD],
+    cases=paper.BOTH,
+    notes=[
+        "The paper names neither the widths nor the number of clients that it tried.",
+        paper.DOWNPOUR,
+    ],
     at={
-        "quick": {"sweep": clients(20)},
-        "tiny": {"sweep": {**clients(4), "model.hidden": [[50], [100]]}},
+        "quick": {"sweep": paper.clients(20)},
+        "tiny": {"sweep": {**paper.clients(4), "model.hidden": [[50], [100]]}},
     },
 )

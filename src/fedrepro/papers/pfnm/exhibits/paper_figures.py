@@ -28,12 +28,12 @@ PANELS: dict[str, Entry] = {
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """Sweep over numbers of clients."""
+    """Return a sweep over numbers of clients."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Sweep over numbers of hidden layers of 50 units each, with `number` clients."""
+    """Return a sweep over numbers of hidden layers of 50 units each, with `number` clients."""
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 
@@ -42,12 +42,12 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
-    """PFNM with the σ² of these that gives the best accuracy on all training data."""
+    """Return PFNM with the σ² of these that gives the best accuracy on all training data."""
     return component("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
 
 
 def pfnm_each(sigma2: list[float]) -> Entry:
-    """PFNM with every one of these σ²."""
+    """Return PFNM with every one of these σ²."""
     return component("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
 
 

@@ -9,7 +9,7 @@ the first step; both are parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,24 +17,25 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
+from fedrepro.methods import pfnm
 from fedrepro.methods.downpour_sgd import DownpourSgd, Epochs, Messages
 from fedrepro.methods.matching.network_arrays import class_shares, networks_of, tensors_of
 from fedrepro.methods.matching.pfnm_atoms import Atoms, Past
 from fedrepro.methods.matching.sequential_matching import Rule, Variances
-from fedrepro.methods.pfnm import (
-    BiasPrior,
-    Gamma0,
-    Order,
-    Sigma02,
-    Sigma2,
-    WidthCap,
-    visiting_orders,
-)
 from fedrepro.networks.network import widths
-from fedrepro.papers.pfnm.streaming import Posterior, arriving, before_data, start_of, update
+from fedrepro.papers.pfnm.streaming_posterior import (
+    Posterior,
+    arriving,
+    before_data,
+    start_of,
+    update,
+)
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
+
+
+Steps = Annotated[int, Arg("parts in which each client's data arrive", least=1)]
 
 
 @method(
@@ -56,14 +57,14 @@ class PfnmStreaming:
     Source: PFNM, supplement, equations (10) and (11).
     """
 
-    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
-    sigma2: Sigma2 = 1.0
+    steps: Steps = 15
+    sigma2: pfnm.Sigma2 = 1.0
     sigma2_layers: Annotated[
         tuple[float, ...],
         Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
     ] = (1.0,)
-    sigma02: Sigma02 = 10.0
-    gamma0: Gamma0 = 1.0
+    sigma02: pfnm.Sigma02 = 10.0
+    gamma0: pfnm.Gamma0 = 1.0
     passes: Annotated[
         int, Arg("times every client is assigned again in a step", "passes", least=0)
     ] = 5
@@ -77,9 +78,9 @@ class PfnmStreaming:
     class_weights: Annotated[
         bool, Arg("weigh outgoing weights by the share of each class in this step's examples")
     ] = True
-    width_cap: WidthCap = 700
-    bias_prior: BiasPrior = 0.1
-    order: Order = "random"
+    width_cap: pfnm.WidthCap = 700
+    bias_prior: pfnm.BiasPrior = 0.1
+    order: pfnm.Order = "random"
     first_step: Annotated[
         Literal["crowd", "habit"],
         Arg("popularity at the first step: among clients (9), or in the own past (11)"),
@@ -97,13 +98,13 @@ class PfnmStreaming:
         self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the prior: no atoms."""
+        """Return the first state: the prior, without atoms."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """One step: clients train on its part of their data, and are matched to the atoms.
+        """Train the clients on this step's part of their data, and match them to the atoms.
 
         Every client's weights go up, and what it starts the next step from comes down.
         """
@@ -119,71 +120,45 @@ class PfnmStreaming:
             shares if self.class_weights else np.ones_like(shares),
             self.variances,
             self.rule,
-            visiting_orders(clients.count, len(before.layers), self.passes, self.order, rng),
+            pfnm.visiting_orders(clients.count, len(before.layers), self.passes, self.order, rng),
             crowd_first=self.first_step == "crowd",
         )
         units = sum(layer.members.shape[1] for layer in after.layers)
         return _state(after), Report({"hidden_units": float(units)})
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the posterior mean network."""
+        """Return the network of posterior means."""
         return GlobalModel(clients.model, tensors_of(_posterior(state).network))
 
     def _starts(
         self, before: Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Weights (J, *shape) that the clients train from: at first their own."""
+        """Return the weights (J, *shape) that clients train from; at the first step their own."""
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         initial = initial_weights(clients.network, clients.settings, places)
         if before is None or before.step == 0:
             return initial
+        sizes, options = widths(initial), (self.variances, self.fresh, self.start_noise)
+        streams = [rng.at(client=j).stream("pfnm-streaming-start") for j in range(clients.count)]
         by_client = [
-            tensors_of(
-                start_of(
-                    before,
-                    j,
-                    widths(initial),
-                    self.variances,
-                    self.fresh,
-                    self.start_noise,
-                    rng.at(client=j).stream("pfnm-streaming-start"),
-                )
-            )
-            for j in range(clients.count)
+            tensors_of(start_of(before, j, sizes, *options, stream))
+            for j, stream in enumerate(streams)
         ]
         return {name: np.concatenate([tensors[name] for tensors in by_client]) for name in initial}
 
 
 def _state(posterior: Posterior) -> State:
-    """Convert the posterior to plain data and tensors."""
-    import torch
-
-    def kept(*arrays: np.ndarray) -> list[torch.Tensor]:
-        return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-
-    layers = [
-        kept(
-            past.members,
-            past.atoms.natural,
-            past.atoms.precision,
-            past.atoms.classed,
-            past.atoms.classed_precision,
-        )
-        for past in posterior.layers
-    ]
-    bias = kept(posterior.bias, posterior.bias_precision)
+    """Convert a posterior to plain data and arrays."""
+    layers = [[past.members, *astuple(past.atoms)] for past in posterior.layers]
+    bias = [posterior.bias, posterior.bias_precision]
     return {"step": posterior.step, "inputs": posterior.inputs, "layers": layers, "bias": bias}
 
 
 def _posterior(state: Mapping[str, Any]) -> Posterior:
-    layers = []
-    for tensors in state["layers"]:
-        members, *atoms = (tensor.numpy() for tensor in tensors)
-        layers.append(Past(Atoms(*atoms), members))
-    bias, precision = (tensor.numpy() for tensor in state["bias"])
-    return Posterior(state["step"], state["inputs"], tuple(layers), bias, precision)
+    layers = tuple(Past(Atoms(*atoms), members) for members, *atoms in state["layers"])
+    return Posterior(state["step"], state["inputs"], layers, *state["bias"])
 
 
 @dataclass(kw_only=True)
@@ -194,7 +169,7 @@ class _StreamingEnsemble:
     """
 
     weighted: ClassVar[bool] = False
-    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    steps: Steps = 15
     members: Annotated[
         Literal["latest", "all"],
         Arg("who predicts: each client's latest network, or those after every step so far"),
@@ -204,7 +179,7 @@ class _StreamingEnsemble:
         self.rounds = self.steps
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Every client's network as local training starts it."""
+        """Return every client's network as local training starts it."""
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
@@ -234,7 +209,7 @@ class _StreamingEnsemble:
         return {"step": step + 1, "networks": after, "seen": now}, Report(traffic=sent)
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """All members, each weighed by class."""
+        """Return the ensemble of all members, each weighed by class."""
         seen = state["seen"]
         alike = np.full((len(seen), clients.network.classes), 1.0 / len(seen))
         weights = class_shares(seen) if self.weighted else alike
@@ -250,7 +225,7 @@ class _StreamingEnsemble:
     label="U-Ens streaming",
 )
 class UniformEnsembleStreaming(_StreamingEnsemble):
-    """Mean of class probabilities of networks that train on as data arrive.
+    """Mean of class probabilities of the clients' networks, which train on as data arrive.
 
     Source: PFNM, supplement 4.2 (streaming).
     """
@@ -265,7 +240,7 @@ class UniformEnsembleStreaming(_StreamingEnsemble):
     label="W-Ens streaming",
 )
 class WeightedEnsembleStreaming(_StreamingEnsemble):
-    """As the weighted ensemble, by the examples that each member has seen by then.
+    """Mean of class probabilities, weighed by the examples of a class that a member has seen.
 
     Source: PFNM, supplement 4.2 (streaming).
     """
@@ -293,7 +268,7 @@ class DownpourStreaming(DownpourSgd):
     def __init__(
         self,
         *,
-        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
+        steps: Steps = 15,
         rounds: Annotated[int, Arg("communication rounds in a step", "rounds", least=1)] = 10,
         epochs: Epochs = 1,
         messages: Messages = "sequential",
@@ -304,7 +279,7 @@ class DownpourStreaming(DownpourSgd):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """All rounds of one step, on its part of the clients' data."""
+        """Run all rounds of communication of one step, on its part of the clients' data."""
         step, first = rng.round, rng.round * self.exchanges
         arrived = arriving(clients, step, self.rounds, rng)
         for done in range(first, first + self.exchanges):

@@ -7,21 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fedrepro.core.metrics import metrics_of
-from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
-    Along,
-    Line,
-    cases,
-    draw_lines,
-    grid_of,
-    headings,
-    legend,
-    legend_rows,
-    line_of,
-    new_figure,
-    of_case,
-    select,
-)
+from fedrepro.drawings import canvas
 from fedrepro.drawings.style import CASES, LineStyle
 from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
@@ -59,8 +45,8 @@ FOLLOWED = (
 
 
 @drawing("hyper-parameters")
-class HyperParameters(Along):
-    """Hyper-parameters of an adaptive method as rounds go by, and its reward.
+class HyperParameters(canvas.Along):
+    """A figure of an adaptive method's hyper-parameters as rounds go by, and of its reward.
 
     A panel for each of FOLLOWED, with a line for each case: means over trials, with a band of one
     sd; dots are what single trials drew.
@@ -88,19 +74,25 @@ class HyperParameters(Along):
         from matplotlib.lines import Line2D
 
         rounds = numbers[numbers[ROUND].notna()]
-        names = cases(numbers)
+        names = canvas.cases(numbers)
         look = dict(zip(names, CASES, strict=False))
-        rows = legend_rows(names) - 1
-        added = LEGEND_ROW * (rows - 1)
-        figure = new_figure(HEIGHT + added)
+        rows = canvas.legend_rows(names) - 1
+        added = canvas.LEGEND_ROW * (rows - 1)
+        figure = canvas.new_figure(HEIGHT + added)
         margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.75 + added}
-        (panels,) = grid_of(figure, 1, len(FOLLOWED), across=0.5, **margins)
+        (panels,) = canvas.grid_of(figure, 1, len(FOLLOWED), across=0.5, **margins)
         for axes, followed in zip(panels, FOLLOWED, strict=True):
             axes.set_xlabel(self.x_label or "communication rounds")
-            _draw(axes, followed, exhibit, {case: of_case(rounds, case) for case in names}, look)
+            _draw(
+                axes,
+                followed,
+                exhibit,
+                {case: canvas.of_case(rounds, case) for case in names},
+                look,
+            )
         handles = [Line2D([], [], label=case, **case_look.line) for case, case_look in look.items()]
-        legend(figure, list(handles), 0.08, rows)
-        headings(figure, exhibit)
+        canvas.legend(figure, list(handles), 0.08, rows)
+        canvas.headings(figure, exhibit)
         return figure
 
 
@@ -111,17 +103,17 @@ def _draw(
     numbers: Mapping[str, pd.DataFrame],
     look: Mapping[str, LineStyle],
 ) -> None:
-    """One panel: dots below lines. numbers: case -> its single rounds."""
+    """Draw one panel, dots below lines. numbers: case -> the rows of its single rounds."""
     from matplotlib.ticker import MaxNLocator, NullLocator
 
-    lines: dict[str, Line] = {}
+    lines: dict[str, canvas.Line] = {}
     for case, case_rows in numbers.items():
-        measured = select(case_rows, followed.metric, "")
-        lines[case] = line_of(measured, measured[ROUND].astype(float).tolist())
+        measured = canvas.select(case_rows, followed.metric, "")
+        lines[case] = canvas.line_of(measured, measured[ROUND].astype(float).tolist())
         if followed.dots:
-            x, y = trials_of(select(case_rows, followed.dots, ""))
+            x, y = trials_of(canvas.select(case_rows, followed.dots, ""))
             axes.scatter(x, y, s=3, color=look[case].colour, alpha=0.3, linewidths=0, zorder=1)
-    draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
+    canvas.draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
     axes.set_title(followed.title, loc="left")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     if followed.log:

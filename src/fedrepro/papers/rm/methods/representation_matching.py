@@ -7,6 +7,7 @@ Hyper-parameters, 2019 (RM), section 3.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,20 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.methods import fedavg
-from fedrepro.networks.layers import (
-    Affine,
-    Convolution2d,
-    Dropout,
-    Layer,
-    MaxPool,
-    Parameter,
-    Pass,
-    Pooled,
-    Relu,
-    Shape,
-    join_models,
-    split_models,
-)
+from fedrepro.networks import layers
 from fedrepro.networks.network import Network
 from fedrepro.training.loss_terms import TermInputs
 
@@ -44,84 +32,81 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepresentationMatching:
-    """coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over the activations of interest.
+    """Loss coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over activations a_j.
 
     a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
     the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
     non-linearity; pooled sources are unpooled first, at the positions that the trained model's
-    pooling chose. kernel: of those convolutions, None for that of the convolution whose output
-    is mapped. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
+    pooling chose; a convolution has the kernel of the one whose output it maps. reduction: over
+    the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
     source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
     compares with in section 3.1.
     """
 
     coefficient: float = 1.0
     reduction: Literal["sum", "mean"] = "sum"
-    kernel: int | None = None
     source: Literal["above", "same"] = "above"
     additive = True
     written = "matching"
-
-    def shapes(self, network: Network) -> dict[str, Shape]:
-        """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
-        shapes: dict[str, Shape] = {}
-        for j, parameters in enumerate(self._parameters(network)):
-            for name, parameter in parameters.items():
-                shapes[f"match{j}_{name}"] = parameter.shape
-        return shapes
-
-    def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
-        """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
-        generator = rng.stream("representation-matching")
-        tensors = {}
-        for j, parameters in enumerate(self._parameters(network)):
-            for name, parameter in parameters.items():
-                limit = 1 / math.sqrt(parameter.fan_in)
-                values = generator.uniform(-limit, limit, parameter.shape)
-                tensors[f"match{j}_{name}"] = values.astype(np.float32)
-        return tensors
-
-    def loss(self, look: TermInputs) -> torch.Tensor:
-        """Compute (A,), without gradients of the received model or the positions of the pooling."""
-        import torch
-
-        with torch.no_grad():
-            received = Pass(look.run.convolution, keep=True)
-            look.network.forward(look.start, look.x, received)
-        total = look.x.new_zeros(len(look.x))
-        shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
-        for j, (source, target) in enumerate(self.pairs(len(shapes))):
-            tensors = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
-            activation, theirs = look.run.activations[source], received.activations[target]
-            pooled = look.run.pooled[source] if source > target else None
-            share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
-            relu = 0 < target < len(shapes) - 1
-            mapped = _map(shapes[source], shapes[target], kernels[source])
-            run = Pass(look.run.convolution)
-            back = mapped.forward(tensors, _unpooled(activation, pooled), run)
-            back = back.relu() if relu else back
-            back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
-            gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
-            total = total + (gaps * share).sum(1)
-        return self.coefficient * total
-
-    def _kernels(self, network: Network) -> list[int]:
-        """Return the side of the convolution from each activation; vectors do not use theirs."""
-        kernels = convolved_by(network)
-        return kernels if self.kernel is None else [self.kernel] * len(kernels)
-
-    def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
-        shapes, kernels = activation_shapes(network), self._kernels(network)
-        return [
-            _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
-            for source, target in self.pairs(len(shapes))
-        ]
 
     def pairs(self, count: int) -> list[tuple[int, int]]:
         """Pair each of `count` activations with the one that is mapped back to it, from 0."""
         if self.source == "same":
             return [(j, j) for j in range(1, count)]
         return [(j + 1, j) for j in range(count - 1)]
+
+    def shapes(self, network: Network) -> dict[str, layers.Shape]:
+        """Return the shapes of the tensors of the maps f_j: match0_weight, match0_bias, …"""
+        return {name: parameter.shape for name, parameter in self._parameters(network)}
+
+    def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
+        """Draw the tensors of the maps f_j to start from, uniform within ±1/√fan_in, float32."""
+        generator, tensors = rng.stream("representation-matching"), {}
+        for name, parameter in self._parameters(network):
+            limit = 1 / math.sqrt(parameter.fan_in)
+            values = generator.uniform(-limit, limit, parameter.shape)
+            tensors[name] = values.astype(np.float32)
+        return tensors
+
+    def loss(self, look: TermInputs) -> torch.Tensor:
+        """Compute the loss of each model, (A,), without gradients of the received model."""
+        import torch
+
+        with torch.no_grad():
+            received = layers.Pass(look.run.convolution, keep=True)
+            look.network.forward(look.start, look.x, received)
+        total = look.x.new_zeros(len(look.x))
+        shapes = [shape for shape, _ in matched_activations(look.network)]
+        for j, (source, target, mapped) in enumerate(self._maps(look.network)):
+            tensors = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
+            activation, theirs = look.run.activations[source], received.activations[target]
+            pooled = look.run.pooled[source] if source > target else None
+            share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
+            run = layers.Pass(look.run.convolution)
+            back = mapped.forward(tensors, _unpooled(activation, pooled), run)
+            back = back.relu() if 0 < target < len(shapes) - 1 else back
+            back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
+            gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
+            total = total + (gaps * share).sum(1)
+        return self.coefficient * total
+
+    def _maps(
+        self, network: Network
+    ) -> Iterator[tuple[int, int, layers.Affine | layers.Convolution2d]]:
+        """Yield for each f_j the activation that it maps, the one that it gives back, and f_j."""
+        activations = matched_activations(network)
+        for source, target in self.pairs(len(activations)):
+            (shape, kernel), (wanted, _) = activations[source], activations[target]
+            if len(shape) == 3:
+                yield source, target, layers.Convolution2d(wanted[0], kernel, kernel // 2)
+            else:
+                yield source, target, layers.Affine(math.prod(wanted))
+
+    def _parameters(self, network: Network) -> Iterator[tuple[str, layers.Parameter]]:
+        activations = matched_activations(network)
+        for j, (source, _, mapped) in enumerate(self._maps(network)):
+            for name, parameter in mapped.parameters(activations[source][0]).items():
+                yield f"match{j}_{name}", parameter
 
 
 def require_matchable(network: Network) -> None:
@@ -130,8 +115,8 @@ def require_matchable(network: Network) -> None:
     Raises:
         FedreproError: for a network with others.
     """
-    known = (Affine, Convolution2d, Dropout, MaxPool, Relu)
-    before: Layer | None = None
+    known = (layers.Affine, layers.Convolution2d, layers.Dropout, layers.MaxPool, layers.Relu)
+    before: layers.Layer | None = None
     for layer in network.layers:
         if not isinstance(layer, known):
             raise FedreproError(
@@ -139,7 +124,7 @@ def require_matchable(network: Network) -> None:
                 f"this {network.kind} network was given; choose mlp, logistic or cnn, or another "
                 "method"
             )
-        if isinstance(layer, MaxPool) and not isinstance(before, Relu):
+        if isinstance(layer, layers.MaxPool) and not isinstance(before, layers.Relu):
             raise FedreproError(
                 "representation matching undoes a pooling that follows a ReLU, and this network "
                 "has one after another layer; put ReLU before it"
@@ -147,49 +132,37 @@ def require_matchable(network: Network) -> None:
         before = layer
 
 
-def convolved_by(network: Network) -> list[int]:
-    """Return the kernel of the last convolution before each activation of interest, else 1."""
-    kernels, kernel = [1], 1
-    for layer in network.layers:
-        if isinstance(layer, Convolution2d):
-            kernel = layer.kernel
-        elif isinstance(layer, Relu):
-            kernels.append(kernel)
-    return [*kernels, kernel]
+def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
+    """Return shape, and kernel of the last convolution before, of each activation that is matched.
 
-
-def activation_shapes(network: Network) -> list[Shape]:
-    """Shapes of the activations of interest of one example, from the input to the logits."""
-    shapes = [network.shape]
+    They go from the input to the logits; the kernel is 1 where there was no convolution yet.
+    """
+    found, kernel = [(network.shape, 1)], 1
     for layer, shape, _ in network.places:
-        if isinstance(layer, Relu):
-            shapes.append(layer.output(shape))
-        elif isinstance(layer, MaxPool):
-            shapes[-1] = layer.output(shape)
+        if isinstance(layer, layers.Convolution2d):
+            kernel = layer.kernel
+        elif isinstance(layer, layers.Relu):
+            found.append((layer.output(shape), kernel))
+        elif isinstance(layer, layers.MaxPool):
+            found[-1] = layer.output(shape), found[-1][1]
     last, shape, _ = network.places[-1]
-    return [*shapes, last.output(shape)]
+    return [*found, (last.output(shape), kernel)]
 
 
-def _map(source: Shape, target: Shape, kernel: int) -> Affine | Convolution2d:
-    if len(source) == 3:
-        return Convolution2d(target[0], kernel, kernel // 2)
-    return Affine(math.prod(target))
-
-
-def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:
+def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor:
     """Unpool (A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
     if pooled is None:
         return value
     from torch.nn.functional import max_unpool2d
 
-    places, size = join_models(pooled.argmax), list(pooled.size)
-    return split_models(
-        max_unpool2d(join_models(value), places, [2, 2], output_size=size), len(value)
+    places, size = layers.join_models(pooled.argmax), list(pooled.size)
+    return layers.split_models(
+        max_unpool2d(layers.join_models(value), places, [2, 2], output_size=size), len(value)
     )
 
 
-def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:
-    """Cut or filled with zeros around, to the height and width of the target."""
+def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
+    """Cut an image, or fill it with zeros around, to the height and width of the target."""
     from torch.nn.functional import pad
 
     height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
@@ -201,7 +174,7 @@ def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:
 
 @cache
 def _squared_gap() -> Any:
-    """|back - target|² of examples, (A, B, …) to (A, B); made on first use, as torch comes later.
+    """Return the function |back - target|² of examples, (A, B, …) to (A, B), with its gradient.
 
     The gap is written once, as the images lie, and becomes its gradient where it is.
     """
@@ -238,7 +211,7 @@ Source = Annotated[
 
 @dataclass(kw_only=True)
 class MatchingRounds(fedavg.Averaging):
-    """Averaging with a matching loss, whose maps theta_i are client i's own.
+    """Averaging with a matching loss, whose maps f_j (tensors theta_i) stay with client i.
 
     They are drawn when it is first chosen, and stay as they are between trainings. They have the
     kernel of the network's convolutions. Source: RM, section 3.1 and algorithm 1.
@@ -264,7 +237,7 @@ class MatchingRounds(fedavg.Averaging):
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return theta_i of the chosen clients, (chosen, *shape), drawn when first chosen."""
+        """Return the maps' tensors of the chosen clients, (chosen, *shape)."""
         term = self.term()
         by_client = [
             state["private"].get(str(j))

@@ -69,7 +69,7 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Replace the grids of the methods in `grids`, and set their constants from `FIXED`."""
+    """Replace the settings of the methods in `grids`, and set constants from `FIXED`."""
     made = []
     for method in methods:
         label = method.get("label", "")
@@ -84,7 +84,7 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Make a part of arena/2 from that of arena/1.
+    """Make an exhibit of leaderboard arena/2 from the one of the same name of arena/1.
 
     `defaults` are those of all exhibits; `of_both` has the notes of arena/1 that hold for arena/2.
     """
@@ -116,7 +116,7 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Compare several exchanges with one: ten epochs as in arena/2, four settings a method."""
+    """Make the exhibit that compares several exchanges with one, with the settings of arena/2."""
     return exhibit(
         first,
         scales=["paper"],

@@ -37,7 +37,7 @@ LEAST_PRECISION, MOST_PRECISION = 2.0, 200.0
 
 @dataclass(frozen=True)
 class GridAxis:
-    """The values of one hyper-parameter, laid into [-0.5, 0.5] with mean zero.
+    """The values of one hyper-parameter, and their places in [-0.5, 0.5], with mean zero.
 
     positions: what is laid, the values' ranks, the values themselves as the text says, or their
     logarithms: (x - mean) / (2 max |x - mean|). Errors: FedreproError for fewer than two values,
@@ -62,12 +62,12 @@ class GridAxis:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """In ascending order: float64 (n,)."""
+        """Return the values in ascending order: float64 (n,)."""
         return np.sort(np.asarray(self.given, np.float64))
 
     @cached_property
     def places(self) -> np.ndarray:
-        """Where they lie: float64 (n,), ascending."""
+        """Compute the place of each value in [-0.5, 0.5]: float64 (n,), ascending."""
         x = np.arange(len(self.values)) if self.positions == "positions" else self._scaled
         gap = x - x.mean()
         places: np.ndarray = gap / (2 * np.abs(gap).max())
@@ -78,14 +78,14 @@ class GridAxis:
         return np.log(self.values) if self.positions == "log" else self.values
 
     def real(self, place: float) -> float:
-        """Interpolate the value at a place between those of the grid."""
+        """Interpolate the value of the hyper-parameter at a place between those of the grid."""
         between = float(np.interp(place, self.places, self._scaled))
         return float(np.exp(between)) if self.positions == "log" else between
 
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """P(h) ∝ exp(-½ (h - mean)ᵀ A (h - mean)) over the points of a grid, A = diag(exp(s)).
+    """Distribution P(h) ∝ exp(-½ (h - mean)ᵀ A (h - mean)) over grid points h, A = diag(exp(s)).
 
     points: float64 (n, D); mean, log_precision (s): float64 (D,).
     """
@@ -96,20 +96,20 @@ class DiscreteGaussian:
 
     @cached_property
     def log_probabilities(self) -> np.ndarray:
-        """Float64 (n,), normalised by log-sum-exp over the grid."""
+        """Compute the log-probability of each grid point: float64 (n,)."""
         exponent = -0.5 * (self.points - self.mean) ** 2 @ np.exp(self.log_precision)
         exponent -= exponent.max()
         logs: np.ndarray = exponent - np.log(np.exp(exponent).sum())
         return logs
 
     def draw(self, rng: RngKey) -> int:
-        """Which point, by its exact probability; the same at the same place of `rng`."""
+        """Draw the index of a grid point; equal `rng` give equal draws."""
         ends = np.exp(self.log_probabilities).cumsum()
         drawn = rng.stream("hyper-parameters").random() * ends[-1]
         return int(np.searchsorted(ends, drawn, side="right"))
 
     def score(self, point: int) -> np.ndarray:
-        """Gradient of log P(h) with respect to mean, then s: float64 (2 D,).
+        """Compute the gradient of log P(h) with respect to mean, then s: float64 (2 D,).
 
         A (h - E[h']) and ½ exp(s_d) (E[(h'_d - mean_d)²] - (h_d - mean_d)²). E[h'] and not the
         mean, since the sum over the grid moves with it.
@@ -122,7 +122,7 @@ class DiscreteGaussian:
 
 
 def window_step(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """sum_τ (r_τ - mean r) score_τ over a window: rewards (m,), scores (m, K) to (K,).
+    """Compute sum_τ (r_τ - mean r) score_τ over a window: rewards (m,), scores (m, K) to (K,).
 
     Source: RM, eq. (7), algorithm 1, line 18. Each score is that of the distribution that drew.
     """
@@ -131,7 +131,7 @@ def window_step(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def reward_of(before: float, after: float) -> float:
-    """(L_t - L_{t+1}) / L_t within [-1, 1]; -1 if that is not a number."""
+    """Compute the share by which the loss fell, (L_t - L_{t+1}) / L_t in [-1, 1]; -1 for NaN."""
     if not np.isfinite(after):
         return -1.0
     fall = (before - after) / max(before, float(np.finfo(np.float64).tiny))
@@ -140,7 +140,7 @@ def reward_of(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """A distribution over the grid of some axes, and how it follows rewards.
+    """A distribution over the grid of some hyper-parameters, and how it follows rewards.
 
     rate: eta_H. window: Z, rewards before the last one that an update looks at. precision: of
     every axis at the start.
@@ -153,11 +153,11 @@ class Search:
 
     @cached_property
     def points(self) -> np.ndarray:
-        """The grid: float64 (n, D), the last axis fastest."""
+        """Return the points of the grid: float64 (n, D), the last axis fastest."""
         return np.array(list(itertools.product(*(axis.places for axis in self.axes))))
 
     def start(self) -> dict[str, Any]:
-        """Return the first state: the mean at the centre, and no rewards."""
+        """Return the first state: the mean at the grid's centre, and no rewards."""
         count = len(self.axes)
         return {
             "mean": np.zeros(count),
@@ -167,16 +167,16 @@ class Search:
         }
 
     def distribution(self, state: dict[str, Any]) -> DiscreteGaussian:
-        """From which the next setting is drawn."""
+        """Return the distribution that the next setting is drawn from."""
         return DiscreteGaussian(self.points, state["mean"], state["log_precision"])
 
     def setting(self, point: int) -> list[float]:
-        """Return the values of a point of the grid."""
+        """Return the hyper-parameters' values at a point of the grid."""
         place = np.unravel_index(point, [len(axis.values) for axis in self.axes])
         return [float(axis.values[i]) for axis, i in zip(self.axes, place, strict=True)]
 
     def mean(self, state: dict[str, Any]) -> list[float]:
-        """Return the mean in the hyper-parameters' own units."""
+        """Return the distribution's mean in the hyper-parameters' own units."""
         return [axis.real(place) for axis, place in zip(self.axes, state["mean"], strict=True)]
 
     def after(self, state: dict[str, Any], point: int, reward: float) -> dict[str, Any]:
@@ -314,7 +314,7 @@ class AdaptiveMatching(MatchingRounds, AdaptiveFedAvg):
 
 
 def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientInfo) -> float:
-    """Mean cross-entropy on the server's validation examples; NaN for weights that are not finite.
+    """Compute the mean cross-entropy on the server's validation examples; NaN if not finite.
 
     Without the terms of the clients' loss: with entropy kept up, that one soon tells nothing.
     """

@@ -43,7 +43,7 @@ ORDERS = 10  # of the clients, tried one after another until bisection meets the
 
 class Matched(Protocol):
     def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
-        """Hidden units of all layers, and the network, at a sigma2 and an order of the clients."""
+        """Return the hidden units, and the network, at a sigma2 and an order of clients."""
 
 
 @method(
@@ -85,7 +85,7 @@ def pfnm_sized(
 
 
 def solved(at: Matched, size: int) -> GlobalModel | None:
-    """Find the network of this size at the smallest sigma2 that has one, as far as searched."""
+    """Find the network of this size at the smallest sigma2 that gives it; None if none is found."""
     low, high = _ends(at, size)
     if high > MOST:
         return None

@@ -15,25 +15,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
+from fedrepro.methods.matching import pfnm_atoms, sequential_matching
 from fedrepro.methods.matching.network_arrays import UnitArrays, hidden_layers
-from fedrepro.methods.matching.pfnm_atoms import (
-    Array,
-    Atoms,
-    Ints,
-    MatchedLayer,
-    Past,
-    no_past,
-    posterior_mean,
-)
-from fedrepro.methods.matching.sequential_matching import (
-    Matching,
-    Rule,
-    Variances,
-    match,
-    match_down,
-    match_step,
-    network_of_atoms,
-)
 
 if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
@@ -41,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior after `step` steps.
+    """The posterior over a global network's units (atoms) after `step` steps of a stream.
 
     Attributes:
         step: number of steps.
@@ -52,23 +35,27 @@ class Posterior:
 
     step: int
     inputs: int
-    layers: tuple[Past, ...]
-    bias: Array
-    bias_precision: Array
+    layers: tuple[pfnm_atoms.Past, ...]
+    bias: pfnm_atoms.Array
+    bias_precision: pfnm_atoms.Array
 
     @property
     def network(self) -> UnitArrays:
-        """The global network: posterior means."""
-        bias = posterior_mean(self.bias, self.bias_precision)
-        return network_of_atoms([layer.atoms for layer in self.layers], self.inputs, bias)
+        """Return the global network of posterior means."""
+        bias = pfnm_atoms.posterior_mean(self.bias, self.bias_precision)
+        return sequential_matching.network_of_atoms(
+            [layer.atoms for layer in self.layers], self.inputs, bias
+        )
 
 
-def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
-    """Return the prior: no atoms in any layer, and the prior mean as output bias."""
+def before_data(
+    networks: Sequence[UnitArrays], variances: sequential_matching.Variances
+) -> Posterior:
+    """Return the prior of a stream: no atoms in any layer, and the prior mean as output bias."""
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
-    nothing = Past(
-        Atoms(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), np.empty((0, 0))),
+    nothing = pfnm_atoms.Past(
+        pfnm_atoms.Atoms(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), np.empty((0, 0))),
         np.empty((len(networks), 0), np.int64),
     )
     precision = np.full(classes, 1.0 / variances.sigma02)
@@ -78,13 +65,13 @@ def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posteri
 def update(
     before: Posterior,
     networks: Sequence[UnitArrays],
-    shares: Array,
-    variances: Variances,
-    rule: Rule,
-    orders: Sequence[Ints],
+    shares: pfnm_atoms.Array,
+    variances: sequential_matching.Variances,
+    rule: sequential_matching.Rule,
+    orders: Sequence[pfnm_atoms.Ints],
     *,
     crowd_first: bool = True,
-) -> tuple[Posterior, tuple[Matching, ...]]:
+) -> tuple[Posterior, tuple[sequential_matching.Matching, ...]]:
     """Return the posterior after one more step, and the matchings, top hidden layer first.
 
     `networks` are those of the J clients after this step's training, `shares`, (J, K), are of this
@@ -96,13 +83,13 @@ def update(
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
 
-    def matched(layer: int, units: MatchedLayer) -> Matching:
+    def matched(layer: int, units: pfnm_atoms.MatchedLayer) -> sequential_matching.Matching:
         if step == 1 and crowd_first:
-            return match(units, rule, visits[layer])
+            return sequential_matching.match(units, rule, visits[layer])
         past = _widened(before.layers[layer], units)
-        return match_step(units, rule, visits[layer], past, step)
+        return sequential_matching.match_step(units, rule, visits[layer], past, step)
 
-    matchings = match_down(networks, shares, variances, matched)
+    matchings = sequential_matching.match_down(networks, shares, variances, matched)
     noise = variances.noise(len(matchings))[-1]
     biases = np.stack([network[-1] for network in networks])
     after = replace(
@@ -118,28 +105,30 @@ def update(
     return after, matchings
 
 
-def _widened(past: Past, units: MatchedLayer) -> Past:
+def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atoms.Past:
     """Spread the atoms of the past over as many global units above as there are now.
 
     Earlier members lack the units that are new above, which counts as weights of 0.
     """
     if not past.members.size:
-        return no_past(units)
+        return pfnm_atoms.no_past(units)
     missing = units.uniform[0].shape[1] - past.atoms.natural.shape[1]
     natural = np.pad(past.atoms.natural, ((0, 0), (0, missing)))
     return replace(past, atoms=replace(past.atoms, natural=natural))
 
 
-def _remembered(past: Past, matching: Matching) -> Past:
+def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -> pfnm_atoms.Past:
     """Return the atoms after a step, and how often each client has held them by then."""
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))
     for client, atoms in enumerate(matching.assignments):
         members[client, atoms] += 1
-    return Past(matching.atoms, members)
+    return pfnm_atoms.Past(matching.atoms, members)
 
 
-def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:
+def subsample(
+    members: pfnm_atoms.Ints, width: int, fresh: int, stream: np.random.Generator
+) -> pfnm_atoms.Ints:
     """Draw the atoms of a layer from which a client starts its next step.
 
     Without replacement, with probabilities in proportion to `members`, how often the client held
@@ -158,12 +147,12 @@ def start_of(
     posterior: Posterior,
     client: int,
     widths: Sequence[int],
-    variances: Variances,
+    variances: sequential_matching.Variances,
     fresh: int,
     noise_sd: float,
     stream: np.random.Generator,
 ) -> UnitArrays:
-    """Return a client's weights before its next step: units of the global network by popularity.
+    """Return the weights that a client trains from: units of the global network by popularity.
 
     `widths` are those of the client's hidden layers. In each layer the subsampled global units,
     connected as in the global network, come first; units at the prior mean fill up to the width, at
@@ -175,10 +164,10 @@ def start_of(
         subsample(layer.members[client], width, fresh, stream)
         for layer, width in zip(posterior.layers, widths, strict=True)
     ]
-    rows: list[Ints] = [np.arange(posterior.inputs), *chosen]
-    columns: list[Ints] = [*chosen, np.arange(len(network[-1]))]
+    rows: list[pfnm_atoms.Ints] = [np.arange(posterior.inputs), *chosen]
+    columns: list[pfnm_atoms.Ints] = [*chosen, np.arange(len(network[-1]))]
     sizes = (posterior.inputs, *widths, len(network[-1]))
-    blocks: list[Array] = []
+    blocks: list[pfnm_atoms.Array] = []
     for layer, (above, below) in enumerate(zip(rows, columns, strict=True)):
         weight = np.zeros(sizes[layer : layer + 2])
         weight[: len(above), : len(below)] = network[2 * layer][np.ix_(above, below)]
@@ -190,7 +179,7 @@ def start_of(
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
-    """Return the clients with what arrives at one step, 0 being the first.
+    """Return the clients with the part of their data that arrives at one step, 0 being the first.
 
     Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
     on seed, trial and client only. Source: PFNM, supplement 4.2.

@@ -1,0 +1,232 @@
+"""A point that lies in all good-enough spaces: by gradient descent, or with a proof (GEMS).
+
+Spaces {w: |(w - c_k) / s_k| <= r_k} meet if and only if the least t with
+
+    t^2 = min_w max_k q_k(w),   q_k(w) = |(w - c_k) / (s_k r_k)|^2
+
+is at most 1: t is the factor on all radii at which they still meet. For weights x on the simplex
+
+    g(x) = min_w sum_k x_k q_k(w) <= t^2,   with   w_i = sum_k x_k a_ki c_ki / sum_k x_k a_ki
+
+where a_ki = 1 / (s_ki r_k)^2; for balls w is a convex combination of the centres. So any w with
+max_k q_k <= 1 proves that they meet, and any x with g(x) > 1 proves that they do not. The bounds
+come together, because the problem is convex; an interior point method in K variables finds x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+GAP = 1e-10  # between the bounds of t^2, as a share of it, or of 1 below 1
+TOUCHING = 1e-8  # by how much of its radius a point may be outside a space that it touches
+STEPS = 500  # of Newton's method at most; some dozens are usual
+CENTRED = 1e-3  # a Newton decrement, in units of the barrier, at which the barrier shrinks
+SHRINK = 0.1
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """K spaces {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes; all float64.
+
+    centres: (K, d); radii: (K,); shapes: (K, d), relative radii, or (1, 1), ones for balls. empty:
+    bool (K,), spaces that hold nothing, not even their centre; their radius is 0.
+    """
+
+    centres: Array
+    radii: Array
+    shapes: Array
+    empty: npt.NDArray[np.bool_]
+
+    @staticmethod
+    def balls(centres: Array, radii: Array) -> Spaces:
+        """Make balls, none of them empty."""
+        return Spaces(centres, radii, np.ones((1, 1)), np.zeros(len(radii), bool))
+
+    @property
+    def mean(self) -> Array:
+        """Return the mean of the centres: (d,)."""
+        return np.asarray(self.centres.mean(axis=0))
+
+    def distances(self, point: Array) -> Array:
+        """Compute |(w - c_k) / s_k| of a point w: (K,)."""
+        return np.asarray(np.linalg.norm((point - self.centres) / self.shapes, axis=1))
+
+    def holds(self, point: Array) -> bool:
+        """Tell whether a point lies in all spaces."""
+        return bool((self.distances(point) <= self.radii).all() and not self.empty.any())
+
+
+@dataclass(frozen=True)
+class Hinges:
+    """Objective sum_k max(0, |scale_k (w - c_k)| - margin_k), which is 0 in all spaces.
+
+    scales: (K, d) or (1, 1); margins: (K,).
+    """
+
+    centres: Array
+    scales: Array
+    margins: Array
+
+    def value(self, point: Array) -> float:
+        """Compute the objective at a point (d,)."""
+        lengths = np.linalg.norm(self.scales * (point - self.centres), axis=1)
+        return float(np.maximum(lengths - self.margins, 0).sum())
+
+
+def of_balls(spaces: Spaces) -> Hinges:
+    """Return the objective with terms max(0, |w - c_k| - r_k). Source: GEMS, eq. (2)."""
+    return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
+
+
+def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
+    """Return the objective with terms max(0, |(w - c_k) / r_k| - 1).
+
+    Source: GEMS, eq. (2) with (4); the authors' code. A radius counts as at least `thinnest`,
+    because one of 0 has no such term.
+    """
+    radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
+    return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
+
+
+def weighed_by_centres(spaces: Spaces) -> Hinges:
+    """Return max(0, |c_k (w - c_k)| - r_k), as the authors' code has it: a slip in eq. (2)."""
+    return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
+
+
+class Descent(NamedTuple):
+    """Where a descent ended: a point (d,), the steps to it, and the objective there."""
+
+    point: Array
+    steps: int
+    objective: float
+
+
+def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
+    """Descend from `start` by plain gradients until the objective is 0, or for `steps` steps.
+
+    Where a term is 0, or its length, its gradient counts as 0. Source: GEMS, section 3.1; learning
+    rate and steps are those of the authors' code.
+    """
+    point = np.array(start, np.float64)
+    done = 0
+    while True:
+        apart = hinges.scales * (point - hinges.centres)
+        lengths = np.sqrt(np.einsum("kd,kd->k", apart, apart))
+        outside = lengths > hinges.margins
+        if done == steps or not outside.any():
+            return Descent(point, done, hinges.value(point))
+        weights = np.divide(outside, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        apart *= hinges.scales
+        point -= lr * (weights @ apart)
+        done += 1
+
+
+class Certificate(NamedTuple):
+    """Result of the search for a common point of K spaces, with its proof.
+
+    meet: True if `point`, (d,), the deepest one, lies in all spaces, False if no point does, None
+    if the bounds did not come together. largest: the least t that is known to be enough. smallest:
+    a t below which the spaces do not meet, as `weights`, (K,), prove.
+    """
+
+    meet: bool | None
+    point: Array
+    largest: float
+    smallest: float
+    weights: Array
+
+
+def certified(spaces: Spaces) -> Certificate:
+    """Prove whether the spaces meet, and find their deepest point.
+
+    An empty space meets none. Spaces of radius 0 are points, so only these can be common.
+    """
+    single = np.eye(len(spaces.radii))
+    if spaces.empty.any():
+        return Certificate(False, spaces.mean, np.inf, np.inf, single[spaces.empty.argmax()])
+    if not spaces.radii.all():
+        index = int((spaces.radii == 0).argmax())
+        distances = spaces.distances(spaces.centres[index])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = float(np.where(distances > 0, distances / spaces.radii, 0.0).max())
+        return Certificate(t <= 1 + TOUCHING, spaces.centres[index], t, t, single[index])
+    scales = 1 / (spaces.radii[:, None] * spaces.shapes)
+    point, weights, high, low = least(spaces.centres, scales**2)
+    meet = True if high <= (1 + TOUCHING) ** 2 else False if low > 1 else None
+    return Certificate(meet, point, high**0.5, max(low, 0.0) ** 0.5, weights)
+
+
+class _Bounds(NamedTuple):
+    """Weights x, the point w that they have, (w - c_k), the q_k there, and both bounds of t^2."""
+
+    weights: Array
+    point: Array
+    apart: Array
+    values: Array
+    high: float
+    low: float
+
+
+def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
+    """Compute min_w max_k sum_i a_ki (w_i - c_ki)^2: point, weights x, upper and lower bound.
+
+    `centres` is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Maximises
+    g(x) + tau sum_k log x_k on the simplex by Newton's method, for ever smaller tau, until the
+    bounds are within GAP.
+    """
+
+    def at(x: Array) -> _Bounds:
+        share = x[:, None] * squares
+        point = (share * centres).sum(axis=0) / share.sum(axis=0)
+        apart = point - centres
+        values = (squares * apart**2).sum(axis=1)
+        return _Bounds(x, point, apart, values, float(values.max()), float(x @ values))
+
+    best = current = at(np.full(len(centres), 1 / len(centres)))
+    tau = max(float(np.ptp(current.values)), GAP)
+    for _ in range(STEPS):
+        if current.high < best.high:
+            best = current
+        if current.high - current.low <= GAP * max(1.0, current.high):
+            break
+        ahead, gain = _newton(current, squares, tau)
+        if gain < CENTRED * tau:
+            tau *= SHRINK
+            continue
+        # the longest of ever halved steps that gains what a Newton step should
+        inward = float((-ahead / current.weights).max())
+        step = min(1.0, 0.99 / inward) if inward > 0 else 1.0
+        before = current.low + tau * np.log(current.weights).sum()
+        slack = 1e-14 * abs(current.low)  # rounding
+        while True:
+            x = current.weights + step * ahead
+            after = at(x / x.sum())
+            reached = after.low + tau * np.log(after.weights).sum()
+            if reached >= before + 0.1 * step * gain - slack or step < 1e-12:
+                break
+            step /= 2
+        current = after
+    # where they meet to the last digit, rounding may put the lower one above
+    return best.point, current.weights, best.high, min(current.low, best.high)
+
+
+def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:
+    """Return the Newton step (K,) within the simplex, and its decrement.
+
+    d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, with
+    e_k = w - c_k.
+    """
+    count = len(at.weights)
+    pulls = squares * at.apart / np.sqrt((at.weights[:, None] * squares).sum(axis=0))
+    system = np.zeros((count + 1, count + 1))
+    system[:count, :count] = 2 * pulls @ pulls.T + np.diag(tau / at.weights**2)
+    system[:count, count] = system[count, :count] = 1.0
+    slope = at.values + tau / at.weights
+    ahead = np.linalg.solve(system, np.append(slope, 0.0))[:count]
+    return ahead, float(slope @ ahead)

@@ -1,0 +1,391 @@
+"""Balls around hidden units, and units merged where their balls meet (GEMS, section 3.2).
+
+All units in a ball give nearly the same outputs. A unit's pre-activations are linear in how far it
+is moved, and one set of directions serves all units of a client. Along a direction outputs only go
+away from where they were, so a direction that passes at a radius passes at all smaller ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrepro.api import Traffic
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES, Metric
+from fedrepro.core.rng import RngKey
+from fedrepro.methods.matching.unit_fusion import k_means
+from fedrepro.papers.gems import softmax_spaces
+from fedrepro.papers.gems.common_points import Array, Spaces, certified
+
+log = logging.getLogger(__name__)
+
+Deviation = Literal["outside", "inside"]
+Ints = npt.NDArray[np.int64]
+
+RESTARTS = 10  # of k-means, as in the library that the authors' code calls
+UNIT_METRICS = {
+    "merged_units": Metric("hidden units that stand for several", "units", 0, None, 0),
+    "leftover_units": Metric("hidden units as one client has them", "units", 0, None, 0),
+    "refused_sets": Metric("sets of units that meet in pairs only", "sets", 0, None, 0),
+    "hidden_radius": Metric("radius of a hidden unit's ball, mean over units", "L2", 0, None, 0),
+    "capped_units": Metric("hidden units whose radius reached the largest", "units", 0, None, -1),
+}
+
+
+class HiddenUnits(NamedTuple):
+    """The hidden units of a client in one layer, and the inputs of that layer.
+
+    inputs: float32 (n, D), outputs of the layer below; units: float32 (D + 1, L), biases last.
+    """
+
+    inputs: softmax_spaces.Floats
+    units: softmax_spaces.Floats
+
+
+def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
+    """Return what a step of length 1 along new directions adds to pre-activations, (p, n)."""
+    normals = rng.standard_normal((points, len(layer.units)), np.float32)
+    normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
+    return np.asarray(normals @ softmax_spaces.with_ones(layer.inputs).T)
+
+
+def deviations(
+    start: softmax_spaces.Floats, moved: softmax_spaces.Floats, radius: float
+) -> softmax_spaces.Floats:
+    """Compute |relu(a + R t) - relu(a)| along each direction: float32 (p,).
+
+    `start` is a, (n,), the unit's pre-activations; `moved` is t, (p, n).
+    """
+    apart = np.maximum(start + np.float32(radius) * moved, 0)
+    apart -= np.maximum(start, 0)
+    return np.asarray(np.sqrt(np.einsum("pn,pn->p", apart, apart)))
+
+
+def balls(
+    layer: HiddenUnits,
+    rng: np.random.Generator,
+    epsilon: float,
+    deviation: Deviation,
+    search: softmax_spaces.Bisection,
+    shared: bool = True,
+) -> list[softmax_spaces.Radius]:
+    """Search a ball around each unit, within which its outputs on n examples are within epsilon.
+
+    outside: |difference| / n <= epsilon, as printed; inside: |difference| / sqrt(n) <= epsilon.
+    Radii are along the same directions if they are `shared`, else along new ones for every radius.
+    Source: GEMS, eq. (3).
+    """
+    examples = len(layer.inputs)
+    most = epsilon * (examples if deviation == "outside" else examples**0.5)
+    directions = moves(layer, rng, search.points) if shared else None
+
+    def radius_of(start: softmax_spaces.Floats) -> softmax_spaces.Radius:
+        left = directions
+
+        def good_enough(radius: float) -> bool:
+            nonlocal left
+            moved = moves(layer, rng, search.points) if left is None else left
+            far = deviations(start, moved, radius) > most
+            if left is not None and far.any() and not far.all():
+                left = left[far]  # the others cannot fail below this radius
+            return not far.any()
+
+        return softmax_spaces.bisected(good_enough, search)
+
+    return [radius_of(start) for start in (softmax_spaces.with_ones(layer.inputs) @ layer.units).T]
+
+
+@dataclass(frozen=True)
+class Units:
+    """N units of all clients: centres float64 (N, d), weights in and bias; owners int64 (N,)."""
+
+    centres: Array
+    owners: Ints
+
+    @cached_property
+    def distances(self) -> Array:
+        """Compute the distance between any two units, (N, N); copies of a unit are at 0."""
+        from scipy.spatial.distance import cdist
+
+        return np.asarray(cdist(self.centres, self.centres))
+
+
+Sets = list[list[int]]
+
+
+def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
+    """Merge the first unit with each next one whose ball meets those of all before.
+
+    Source: the authors' code, which so makes at most one unit of a cluster, and may merge units of
+    one client.
+    """
+    together: list[int] = []
+    alone: Sets = []
+    for unit in members:
+        if meet[unit, together].all():
+            together.append(unit)
+        else:
+            alone.append([unit])
+    return [together, *alone] if members else []
+
+
+def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
+    """Merge units of different clients whose balls meet in pairs, one set after another.
+
+    Each set starts from the first unit that is left and takes the first of each other client that
+    meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
+    """
+    left = list(members)
+    sets: Sets = []
+    while left:
+        together: list[int] = []
+        clients: set[int] = set()
+        for unit in left:
+            if owners[unit] not in clients and meet[unit, together].all():
+                together.append(unit)
+                clients.add(int(owners[unit]))
+        left = [unit for unit in left if unit not in together]
+        sets.append(together)
+    return sets
+
+
+GROUPINGS = {"greedy": one_set, "tuples": tuples}
+
+
+class Merged(NamedTuple):
+    """The units of a common layer, float64 (A, d): first those of each cluster, in its order.
+
+    merged: units that stand for several; leftover: units as a client has them; refused: sets that
+    meet in pairs and have no common point, whose units stay.
+    """
+
+    units: Array
+    merged: int
+    leftover: int
+    refused: int
+
+
+Joined = Callable[[Spaces], Array | None]
+
+
+def merged(
+    units: Units, radii: Array, clusters: Sequence[Ints], grouping: str, joined: Joined
+) -> Merged:
+    """Replace each set of units whose balls have a common point by one unit; others stay.
+
+    `clusters` are the units that may be merged with each other, in order. `joined` returns the unit
+    that stands for a set of balls, or None if they have no common point.
+    """
+    meet = units.distances <= radii[:, None] + radii
+    parts: list[Array] = []
+    common = refused = 0
+    for members in clusters:
+        for together in GROUPINGS[grouping](members.tolist(), meet, units.owners):
+            centres = units.centres[together]
+            point = joined(Spaces.balls(centres, radii[together])) if len(together) > 1 else None
+            parts.append(centres if point is None else point[None])
+            common += point is not None
+            refused += point is None and len(together) > 1
+    layer = np.concatenate(parts)
+    return Merged(layer, common, len(layer) - common, refused)
+
+
+@dataclass
+class LayerSpaces:
+    """The hidden units of J clients in one layer, with balls and clusters, which are found once.
+
+    clients: each client's units and what they are given. rngs: where each client draws. draws:
+    "shared" directions for every radius, or "fresh" ones.
+    """
+
+    clients: Sequence[HiddenUnits]
+    rngs: Sequence[RngKey]
+    search: softmax_spaces.Bisection
+    draws: str
+    deviation: Deviation
+    layer: int = 0
+    known: dict[float, list[softmax_spaces.Radius]] = field(default_factory=dict)
+    grouped: dict[int, list[Ints]] = field(default_factory=dict)
+
+    @cached_property
+    def units(self) -> Units:
+        """Return all clients' units, one after another."""
+        layers = [client.units for client in self.clients]
+        owners = np.repeat(np.arange(len(layers)), [units.shape[1] for units in layers])
+        return Units(np.hstack(layers).T.astype(np.float64), owners)
+
+    def radii(self, epsilon: float) -> list[softmax_spaces.Radius]:
+        """Search the balls around all units whose outputs are within epsilon."""
+        if epsilon not in self.known:
+            radii = [
+                radius
+                for client, rng in zip(self.clients, self.rngs, strict=True)
+                for radius in balls(
+                    client,
+                    rng.stream(f"gems-unit-directions-{self.layer}"),
+                    epsilon,
+                    self.deviation,
+                    self.search,
+                    self.draws == "shared",
+                )
+            ]
+            self.known[epsilon] = radii
+            if capped := sum(radius.capped for radius in radii):
+                log.warning(
+                    "%d balls of units of hidden layer %d reach r_max, %g, at epsilon_hidden %g: "
+                    "every unit that was tried is good enough, so their radii say nothing",
+                    *(capped, self.layer + 1, self.search.r_max, epsilon),
+                )
+        return self.known[epsilon]
+
+    def clusters(self, count: int, rng: RngKey) -> list[Ints]:
+        """Cluster the units that may be merged by k-means of weights and bias.
+
+        Raises:
+            FedreproError: for more clusters than units.
+        """
+        units = len(self.units.centres)
+        if count > units:
+            raise FedreproError(
+                f"gems_neural: {count} clusters are more than the {units} units that all clients "
+                f"together have in hidden layer {self.layer + 1}; lower clusters"
+            )
+        if count not in self.grouped:
+            generator = rng.stream(f"gems-clusters-{self.layer}")
+            labels = k_means(self.units.centres, count, RESTARTS, generator)
+            self.grouped[count] = [np.flatnonzero(labels == k) for k in range(count)]
+        return self.grouped[count]
+
+
+@dataclass(frozen=True)
+class Merging:
+    """How the units of a layer are merged. grouping: a key of GROUPINGS."""
+
+    epsilon: float
+    clusters: int
+    grouping: str
+    search: softmax_spaces.Intersecting
+
+    def joined(self, spaces: Spaces) -> Array | None:
+        """Find the unit that stands for several, in all their balls; None if there is none.
+
+        It is the end of the descent, or the deepest point where that is asked for or the descent
+        does not reach. The authors' code asks for no proof that it lies in all balls.
+        """
+        if self.search.as_published or self.search.point == "descent":
+            reached = self.search.descend(spaces)
+            if self.search.as_published or reached.objective == 0:
+                return reached.point
+        proof = certified(spaces)
+        return proof.point if proof.meet else None
+
+    def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
+        """Merge the units of a layer.
+
+        Raises:
+            FedreproError: for too many clusters, or too few.
+        """
+        clusters = spaces.clusters(self.clusters, rng)
+        if self.search.as_published:
+            clusters = clusters[1:]  # the authors' code passes over the first, whose units are lost
+        if not sum(map(len, clusters)):
+            raise FedreproError(
+                f"gems_neural: as_published leaves out the first cluster of units, and nothing is "
+                f"left of {self.clusters}; set clusters to 2 or more, or as_published to false"
+            )
+        radii = np.array([radius.value for radius in spaces.radii(self.epsilon)])
+        return merged(spaces.units, radii, clusters, self.grouping, self.joined)
+
+
+class CommonLayers(NamedTuple):
+    """The common model once all hidden layers are merged, and numbers by the names of UNIT_METRICS.
+
+    tensors: the hidden layers of one network, (1, *shape). inputs: their outputs on each client's
+    validation examples, (n, A). heads: each client's output layer, (A + 1, K), trained on these.
+    sent: traffic so far.
+    """
+
+    tensors: dict[str, np.ndarray]
+    inputs: list[softmax_spaces.Floats]
+    heads: list[softmax_spaces.Floats]
+    diagnostics: dict[str, float]
+    sent: Traffic
+
+
+def common_layers(
+    lowest: LayerSpaces,
+    depth: int,
+    merging: Merging,
+    trained: Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]],
+    rng: RngKey,
+    instead: Callable[[LayerSpaces, Merged], Merged] | None = None,
+) -> CommonLayers:
+    """Merge layer after layer from the lowest, and train the layers above each again.
+
+    Source: GEMS, section 3.2, steps 2 to 4.
+
+    Args:
+        lowest: units of the lowest hidden layer, of `depth`.
+        depth: number of hidden layers.
+        merging: how units are merged.
+        trained: trained(tensors, layer) returns every client's layers above those of the tensors,
+            (J, *shape), named from weight0 on.
+        rng: of the method's call.
+        instead: makes units that replace those that merging gave.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    inputs = [client.inputs for client in lowest.clients]
+    layers, radii, sent, spaces = list[Merged](), list[softmax_spaces.Radius](), Traffic(), lowest
+    for layer in range(depth):
+        common = merging.of(spaces, rng)
+        if instead is not None:
+            common = instead(spaces, common)
+        layers.append(common)
+        radii += spaces.radii(merging.epsilon)
+        # each client sends its units and a radius for each, and receives the common layer
+        up = sum(client.units.size + client.units.shape[1] for client in spaces.clients)
+        clients, down = len(spaces.clients), len(spaces.clients) * common.units.size
+        sent += Traffic(clients, clients, up * FLOAT_BYTES, down * FLOAT_BYTES)
+        tensors |= tensors_of_layer(common.units.T, layer)
+        weights = common.units.astype(np.float32)
+        inputs = [np.maximum(x @ weights[:, :-1].T + weights[:, -1], 0) for x in inputs]
+        above = lowest_layers(trained(tensors, layer))
+        own = list(map(HiddenUnits, inputs, above))
+        spaces = replace(spaces, clients=own, layer=layer + 1, known={}, grouped={})
+    numbers = {
+        "merged_units": sum(common.merged for common in layers),
+        "leftover_units": sum(common.leftover for common in layers),
+        "refused_sets": sum(common.refused for common in layers),
+        "hidden_radius": np.mean([radius.value for radius in radii]),
+        "capped_units": sum(radius.capped for radius in radii),
+    }
+    diagnostics = {name: float(number) for name, number in numbers.items()}
+    return CommonLayers(tensors, inputs, above, diagnostics, sent)
+
+
+def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
+    """Return each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each.
+
+    Raises:
+        FedreproError: for networks without biases.
+    """
+    if "bias0" not in tensors:
+        raise FedreproError(
+            "GEMS merges units with their biases, and these networks have no biases: train them "
+            "with bias: true, or take weight_matching, ot_fusion or c2m3"
+        )
+    pairs = zip(tensors["weight0"], tensors["bias0"], strict=True)
+    return [np.vstack(pair).astype(np.float32) for pair in pairs]
+
+
+def tensors_of_layer(values: Array, layer: int) -> dict[str, np.ndarray]:
+    """Split a layer (D + 1, K) into tensors of one network: weight (1, D, K), bias (1, K)."""
+    whole = values.astype(np.float32)
+    return {f"weight{layer}": whole[None, :-1], f"bias{layer}": whole[None, -1]}

@@ -1,0 +1,299 @@
+"""Good-enough model spaces: a model, or hidden units of networks, that lie in all clients' spaces.
+
+Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3 and appendix A. Options
+that the text leaves open are as in the authors' code, except for the radius, which is the tested
+side, and for units whose balls meet in pairs only, which stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.rng import RngKey
+from fedrepro.core.spec import Arg
+from fedrepro.networks.network import dense_spec, widths
+from fedrepro.networks.predict import network_of
+from fedrepro.papers.gems.hidden_units import (
+    UNIT_METRICS,
+    Deviation,
+    HiddenUnits,
+    LayerSpaces,
+    Merged,
+    Merging,
+    common_layers,
+    lowest_layers,
+    tensors_of_layer,
+)
+from fedrepro.papers.gems.softmax_spaces import (
+    BALL,
+    METRICS,
+    Bisection,
+    GoodEnough,
+    Intersecting,
+    Softmax,
+    information,
+    relative_radii,
+)
+
+Draws = Annotated[
+    Literal["shared", "fresh"],
+    Arg("directions that points are drawn along: the same for every radius, or new ones for each"),
+]
+Points = Annotated[
+    int, Arg("points drawn from the surface of each radius", "points", least=1, most=20_000)
+]
+Largest = Annotated[float, Arg("largest radius that is searched", above=0)]
+Delta = Annotated[float, Arg("how far a radius is searched to", above=0)]
+Point = Annotated[
+    Literal["descent", "deepest"],
+    Arg(
+        "what is taken: where descent from the mean of the centres ends, or the point whose "
+        "largest distance from a centre, in radii, is least (the mean if a space is empty)"
+    ),
+]
+AsPublished = Annotated[
+    bool,
+    Arg(
+        "as the authors' code: distances weighed by the centres in the objective of balls, and the "
+        "units of the first cluster lost"
+    ),
+]
+
+
+def softmax_spaces(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    space: str,
+    draws: str,
+    radii: str,
+    points: int,
+    r_max: float,
+    delta: float,
+    c_min: float,
+    fisher_examples: int,
+) -> GoodEnough:
+    """Prepare each client's model and validation examples; spaces are computed when asked for."""
+    assert info.clients is not None
+    models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]
+    for j, centre in enumerate(lowest_layers(clients.tensors)):
+        inputs, labels = info.clients.validation(j)
+        shape = BALL
+        if space == "ellipsoid":
+            generator = rngs[j].stream("gems-fisher")
+            chosen = generator.permutation(len(inputs))[:fisher_examples]
+            shape = relative_radii(information(inputs[chosen], centre, generator), c_min)
+        models.append(Softmax(inputs, labels, centre, shape))
+    return GoodEnough(models, rngs, Bisection(r_max, delta, points), draws, radii)
+
+
+@method(
+    "gems_convex",
+    kind="one_shot",
+    needs={"client_validation_examples"},
+    models={"logistic"},
+    paper="gems",
+    label="GEMS",
+    metrics=METRICS,
+    prepare=softmax_spaces,
+)
+def gems_convex(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: GoodEnough,
+    epsilon: Annotated[
+        float, Arg("accuracy that a good enough model has at its client", least=0, most=1)
+    ] = 0.4,
+    epsilon_first: Annotated[
+        float | None,
+        Arg("the same of the first client, none for that of the others", least=0, most=1),
+    ] = None,
+    space: Annotated[
+        Literal["ball", "ellipsoid"],
+        Arg("form of a space: a ball, or an ellipsoid, wider along weights that matter less"),
+    ] = "ball",
+    c_min: Annotated[
+        float, Arg("least radius of an ellipsoid, as a share of its largest", above=0, most=1)
+    ] = 0.1,
+    fisher_examples: Annotated[
+        int, Arg("validation examples that say which weights matter", "examples", least=1)
+    ] = 200,
+    point: Point = "descent",
+    draws: Draws = "shared",
+    radii: Annotated[
+        Literal["drawn", "proven"],
+        Arg(
+            "how a radius is found: the largest at which no drawn point failed, or one within "
+            "which every model is good enough"
+        ),
+    ] = "drawn",
+    points: Points = 500,
+    r_max: Largest = 4000.0,
+    delta: Delta = 0.01,
+    as_published: AsPublished = False,
+) -> GlobalModel:
+    """Find a point in all spaces {w: |c_k - w| <= r_k}, each with accuracy epsilon at its client.
+
+    Spaces are searched on the clients' validation examples. Where they have no common point, the
+    last one of the descent is measured, and the metrics say so. Source: GEMS, Algorithms 1 and 2,
+    equations (1), (2), (4) and (5).
+    """
+    accuracies = [epsilon] * clients.clients
+    if epsilon_first is not None:
+        accuracies[0] = epsilon_first
+    weights, diagnostics = prepared.common(
+        accuracies, Intersecting(space, point, as_published, delta)
+    )
+    # every client sends its model once, and a radius, or one for each weight
+    numbers = weights.size + (1 if space == "ball" else weights.size)
+    sent = Traffic(messages_up=clients.clients, bytes_up=clients.clients * numbers * FLOAT_BYTES)
+    tensors = tensors_of_layer(weights, 0)
+    return GlobalModel(clients.model, tensors, diagnostics=diagnostics, traffic=sent)
+
+
+def unit_spaces(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    deviation: Deviation,
+    draws: str,
+    points: int,
+    r_max: float,
+    delta: float,
+) -> LayerSpaces:
+    """Prepare the spaces of the lowest hidden layer, which do not depend on what is merged."""
+    assert info.clients is not None
+    inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
+    rngs = [rng.at(client=j) for j in range(clients.clients)]
+    client_units = list(map(HiddenUnits, inputs, lowest_layers(clients.tensors)))
+    return LayerSpaces(client_units, rngs, Bisection(r_max, delta, points), draws, deviation)
+
+
+@method(
+    "gems_neural",
+    kind="one_shot",
+    needs={"client_validation_examples", "client_training"},
+    models={"mlp"},
+    paper="gems",
+    label="GEMS",
+    metrics=METRICS | UNIT_METRICS,
+    prepare=unit_spaces,
+)
+def gems_neural(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: RngKey,
+    prepared: LayerSpaces,
+    epsilon_hidden: Annotated[
+        float, Arg("how far a hidden unit's outputs may be from its own", least=0)
+    ] = 0.01,
+    clusters: Annotated[
+        int, Arg("clusters of units, within which they are merged (m_eps); 1: no clusters", least=1)
+    ] = 1,
+    epsilon_final: Annotated[
+        float, Arg("accuracy that a good enough output layer has at its client", least=0, most=1)
+    ] = 0.7,
+    merge: Annotated[
+        Literal["greedy", "tuples"],
+        Arg(
+            "units of a cluster that become one: all that meet those before them, or again and "
+            "again a tuple of units of different clients"
+        ),
+    ] = "greedy",
+    units: Annotated[
+        Literal["merged", "drawn", "untrained"],
+        Arg(
+            "units of the common layers: those that merging gives; as many of the clients' own, "
+            "drawn at random; or as many that nobody has trained"
+        ),
+    ] = "merged",
+    deviation: Annotated[
+        Deviation,
+        Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
+    ] = "outside",
+    head_epochs: Annotated[
+        int, Arg("in which clients train what is above a common layer", "epochs", least=1)
+    ] = 10,
+    head_patience: Annotated[
+        int, Arg("epochs without a gain after which that ends, 0 for never", "epochs", least=0)
+    ] = 3,
+    head_lr: Annotated[float, Arg("step size of that training", above=0)] = 0.001,
+    head_sd: Annotated[
+        float, Arg("standard deviation of the weights that it starts from", least=0)
+    ] = 0.05,
+    point: Point = "descent",
+    draws: Draws = "shared",
+    points: Points = 500,
+    r_max: Largest = 4000.0,
+    delta: Delta = 0.01,
+    as_published: AsPublished = False,
+) -> GlobalModel:
+    """Merge hidden units whose balls have a common point; all others stay.
+
+    Layer after layer from the lowest; clients then train the layers above again, and the output
+    layers are combined as softmax models are. Source: GEMS, section 3.2, equation (3).
+    """
+    assert info.clients is not None
+    own, search = info.clients, Intersecting("ball", point, as_published, delta)
+    layers = widths(clients.tensors)
+
+    def trained(tensors: Mapping[str, np.ndarray], layer: int) -> Mapping[str, np.ndarray]:
+        """Train each client's layers above this one: tensors (J, *shape), from weight0 on."""
+        heads = own.train_heads(
+            tensors,
+            rng.at(round=layer),
+            hidden=layers[layer + 1 :],
+            epochs=head_epochs,
+            patience=head_patience,
+            lr=head_lr,
+            weight_sd=head_sd,
+        )
+        diverged = ~np.isfinite(heads["bias0"]).all(axis=1)
+        if diverged.any():
+            raise FedreproError(
+                f"gems_neural: what client {int(diverged.argmax())} trains above the common hidden "
+                f"layer {layer + 1} diverged; lower head_lr, which is {head_lr:g}"
+            )
+        return heads
+
+    def at_random(spaces: LayerSpaces, merged: Merged) -> Merged:
+        """Replace merged units by as many of the clients' own, or by as many untrained ones."""
+        count, inputs = merged.units.shape[0], merged.units.shape[1] - 1
+        if units == "drawn":
+            generator = rng.stream(f"gems-random-units-{spaces.layer}")
+            chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])
+            return Merged(spaces.units.centres[chosen], 0, count, 0)
+        from fedrepro.training.federation.clients import initial_weights
+        from fedrepro.training.training_settings import settings_of
+
+        network = network_of(dense_spec((count,)), (inputs,), 1)
+        start = initial_weights(network, settings_of(info.training), [rng.at(round=spaces.layer)])
+        return Merged(lowest_layers(start)[0].T.astype(np.float64), 0, 0, 0)
+
+    merging = Merging(epsilon_hidden, clusters, merge, search)
+    instead = None if units == "merged" else at_random
+    hidden = common_layers(prepared, len(layers), merging, trained, rng, instead)
+    labels = [own.validation(j)[1] for j in range(clients.clients)]
+    models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
+    spaces = GoodEnough(list(models), prepared.rngs, prepared.search, draws)
+    head, diagnostics = spaces.common([epsilon_final] * clients.clients, search)
+    tensors = hidden.tensors | tensors_of_layer(head, len(layers))
+    heads_sent = clients.clients * (head.size + 1) * FLOAT_BYTES
+    return GlobalModel(
+        dense_spec(widths(tensors)),  # no dropout: what is above was trained without
+        tensors,
+        diagnostics=diagnostics | hidden.diagnostics,
+        traffic=hidden.sent + Traffic(messages_up=clients.clients, bytes_up=heads_sent),
+        exchanges=len(layers) + 1,
+    )

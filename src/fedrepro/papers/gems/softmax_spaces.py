@@ -1,0 +1,364 @@
+"""Good-enough spaces of softmax models: every model in one predicts a number of examples right.
+
+A model is moved from its centre along a direction; its logits are linear in how far. So an example
+is predicted right between two distances, which are found once and serve every radius and every
+accuracy that is asked for; radii are found by bisection. A model is (D + 1, K), weights and, in the
+last row, biases. Ellipsoids have relative radii from Fisher information. Source: Model Aggregation
+via Good-Enough Model Spaces (GEMS), algorithm 2 and appendix A.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrepro.core.metrics import Metric
+from fedrepro.core.rng import RngKey
+from fedrepro.papers.gems import common_points
+
+log = logging.getLogger(__name__)
+
+Floats = npt.NDArray[np.float32]
+
+BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
+FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none
+FIRST = 50  # directions of a fresh draw before the next: most surfaces that fail, fail by these
+DESCENTS = {"ball": (0.01, 1000), "ellipsoid": (0.001, 100_000)}  # step size, steps: authors' code
+BALL = np.ones((1, 1), np.float32)  # relative radii that are all alike
+
+# accuracies of the model at single clients, of the first ten, and radii of their spaces
+OF_CLIENTS = tuple(f"accuracy_client_{j}" for j in range(1, 11))
+RADII = tuple(name.replace("accuracy", "radius") for name in OF_CLIENTS)
+METRICS = {
+    "common_point": Metric("common point: 1 there is one, 0 there is none (proven)", "", 0, 1, 0),
+    "empty_spaces": Metric("clients whose own model is not good enough", "clients", 0, None, -1),
+    "capped_spaces": Metric("clients whose radius reached the largest", "clients", 0, None, -1),
+    "objective": Metric("what the point lacks of lying in all spaces", "radius", 0, None, -1),
+    "descent_steps": Metric("steps of the descent to a common point", "steps", 0, None, 0),
+    "start_inside": Metric("1 if the mean of the models lies in all spaces", "", 0, 1, 0),
+    "radius": Metric("radius of a client's space, mean over clients", "L2", 0, None, 0),
+    "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
+    "clients_met": Metric("clients at which the point is good enough", "clients", 0, None, 1),
+}
+METRICS |= {
+    name: Metric(f"accuracy at client {j} of the point", "share of its examples", 0, 1, 1)
+    for j, name in enumerate(OF_CLIENTS, start=1)
+}
+METRICS |= {
+    name: Metric(f"radius of the space of client {j}", "L2", 0, None, 0)
+    for j, name in enumerate(RADII, start=1)
+}
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """Options of a search: radii up to r_max, to within delta, by `points` on each surface."""
+
+    r_max: float = 4000.0
+    delta: float = 0.01
+    points: int = 500
+
+
+class Radius(NamedTuple):
+    """Result of a search for the radius of a space.
+
+    `empty`: the centre itself is not good enough, so no space exists. `capped`: every surface up to
+    r_max was good enough, so the true radius is not smaller.
+    """
+
+    value: float
+    empty: bool = False
+    capped: bool = False
+
+
+EMPTY = Radius(0.0, empty=True)
+
+
+def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
+    """Find the largest radius that was tested and found good enough. Source: GEMS, Algorithm 2.
+
+    good_enough(R) says whether all points drawn from the surface of radius R pass Q. The text does
+    not say which end of the last interval it returns; this is the lower one, which passed.
+    """
+    low, high = 0.0, search.r_max
+    while high - low > search.delta:
+        middle = (low + high) / 2
+        if not low < middle < high:  # closer than numbers are
+            break
+        if good_enough(middle):
+            low = middle
+        else:
+            high = middle
+    return Radius(low, capped=high == search.r_max)
+
+
+def with_ones(inputs: Floats) -> Floats:
+    """Append a column of ones for the biases to inputs (n, D): (n, D + 1)."""
+    ones = np.ones((len(inputs), 1), np.float32)
+    return np.hstack([inputs, ones]).astype(np.float32, copy=False)
+
+
+class RightWithin(NamedTuple):
+    """Distances between which an example is predicted right along a direction: float32 (n, p)."""
+
+    least: Floats
+    most: Floats
+
+    def accuracies(self, distance: float) -> np.ndarray:
+        """Compute the accuracy of the model at this distance along each direction: float64 (p,)."""
+        right = (self.least <= distance) & (distance <= self.most)
+        return np.asarray(right.mean(axis=0))
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """A model and the examples that it is judged by.
+
+    inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K). shape: float32
+    (D + 1, K), relative radii of an ellipsoid, or (1, 1), ones for a ball.
+    """
+
+    inputs: Floats
+    labels: np.ndarray
+    centre: Floats
+    shape: Floats
+
+    @cached_property
+    def with_ones(self) -> Floats:
+        """Return the inputs with a last column of ones for the biases: (n, D + 1)."""
+        return with_ones(self.inputs)
+
+    @cached_property
+    def logits(self) -> Floats:
+        """Compute the logits of the centre: (n, K)."""
+        return np.asarray(self.with_ones @ self.centre)
+
+    @property
+    def accuracy(self) -> float:
+        """Compute the accuracy of the centre."""
+        return float((self.logits.argmax(axis=1) == self.labels).mean())
+
+    def accuracy_at(self, point: np.ndarray) -> float:
+        """Compute the accuracy of another model, (D + 1, K), on these examples."""
+        logits = self.with_ones @ point.astype(np.float32)
+        return float((logits.argmax(axis=1) == self.labels).mean())
+
+    def right_within(self, rng: np.random.Generator, points: int, most: int) -> RightWithin:
+        """Find where examples are right along directions from the surface of radius 1, all at once.
+
+        On an ellipsoid a point is shape * g / |g|, with g standard normal. Directions are drawn in
+        blocks of at most `most`. Source: GEMS, Algorithm 2, line 6, and appendix A.
+        """
+        parts = list(self.blocks(rng, points, most))
+        return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
+
+    def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
+        """Draw `points` directions in blocks of at most `most`, and yield each block's distances.
+
+        An example is right where no other class has a larger logit: z_k + R d_k <= z_y + R d_y for
+        all k, where d is what a step of length 1 adds to the logits.
+        """
+        rows, classes = self.centre.shape
+        block = max(1, min(most, BLOCK_FLOATS // max(self.centre.size, self.logits.size)))
+        examples = np.arange(len(self.labels))
+        margins = self.logits[examples, self.labels][:, None] - self.logits
+        for start in range(0, points, block):
+            count = min(block, points - start)
+            normals = rng.standard_normal((classes, rows, count), np.float32)
+            lengths = np.sqrt(np.einsum("krp,krp->p", normals, normals))
+            normals *= self.shape.T[:, :, None]
+            moved: Floats = self.with_ones @ normals  # (K, n, count)
+            moved /= lengths
+            true_moves = moved[self.labels, examples]
+            low = np.full(true_moves.shape, -np.inf, np.float32)
+            high = np.full(true_moves.shape, np.inf, np.float32)
+            for k, other in enumerate(moved):
+                slope = other - true_moves
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    ends = margins[:, k, None] / slope
+                # of a class's distance to itself, 0 / 0, fmin and fmax take no notice
+                np.fmin(high, np.where(slope >= 0, ends, np.inf), out=high)
+                np.fmax(low, np.where(slope < 0, ends, -np.inf), out=low)
+            yield RightWithin(low, high)
+
+    def proven_radius(self, accuracy: float) -> float:
+        """Compute a radius within which every model has this accuracy, without draws.
+
+        By Cauchy and Schwarz a model at distance R moves no logit further from another than R times
+        |x| over both classes' radii, so an example stays right up to a distance of its own; the
+        radius is that of the last example that has to. It is at most the true one, which may be
+        larger because one model does not move all examples at once.
+        """
+        squares = self.with_ones.astype(np.float64) ** 2
+        shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
+        moved = squares @ shape**2  # of each logit: (n, K)
+        true_class = np.arange(len(self.labels)), self.labels
+        logits = self.logits.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            gaps = logits[true_class][:, None] - logits
+            reach = gaps / np.sqrt(moved[true_class][:, None] + moved)
+        reach[true_class] = np.inf
+        nearest = np.sort(reach.min(axis=1))[::-1]
+        needed = max(1, int(np.ceil(accuracy * len(nearest) - 1e-9)))
+        return max(0.0, float(nearest[needed - 1]))
+
+
+def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
+    """Compute F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model.
+
+    Source: GEMS, appendix A; that y is the model's own, drawn once for each example, is the
+    authors' code.
+
+    Args:
+        inputs: float32 (n, D).
+        centre: float32 (D + 1, K), biases last.
+        rng: draws y.
+
+    Returns:
+        float64 (D + 1, K).
+    """
+    x = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
+    logits = x @ centre
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    labels = (probabilities.cumsum(axis=1) < rng.random((len(x), 1))).sum(axis=1)
+    errors = np.eye(centre.shape[1])[np.minimum(labels, centre.shape[1] - 1)] - probabilities
+    return np.asarray((x**2).T @ errors**2 / len(x))
+
+
+def relative_radii(fisher: np.ndarray, least: float) -> Floats:
+    """Compute max(min_j F_j / F_i, least): 1 for the weight that matters least. GEMS, eq. (5)."""
+    raised = fisher + FLOOR
+    return np.maximum(raised.min() / raised, least).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Intersecting:
+    """How a common point of spaces is looked for.
+
+    kind: ball or ellipsoid. point: "descent", where the descent from the mean ends, or "deepest".
+    as_published: weigh balls by their centres, as the authors' code. delta: least radius that an
+    ellipsoid counts with.
+    """
+
+    kind: str
+    point: str
+    as_published: bool
+    delta: float
+
+    def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
+        """Return the objective as the paper prints it."""
+        return (
+            common_points.of_balls(spaces)
+            if self.kind == "ball"
+            else common_points.of_ellipsoids(spaces, self.delta)
+        )
+
+    def descend(self, spaces: common_points.Spaces) -> common_points.Descent:
+        """Descend from the mean of the centres."""
+        weighed = self.as_published and self.kind == "ball"
+        hinges = common_points.weighed_by_centres(spaces) if weighed else self.printed(spaces)
+        return common_points.descended(hinges, spaces.mean, *DESCENTS[self.kind])
+
+    def point_of(
+        self, spaces: common_points.Spaces
+    ) -> tuple[common_points.Array, dict[str, float]]:
+        """Return the common point, (d,), and its numbers by the names of METRICS.
+
+        If there is none, it is the last point of the descent.
+        """
+        descent, proof = self.descend(spaces), common_points.certified(spaces)
+        point = descent.point if self.point == "descent" else proof.point
+        diagnostics = {
+            "common_point": np.nan if proof.meet is None else proof.meet,
+            "empty_spaces": spaces.empty.sum(),
+            "objective": self.printed(spaces).value(point),
+            "descent_steps": descent.steps,
+            "start_inside": spaces.holds(spaces.mean),
+            "radius": spaces.radii.mean(),
+            "reach": proof.largest,
+        }
+        return point, {key: float(value) for key, value in diagnostics.items()}
+
+
+@dataclass
+class GoodEnough:
+    """The spaces of J softmax models, each computed once for each accuracy that is asked for.
+
+    rngs: where each client's directions are drawn. draws: "shared", the same directions for every
+    radius, or "fresh". radii: "drawn", or "proven" for radii without draws.
+    """
+
+    models: Sequence[Softmax]
+    rngs: Sequence[RngKey]
+    search: Bisection
+    draws: str
+    radii: str = "drawn"
+    known: dict[tuple[int, float], Radius] = field(default_factory=dict)
+
+    @cached_property
+    def shared(self) -> list[RightWithin]:
+        """Find within which distances each client's examples are right, once for all radii."""
+        points = self.search.points
+        return [
+            model.right_within(self._directions(j), points, points)
+            for j, model in enumerate(self.models)
+        ]
+
+    def _directions(self, client: int) -> np.random.Generator:
+        return self.rngs[client].stream("gems-directions")
+
+    def radius(self, client: int, accuracy: float) -> Radius:
+        """Find the radius of the space of a client's models with this accuracy."""
+        key = client, accuracy
+        if key not in self.known:
+            self.known[key] = self._searched(client, accuracy)
+            if self.known[key].capped:
+                log.warning(
+                    "the space of client %d with accuracy %g reaches r_max, %g: every model that "
+                    "was tried is good enough, so its radius says nothing",
+                    *key,
+                    self.search.r_max,
+                )
+        return self.known[key]
+
+    def _searched(self, client: int, accuracy: float) -> Radius:
+        model, rng = self.models[client], self._directions(client)
+        if model.accuracy < accuracy:
+            return EMPTY
+        if self.radii == "proven":
+            return Radius(model.proven_radius(accuracy))
+
+        def good_enough(radius: float) -> bool:
+            shared, points = self.draws == "shared", self.search.points
+            # fresh directions are drawn until one fails
+            parts = [self.shared[client]] if shared else model.blocks(rng, points, FIRST)
+            return all((part.accuracies(radius) >= accuracy).all() for part in parts)
+
+        return bisected(good_enough, self.search)
+
+    def common(
+        self, accuracies: Sequence[float], search: Intersecting
+    ) -> tuple[common_points.Array, dict[str, float]]:
+        """Find a model (D + 1, K) in all spaces, with its numbers; one accuracy a client."""
+        radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
+        spaces = common_points.Spaces(
+            np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),
+            np.array([radius.value for radius in radii]),
+            np.stack([model.shape.reshape(-1) for model in self.models]).astype(np.float64),
+            np.array([radius.empty for radius in radii]),
+        )
+        point, diagnostics = search.point_of(spaces)
+        common_model = point.reshape(self.models[0].centre.shape)
+        reached = [model.accuracy_at(common_model) for model in self.models]
+        diagnostics["capped_spaces"] = float(sum(radius.capped for radius in radii))
+        diagnostics["clients_met"] = float(np.greater_equal(reached, accuracies).sum())
+        diagnostics |= dict(zip(OF_CLIENTS, reached, strict=False))
+        diagnostics |= dict(zip(RADII, spaces.radii.tolist(), strict=False))
+        return common_model, diagnostics

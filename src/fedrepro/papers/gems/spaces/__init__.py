@@ -1,1 +1,0 @@
-"""Good-enough model spaces: their radii, whether they meet, and where."""
