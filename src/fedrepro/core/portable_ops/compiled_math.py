@@ -96,8 +96,10 @@ def inner(function: Function) -> Any:
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
     """Make a function of compiled code that is another one for each type of its first argument.
 
-    kinds: functions by class of a named tuple, `plain` for all other types. field: the field of
-    the first argument whose type counts, instead of its own.
+    Args:
+        plain: the function for all types that `kinds` lacks.
+        kinds: functions by the class of a named tuple.
+        field: the field of the first argument whose type counts, instead of its own.
     """
 
     def chosen(first: Any, *_: Any) -> Function:
