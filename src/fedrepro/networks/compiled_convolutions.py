@@ -16,7 +16,8 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
-from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of, scaled
+from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of
+from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import (
     given_back,
     largest,

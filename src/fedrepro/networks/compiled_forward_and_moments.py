@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops import compiled_math as products
-from fedrepro.core.portable_ops import cpu_instructions, implicit_convolution
+from fedrepro.core.portable_ops import cpu_instructions, elementary_functions, implicit_convolution
 from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
@@ -17,9 +17,9 @@ from fedrepro.core.portable_ops.compiled_math import (
     inner,
     padded_to,
     row_of,
-    scaled,
 )
 from fedrepro.core.portable_ops.cpu_instructions import flush, restore
+from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import product_at
 from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.networks.compiled_convolutions import (
@@ -48,7 +48,13 @@ from fedrepro.networks.compiled_convolutions import (
 from fedrepro.networks.compiled_lstm import Recurrent, lay_letters, unrolled
 from fedrepro.networks.layers import MARGIN, SHIFTS
 
-CALLS = products, implicit_convolution, cpu_instructions, compiled_convolutions
+CALLS = (
+    products,
+    elementary_functions,
+    implicit_convolution,
+    cpu_instructions,
+    compiled_convolutions,
+)
 
 
 @partial(compiled, calls=CALLS)

@@ -20,14 +20,12 @@ from fedrepro.core.portable_ops.compiled_math import (
     Array,
     by_type,
     compiled,
-    exp_of,
     fma,
     inner,
-    log_of,
     padded_to,
     row_of,
-    softplus_of,
 )
+from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of
 from fedrepro.core.portable_ops.philox import words
 from fedrepro.networks.compiled_convolutions import (
     Convolutions,

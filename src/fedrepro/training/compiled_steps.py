@@ -18,6 +18,7 @@ import numpy as np
 from fedrepro.core.portable_ops import compiled_math as products
 from fedrepro.core.portable_ops import (
     cpu_instructions,
+    elementary_functions,
     implicit_convolution,
     philox,
     sparse_products,
@@ -64,6 +65,7 @@ from fedrepro.training.compiled_records_and_losses import (
 
 CALLS = (
     products,
+    elementary_functions,
     philox,
     implicit_convolution,
     sparse_products,
