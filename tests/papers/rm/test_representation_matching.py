@@ -22,9 +22,8 @@ from test_networks import (
     problem,
     procedure,
     starts,
-    the_same_in_every_block,
+    the_same_in_any_company,
 )
-from test_steps import NAMED
 from torch.nn import functional
 
 from fedrepro.core.registry import parse_token
@@ -174,7 +173,7 @@ def test_written_out_it_is_as_differentiated_automatically(moved, name, terms):
 
 
 def test_its_bytes_do_not_depend_on_the_block():
-    the_same_in_every_block([RepresentationMatching(0.1)])
+    the_same_in_any_company([RepresentationMatching(0.1)])
 
 
 @pytest.mark.parametrize("size", [(2, 3), (3, 2), (4, 3), (3, 4), (5, 1), (1, 5), (3, 3)])
