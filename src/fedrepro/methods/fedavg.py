@@ -23,7 +23,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.engine import Averaged
+from fedrepro.training.engine import Averaged, Trained
 from fedrepro.training.federation.clients import Clients, initial_weights
 from fedrepro.training.loss_terms import Entropy, Proximal, Term, WeightTerm
 
@@ -91,6 +91,13 @@ class DrawnForSteps(Drawn):
 
     epochs: Epochs = 1
     steps: Steps = None
+
+    def trained(
+        self, state: State, clients: Clients, chosen: np.ndarray, rng: RngKey, **how: Any
+    ) -> Trained:
+        """Let the chosen clients train from the global weights, as `Clients.train` with `how`."""
+        how |= {"epochs": self.epochs, "steps": self.steps, "chosen": chosen.tolist()}
+        return clients.train(state["weights"], rng, **how)
 
 
 @dataclass(kw_only=True)
@@ -242,7 +249,7 @@ class FedAvg(Scheduled):
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Start from global weights as a client would, and no past updates."""
         state = super().init(clients, info, rng)
-        return {**state, "server": _zeros(state["weights"]) if self.server_momentum else {}}
+        return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
         """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
@@ -275,7 +282,7 @@ class FedAdam(Scheduled):
         """Start from weights drawn as clients draw theirs; the moments are m = 0 and v = tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
-        return {**state, "server": {"first": _zeros(state["weights"]), "second": second}}
+        return {**state, "server": {"first": zeros(state["weights"]), "second": second}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
         """Compute Adam's step without its correction of the first rounds, as printed."""
@@ -345,7 +352,8 @@ def _norms(state: State, clients: Clients) -> dict[str, np.ndarray]:
     return {name: state["weights"][name][0] for name in clients.network.norms}
 
 
-def _zeros(weights: Weighted) -> Weighted:
+def zeros(weights: Weighted) -> Weighted:
+    """Return zeros of the shapes and types of these tensors."""
     return {k: np.zeros_like(v) for k, v in weights.items()}
 
 

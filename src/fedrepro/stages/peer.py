@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrepro.api import BELIEFS, Decentralised, GlobalModel, Tensors, Traffic
+from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Number
@@ -33,11 +32,7 @@ from fedrepro.numbers.model_evaluation import (
 from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
 from fedrepro.stages.trial_data import TrialData
-from fedrepro.stages.trial_rounds import (
-    Progress,
-    Splits,
-    StateEvaluation,
-)
+from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvaluation
 from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.mixing_matrices import second_modulus, weights_of
 
@@ -77,20 +72,14 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
 
 
 @dataclass(frozen=True)
-class NodeEvaluator:
+class NodeEvaluator(Evaluator):
     """Measures the belief of each node, before and after it has heard its neighbours.
 
     On test examples, splits `before` and `after` have the numbers of either belief, of each node
     (client) and of all, and split `test` those of the belief before, as for other methods.
     """
 
-    method: Spec
     clients: GraphNodes
-
-    @cached_property
-    def made(self) -> Decentralised:
-        made: Decentralised = self.method.component.fn(**self.method.values)
-        return made
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         """Measure each node's belief before and after consensus, on the test examples.

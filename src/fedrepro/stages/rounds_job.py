@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import read_source, write_table
+from fedrepro.core.artifacts import write_table
 from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import MetricRow, Number, Table
-from fedrepro.core.provenance import origin, provenance, resources_used
+from fedrepro.core.provenance import origin, resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.selection_rules import SPLIT, require_fits, successive_halving
 from fedrepro.core.spec import Spec
@@ -25,7 +25,7 @@ from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
-from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
+from fedrepro.stages.trial_data import ScenarioData, TrialData
 from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, Progress, Splits, TrialRounds
 
 CHECKPOINTS = "checkpoints"  # their folder, in that of the job
@@ -82,25 +82,23 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
-    partition, measuring = Path(inputs.members), inputs.every or EvaluationSchedule()
+    measuring = inputs.every or EvaluationSchedule()
     if not measuring.race:  # only in a race they have several settings
         scenario.training.single()
         method.single()
-    prepared = prepared_for(scenario, Path(inputs.data), partition)
-    where, seconds = device_of(device), float(os.environ.get(CHECKPOINT_SECONDS, "20"))
-    specs = (*scenario.specs, method)
+    given, seconds = (
+        ScenarioData.of(inputs, device_of(device)),
+        float(os.environ.get(CHECKPOINT_SECONDS, "20")),
+    )
     follow = tuple(dict.fromkeys((*inputs.follow, *([SPLIT] if measuring.race else []))))
-    meaning = checkpoint_fingerprint(specs, prepared.checksum, measuring, follow, where)
+    meaning = checkpoint_fingerprint(given, method, measuring, follow)
     measured = tuple(dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate)))
     settings, failures = setting_runs(scenario, method, measuring.race), Failures()
     known: dict[tuple[int, int], Progress] = {}
     failed: set[tuple[int, int]] = set()
 
     # settings that race take turns at all trials, others finish one after another
-    @lru_cache(maxsize=len(trials) if measuring.race else 1)
-    def data_of(trial: int) -> TrialData:
-        members = members_of(scenario, partition, trial)
-        return TrialData(prepared, members, RngKey(inputs.seed, trial), where)
+    data_of = lru_cache(maxsize=len(trials) if measuring.race else 1)(given.trial)
 
     def rows(
         at: int, trial: int, numbers: Sequence[Number], stopped: int | None
@@ -182,16 +180,8 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
     for at, rung in stopped.items():
         log(f"round {rung}: {settings[at].name} stops")
     finished = [finish(at, trial) for trial in trials for at in range(len(settings))]
-    source = provenance(
-        inputs.seed,
-        specs=specs,
-        device=where,
-        inputs=[prepared.info["provenance"], read_source(partition)],
-        path=f"{scenario.token}/{method.token}",
-        data=prepared.checksum,
-        stand_in=prepared.stand_in,
-        **failures.diagnostics,
-    )
+    path, more = f"{scenario.token}/{method.token}", failures.diagnostics
+    source = given.source(path, method, stand_in=given.prepared.stand_in, **more)
     columns = {
         "trial": [result.trial for result in finished],
         "method": [result.setting.name for result in finished],
@@ -228,17 +218,14 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun
 
 
 def checkpoint_fingerprint(
-    specs: Sequence[Spec],
-    data: str,
-    measuring: EvaluationSchedule,
-    follow: Sequence[str],
-    device: str,
+    given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
 ) -> str:
     """Return everything that the rounds of a run depend on; a checkpoint must have this text.
 
     The machine is left out: a job that is moved to another one goes on there.
     """
-    source = origin(device)
-    parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow, data]
+    source, specs = origin(given.device), (*given.scenario.specs, method)
+    parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]
+    parts.append(given.prepared.checksum)
     parts += [source["digest"], source["device"], json.dumps(source["versions"], sort_keys=True)]
     return ";".join(parts)

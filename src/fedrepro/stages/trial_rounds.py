@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -135,26 +137,33 @@ class StateEvaluation:
     kept: Any = None
 
 
-class Evaluator(Protocol):
-    """Measurements of the states of one trial; kinds of methods differ in these and in clients.
+@dataclass(frozen=True)
+class Evaluator(ABC):
+    """Measures the states of one trial; kinds of methods differ in these and in clients."""
 
-    `made` is the method with its parameters, `sent` the messages of a round whose report has none.
-    A state is measured after a round, at a rung of a race (accuracy alone), and at the end, where
-    cost and what is kept join.
-    """
+    method: Spec
+    clients: Clients
 
-    @property
-    def clients(self) -> Clients: ...
-    @property
-    def made(self) -> Any: ...
-    def sent(self) -> Traffic: ...
-    def evaluate_round(
-        self, state: dict[str, Any], splits: Splits, rng: RngKey
-    ) -> StateEvaluation: ...
-    def evaluate_rung(
-        self, state: dict[str, Any], splits: Splits, rng: RngKey
-    ) -> StateEvaluation: ...
-    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation: ...
+    @cached_property
+    def made(self) -> Any:
+        """The method with its parameters."""
+        return self.method.component.fn(**self.method.values)
+
+    def sent(self) -> Traffic:
+        """Return the messages of a round whose report has none."""
+        return self.clients.ledger.traffic
+
+    @abstractmethod
+    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure a state after a round."""
+
+    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure the accuracy of a state by which successive halving decides."""
+        return self.evaluate_round(state, splits, rng)
+
+    @abstractmethod
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure the last state, with its cost, and return plain data of it to keep."""
 
 
 @dataclass(frozen=True)

@@ -115,10 +115,6 @@ def posterior_mean(natural: Array, precision: Array) -> Array:
     return natural / precision
 
 
-# Up to this many units their inner products are tabled: 128 MiB, and as much for the atoms.
-TABLE = 4096
-
-
 @dataclass(frozen=True)
 class Prior:
     """The Gaussian an atom has before any member: means (P,) and (Q,), and one variance."""
@@ -216,42 +212,6 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
     return Atoms(natural, precision, classed, classed_precision)
 
 
-class _Rows:
-    """A row per slot: the origin, plus the rows of the units that sit there.
-
-    rows: (units, width), what each unit adds; origin: (width,), the row of an empty atom. Inner
-    products are computed when asked for; or with `tabled` a slot's row holds its inner products
-    with all units, so they are read off: it is the sum of the members' rows in a table of the
-    units' products with each other, which is computed once for all passes.
-    """
-
-    def __init__(self, natural: Array, origin: Array, past: Array, tabled: bool) -> None:
-        if tabled:
-            natural, origin, past = natural @ natural.T, natural @ origin, past @ natural.T
-        self.rows, self.origin, self.tabled = natural, origin, tabled
-        # Room for every unit alone; memory is touched only as far as slots are used.
-        self.used = len(past)
-        self.slots = np.empty((self.used + len(natural), natural.shape[1]))
-        self.slots[: self.used] = past
-
-    def open(self, slots: Ints) -> None:
-        self.used = max(self.used, int(slots.max(initial=-1)) + 1)
-        self.slots[slots] = self.origin
-
-    def products(self, units: slice, slots: Ints) -> Array:
-        """Compute the inner product of every unit with every slot's sum: (units, slots)."""
-        if self.tabled:
-            return self.slots[slots, units].T
-        # One product over all slots in use costs less than gathering the live ones first.
-        return np.asarray((self.rows[units] @ self.slots[: self.used].T)[:, slots])
-
-    def own_products(self, units: slice, slots: Ints) -> Array:
-        """Compute the inner product of each unit with the sum of its assigned slot: (units,)."""
-        if self.tabled:
-            return np.asarray(self.slots[slots, np.arange(units.start, units.stop)])
-        return np.asarray(np.einsum("ud,ud->u", self.rows[units], self.slots[slots]))
-
-
 class RunningSums:
     """Sums over the members of each slot, and the gains of a client's units over them.
 
@@ -264,19 +224,20 @@ class RunningSums:
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
         self.unit_precision = np.array([1.0 / layer.variance])
         self.client_precision = layer.classed_precision
-        natural = np.concatenate(layer.uniform) / layer.variance
+        natural = self.natural = np.concatenate(layer.uniform) / layer.variance
         self.unit_lengths = np.einsum("ud,ud->u", natural, natural)
         self.unit_classed = np.concatenate(
             [units * layer.classed_precision[j] for j, units in enumerate(layer.classed)]
         )
-        origin = prior.uniform / prior.variance
+        origin = self.origin = prior.uniform / prior.variance
         self.prior = Gaussians(
             np.array([origin @ origin]),
             np.array([1.0 / prior.variance]),
             prior.classed[None] / prior.variance,
             np.full((1, len(prior.classed)), 1.0 / prior.variance),
         )
-        self.rows = _Rows(natural, origin, before.natural, tabled=len(natural) <= TABLE)
+        # Room for every unit alone; memory is touched only as far as slots are used.
+        self.used, self.sums = len(before.natural), _with_room(before.natural, len(natural))
         lengths = np.einsum("ad,ad->a", before.natural, before.natural)
         self.lengths = _with_room(lengths, len(natural))
         self.classed = _with_room(before.classed, len(natural))
@@ -290,7 +251,8 @@ class RunningSums:
 
     def open(self, slots: Ints) -> None:
         """Put the prior into these slots."""
-        self.rows.open(slots)
+        self.used = max(self.used, int(slots.max(initial=-1)) + 1)
+        self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
         self.classed[slots] = self.prior.classed
         self.classed_precision[slots] = self.prior.classed_precision
@@ -300,9 +262,9 @@ class RunningSums:
 
         Units are in row order.
         """
-        units, rows = self.units[client], self.rows
-        products = rows.own_products(units, slots)
-        rows.slots[slots] = op(rows.slots[slots], rows.rows[units])
+        units = self.units[client]
+        products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
+        self.sums[slots] = op(self.sums[slots], self.natural[units])
         self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, self.unit_lengths[units]))
         self.classed[slots] = op(self.classed[slots], self.unit_classed[units])
         self.classed_precision[slots] = op(
@@ -317,7 +279,9 @@ class RunningSums:
             self.classed[slots],
             self.classed_precision[slots],
         )
-        return gain(self._units(client), atoms, self.rows.products(self.units[client], slots))
+        # One product over all slots in use costs less than gathering the live ones first.
+        products = self.natural[self.units[client]] @ self.sums[: self.used].T
+        return gain(self._units(client), atoms, products[:, slots])
 
     def _units(self, client: int) -> Gaussians:
         units = self.units[client]
