@@ -127,7 +127,7 @@ def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
 
 
 def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Measure how far clients went, float64 (n, *shape): nowhere if their training diverged."""
+    """Subtract weights before training from those after, float64 (n, *shape); 0 if it diverged."""
     return np.asarray(np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0))
 
 
@@ -210,7 +210,7 @@ class FedDyn(DrawnForSteps):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them lower their bent losses, and follow at the server."""
+        """Let drawn clients train with the pull to x + h_j / alpha, and update weights and h."""
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["h"]).items()}
         client_h = gather_client_state(state["kept"], chosen, nothing)

@@ -71,7 +71,7 @@ ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 @dataclass(kw_only=True)
 class Drawn:
-    """Rounds in which some clients are drawn, and train from global weights."""
+    """Base of methods in rounds: some clients are drawn, and train from global weights."""
 
     rounds: Rounds = 100
     fraction: Fraction = 0.1
@@ -87,7 +87,7 @@ class Drawn:
 
 @dataclass(kw_only=True)
 class DrawnForSteps(Drawn):
-    """Rounds in which clients train for whole epochs, or for some minibatches."""
+    """Rounds whose drawn clients train for some epochs, or for a number of minibatches."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -102,7 +102,7 @@ class DrawnForSteps(Drawn):
 
 @dataclass(kw_only=True)
 class Averaging(Drawn):
-    """Rounds in which the models of the drawn clients are averaged, and the server takes a step."""
+    """Rounds that average the drawn clients' models, and then take a step at the server."""
 
     weights: Weights = "selected"
     batchnorm: BatchNorm = "average"
@@ -118,7 +118,7 @@ class Averaging(Drawn):
         return None
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
+        """Return the server's step along the mean update, (1, *shape), and its next state."""
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
@@ -182,7 +182,7 @@ class Averaging(Drawn):
 
 @dataclass(kw_only=True)
 class Scheduled(Averaging):
-    """Averaging whose learning rate and steps may go from first values to last ones."""
+    """Averaging with schedules of the learning rate and of the number of minibatches."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -252,7 +252,7 @@ class FedAvg(Scheduled):
         return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
+        """Return the server's step along the mean update, (1, *shape), and its next state."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
@@ -336,7 +336,7 @@ def client_update(
 def gather_client_state(
     kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Stack what the chosen clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
+    """Stack tensors that clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
 
@@ -344,7 +344,7 @@ def gather_client_state(
 def scatter_client_state(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Split tensors by client, so that only clients that were drawn take memory."""
+    """Split tensors (chosen, *shape) by client: only clients that were drawn take memory."""
     return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 

@@ -212,7 +212,7 @@ def matched_kfac(
 def in_one_order(
     clients: LocalModels, answers: Sequence[Reply], rng: RngKey, sweeps: int
 ) -> tuple[LocalModels, list[Reply]]:
-    """Match the units of the clients' models, and permute their answers alike.
+    """Match the hidden units of the clients' models, and permute their moments alike.
 
     Answers are moments of layer inputs and of gradients by layers' outputs; they join the arrays of
     a network as axes that list units, so that the server permutes them itself.

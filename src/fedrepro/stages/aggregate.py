@@ -1,4 +1,4 @@
-"""Stage aggregate: methods of one exchange, which combine trained models, in every setting."""
+"""Stage aggregate: one-shot methods and controls, run in every setting and measured."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from fedrepro.training.training_settings import Settings, settings_of
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Measure every setting of a method, and every tuning of its models, in every trial."""
+    """Measure every setting of a method, and its models after fine-tuning, in every trial."""
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
     given = ScenarioData.of(job, device_of(device))
@@ -88,7 +88,7 @@ Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, in
 def _trial(
     job: Job, data: TrialData, models: TrialModels, failures: Failures
 ) -> Iterator[Measured]:
-    """Yield every setting of a method in one trial, each followed by its tuned versions.
+    """Yield the numbers of every setting of a method in one trial, then of its fine-tuned models.
 
     They are a setting, its numbers, those of single clients last, seconds, those of clients and of
     the server, including preparations for several settings, as if for this one alone, and how and
@@ -125,7 +125,7 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models of a setting, and their cost.
+    """The models that a setting of a method made, and their cost.
 
     seconds: of server and clients, including a preparation done now. server: of the server alone,
     including its preparation. further: work of clients besides sending their models. cost:
@@ -217,7 +217,7 @@ def recalibrates(method: Spec) -> bool:
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Apply a setting's rule for running statistics to its model.
+    """Apply a setting's rule for running statistics, such as BatchNorm's, to its model.
 
     Methods average them by themselves. `local` gives each client its own, and the weights of their
     layers; `recalibrate` measures them at the clients, or on inputs of the server.
@@ -283,7 +283,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Train a method's models on one of the samples, at no further cost of messages."""
+    """Fine-tune a method's models on a public sample, which costs no further messages."""
     if made is None:
         return None
     how = finetuning_of(tune)
@@ -360,11 +360,11 @@ class SharedPreparation:
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return the work of clients for it, which counts for each setting."""
+        """Return the clients' work for a preparation, which counts for each setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds for it, which count for each setting."""
+        """Return the server's seconds for a preparation, which count for each setting."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
@@ -382,7 +382,7 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the account of a one-shot method's clients; an empty one if they do nothing for it."""
+    """Return the cost counter of a one-shot method's clients; an empty one if they do nothing."""
     return info.clients.ledger if info.clients else CostCounter()
 
 

@@ -114,7 +114,7 @@ def _made(
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """Return a state dict; of a mixture all of them, and the weight of each network and class.
+    """Return a model's state dict; of a mixture all of them, with weights (networks, classes).
 
     vote: there if networks vote, instead of their probabilities being summed.
     """

@@ -39,7 +39,7 @@ class GlobalEvaluator(Evaluator):
         return [made] if isinstance(made, GlobalModel) else list(made)
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure their accuracy, or its mean over clients."""
+        """Measure the accuracy of a state's model, or the mean accuracy of the clients' models."""
         models = self.models(state)
         numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]

@@ -88,11 +88,11 @@ class NodeEvaluator(Evaluator):
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure the accuracy before."""
+        """Measure the accuracy of the beliefs before consensus."""
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure as after a round, with accuracies of means, sizes and traffic; keep beliefs."""
+        """Measure the last beliefs, with accuracies of means, sizes and traffic, and keep them."""
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
@@ -116,7 +116,7 @@ class NodeEvaluator(Evaluator):
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return both beliefs; refuse one that is missing or not finite."""
+        """Return the beliefs before and after consensus; refuse one that is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -181,7 +181,7 @@ class NodeEvaluator(Evaluator):
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
     ) -> list[Number]:
-        """Measure the accuracy before on splits other than test.
+        """Measure the accuracy of the beliefs before consensus on splits other than test.
 
         It is that of each node, of all nodes, and of nodes on their own examples.
         """

@@ -36,7 +36,7 @@ EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 @dataclass(frozen=True)
 class SettingRun:
-    """One of the settings of a job; number: its position among them, None if it is alone.
+    """A setting of method and training in a job; number: its position, None if it is the only one.
 
     name: the column `setting` of its rows.
     """
@@ -49,7 +49,7 @@ class SettingRun:
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The result of a setting in a trial.
+    """The measurements of one setting in one trial.
 
     key: of its state among those of the job; kept: plain data of its last state; None where a race
     stopped it.
@@ -68,7 +68,7 @@ class FinishedTrial:
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """The result of a job: each setting in each trial, and their provenance."""
+    """The measurements of a job, by setting and trial, with their provenance."""
 
     finished: Sequence[FinishedTrial]
     source: Mapping[str, Any]
@@ -115,7 +115,7 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Measure a setting at its end, or where a race stopped it."""
+        """Measure a setting after its last round, or where successive halving stopped it."""
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
@@ -138,7 +138,7 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run a setting up to a rung, or to its end unless a race stopped it; None if it failed."""
+        """Run a setting up to a rung of successive halving, or to its end; None before that."""
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
         splits = data.splits((*measured, *follow))
@@ -192,7 +192,7 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
 
 
 def write_metrics(inputs: Job, made: FinishedJob) -> None:
-    """Write the last file of a job, and remove its checkpoints."""
+    """Write the metrics of a job, its last file, and remove its checkpoints."""
     table = Table(inputs.scenario.specs)
     for result in made.finished:
         table.add(result.rows)
@@ -220,7 +220,7 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun
 def checkpoint_fingerprint(
     given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
 ) -> str:
-    """Return everything that the rounds of a run depend on; a checkpoint must have this text.
+    """Describe all that a run depends on, in a text that its checkpoints must have to be continued.
 
     The machine is left out: a job that is moved to another one goes on there.
     """

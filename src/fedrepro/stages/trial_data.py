@@ -205,7 +205,7 @@ class TrialData:
 
     @cached_property
     def _unheld(self) -> Examples:
-        """Return the training examples without noise."""
+        """Return the training examples without the noise that clients add to theirs."""
         made = self.members.population is not None
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
@@ -224,7 +224,7 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return exactly the information that the method declared in `needs`.
+        """Return exactly the information that the method declared in `needs`, and the clients.
 
         Raises:
             FedreproError: it needs examples at the server, and the partition sets none aside.
@@ -250,7 +250,6 @@ class TrialData:
                 examples, (rows,) = self._unheld.of([rows])
                 fields[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
                 fields[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
-        clients = clients if needs & AT_CLIENTS else None
         return ClientInfo(training, self.device, clients=clients, **fields)
 
     @property

@@ -77,7 +77,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """Return it as plain data and tensors, for a checkpoint."""
+        """Return this progress as plain data and tensors, for a checkpoint."""
         plain = {
             "state": to_plain(self.state),
             "traffic": vars(self.traffic),
@@ -88,7 +88,7 @@ class Progress:
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
-        """Restore the progress of `packed`."""
+        """Restore the progress that `packed` returned as plain data."""
         restored = {
             "state": from_plain(kept["state"]),
             "traffic": Traffic(**kept["traffic"]),
@@ -106,7 +106,7 @@ class Checkpointer:
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """Return the last checkpoint, if it can be read and has the same meaning."""
+        """Return the progress of the last checkpoint, if it can be read and is of the same run."""
         if not self.path.exists():
             return None
         try:
@@ -130,7 +130,7 @@ class Checkpointer:
 
 @dataclass(frozen=True)
 class StateEvaluation:
-    """Measurements of a state; finite: whether its models are; kept: plain data of the last one."""
+    """Measurements of a state, whether its models are finite, and plain data of the last one."""
 
     values: list[Number]
     finite: bool = True
@@ -168,7 +168,7 @@ class Evaluator(ABC):
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """A method in rounds at the clients of one trial; followed: splits measured after rounds."""
+    """Runs a method in rounds at the clients of one trial, and measures the splits `followed`."""
 
     method: Spec
     evaluator: Evaluator
@@ -218,7 +218,7 @@ class TrialRounds:
         )
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
-        """Run one more round, and measure the state if that is due."""
+        """Run one more round, and measure the new state if the schedule asks for it."""
         evaluator, done = self.evaluator, before.done + 1
         clients, ledger = evaluator.clients, evaluator.clients.ledger
         ledger.begin()
@@ -272,7 +272,7 @@ class TrialRounds:
         )
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
-        """Add the measurements of a state, and the reason to end here, if there is one."""
+        """Add the measurements of a round, and the reason to end here, if there is one."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic

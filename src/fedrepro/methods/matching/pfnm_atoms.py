@@ -213,7 +213,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Sums over the members of each slot, and the gains of a client's units over them.
+    """Running sums of the units that sit in each slot, from which gains of further units follow.
 
     The atoms of the past hold the first slots.
     """
@@ -250,7 +250,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Put the prior into these slots."""
+        """Set the sums of these slots to those of an atom without members."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths

@@ -36,7 +36,7 @@ from fedrepro.methods.matching.pfnm_atoms import (
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters of joining and making atoms.
+    """Parameters that decide whether a unit joins an atom or becomes a new one.
 
     Attributes:
         gamma0: Mass of the Beta process.
@@ -118,7 +118,7 @@ def match(
 
 
 def worth_a_look(rewards: Array, new: int) -> Ints:
-    """Return the columns that can be part of a best assignment; the last `new` are new atoms.
+    """Drop columns of rewards that no best assignment uses; the last `new` columns are new atoms.
 
     Where there are as many new atoms as units, one of them is left for any unit, at no less than
     the last one's reward. So an atom that is worth less than that to every unit stays empty.
@@ -154,7 +154,7 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """Seating of the units: slots of all units, members per slot, and the order of the atoms.
+    """The current assignment: the slot of each unit, members per slot, and the order of the atoms.
 
     Rewards that do not depend on weights are popular(client, slots, counts), of joining each of
     these slots, and novel(columns), of the first, second, … new atom.
@@ -345,7 +345,7 @@ def as_assigned(
     variances: Variances,
     matchings: Sequence[Matching],
 ) -> tuple[Matching, ...]:
-    """Compute atoms of other variances for the same assignments; the top layer comes first."""
+    """Recompute atoms with other variances, units staying assigned; the top layer comes first."""
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
     def again(layer: int, units: MatchedLayer) -> Matching:

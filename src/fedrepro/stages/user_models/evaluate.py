@@ -29,7 +29,7 @@ MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes o
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model on examples.
+    """The accuracy, loss and confusion matrix of a model on examples.
 
     `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
     `confusion` is int64 (K, K), rows are classes, columns predictions.
@@ -81,7 +81,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """Measure a model on these examples; `local` has its shape and classes."""
+    """Measure a model on examples; `local` has the shape and number of classes of its networks."""
     labels, classes = examples.targets.numpy(), local.classes
     network = network_of(model.model, local.shape, classes)
     scores = class_scores(network, model, examples, None).double().numpy()
@@ -100,7 +100,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 
 
 def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
-    """Measure a method's model, or one for each client, on test examples: by metric."""
+    """Measure a method's model, or one for each client, on a split; return numbers by metric."""
     assert made is not None
     if isinstance(made, GlobalModel):
         values = measure(made, {"test": split}, draws)

@@ -204,7 +204,7 @@ def made_of(
 
 
 def each(made: MethodOutput) -> list[GlobalModel]:
-    """List the models of a result: one, one for each client, or none."""
+    """List the models that a method returned: one, one for each client, or none."""
     if made is None:
         return []
     return [made] if isinstance(made, GlobalModel) else list(made)
