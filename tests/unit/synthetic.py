@@ -19,6 +19,7 @@ from fedrepro.core.provenance import Sources
 from fedrepro.numbers.exhibit_files import write_exhibit
 from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan, Run
 from fedrepro.stages.reports import draw_exhibit
 
@@ -133,10 +134,10 @@ def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> No
     """Seconds for every local model below an exhibit."""
     for run, trials in made.exhibit(key).trials.items():
         for block in made.blocks(trials) if run.every is None else ():
-            local = made.jobs.local(run.scenario, block)
-            for path, clients in zip(local.files, local.pieces, strict=True):
+            for path in map(Path, folders_of(made.jobs.local(run.scenario, block))):
+                clients = made.jobs.job(str(path.parent)).clients
                 models = [(t, j) for t in block for j in clients]
-                write_times(Path(path).with_name("timings.parquet"), models, seconds)
+                write_times(path.with_name("timings.parquet"), models, seconds)
 
 
 def draw(made: Plan, key: str = KEY, values: Values = plausible) -> Path:

@@ -22,7 +22,6 @@ from fedrepro.cli.main import main
 from fedrepro.core import artifacts, serialization
 from fedrepro.core.artifacts import (
     atomic,
-    map_array,
     read_json,
     read_provenance,
     read_source,
@@ -215,16 +214,6 @@ def test_a_table_for_a_repository_is_the_same_in_fewer_bytes(tmp_path):
     assert 2 * (tmp_path / "True").stat().st_size < (tmp_path / "False").stat().st_size
 
 
-def test_arrays_are_mapped_not_loaded(tmp_path):
-    write_array(tmp_path / "x.npy", np.arange(6).reshape(2, 3))
-    found = map_array(tmp_path / "x.npy")
-    assert isinstance(found, np.memmap)
-    assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
-    (tmp_path / "x.npy").write_bytes(b"not an array")
-    with pytest.raises(FedreproError, match="damaged"):
-        map_array(tmp_path / "x.npy")
-
-
 def test_json_carries_a_checksum_of_what_it_holds(tmp_path):
     path = tmp_path / "a.json"
     value = {"schema": 2, "b": [1.5, None, "ä"], "c": {"d": True}}
@@ -389,12 +378,3 @@ def test_a_damaged_state_is_a_sentence_and_never_runs_code(tmp_path):
     for name in ("b.pt", "c.pt"):
         with pytest.raises(FedreproError, match="missing or damaged"):
             load_state(tmp_path / name)
-
-
-def test_a_file_that_changes_after_it_was_compared_is_compared_again(tmp_path):
-    metrics(tmp_path / "t.parquet")
-    good = (tmp_path / "t.parquet").read_bytes()
-    read_table(tmp_path / "t.parquet", "metrics")
-    (tmp_path / "t.parquet").write_bytes(flipped(good, 9))
-    with pytest.raises(FedreproError, match="its checksum is not that of its bytes"):
-        read_table(tmp_path / "t.parquet", "metrics")

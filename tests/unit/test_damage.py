@@ -27,6 +27,7 @@ from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_cla
 from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds
 from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, record
@@ -92,7 +93,7 @@ def kinds_of_results(plan):
     paths = [Path(plan.jobs.partition(*pair, block)) for pair in plan.partitions(KEYS)]
     yield paths[0], lambda: read_partition(paths[0], 0), paths
     scenarios = [next(r.scenario for r in e.runs if r.every is None) for e in (one, two)]
-    local, other = ([Path(p) for p in plan.jobs.local(s, block).files] for s in scenarios)
+    local, other = ([Path(p) for p in folders_of(plan.jobs.local(s, block))] for s in scenarios)
     yield local[0], lambda: read_models(local, [0, 1]), other
     metrics = [Path(path) for path in plan.metrics_files(one)]
     yield metrics[0], lambda: read_metrics([str(path) for path in metrics]), metrics[1:3]

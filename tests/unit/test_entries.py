@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import synthetic
 from small_exhibits import file_of, small
+from synthetic import draw, plan, undrawn, workplace  # noqa: F401
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.numbers.exhibit_metadata import exhibit_metadata
+from fedrepro.numbers.exhibit_metadata import describe, exhibit_metadata, stand_in
 from fedrepro.numbers.exhibit_tables import summarise
 from fedrepro.numbers.verdicts.exhibit_values import Numbers, grids
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_settings import Case, ExhibitSettings, MethodEntry
-from fedrepro.planning.jobs import Scenario
+from fedrepro.planning.jobs import Jobs, Scenario, TrialBlock
 from fedrepro.planning.plan import Plan
 
 TWO = [
@@ -41,19 +44,21 @@ def trials(scale="quick", **settings) -> list[dict[str, int]]:
     return [dict(point.trials) for point in found.points]
 
 
-def test_a_method_has_the_trials_of_the_exhibit_or_its_own():
-    assert trials() == [{"A": 2, "B": 5}]
+AT = {"paper": {"trials": 9, "trials_of": {"B": 3}}}
+BY_CASE = {"one": {"label": "one", "trials": 4}, "two": {"label": "two", "trials_of": {"A": 7}}}
 
 
-def test_trials_of_a_method_differ_by_scale_without_repeating_the_methods():
-    at = {"paper": {"trials": 9, "trials_of": {"B": 3}}}
-    assert trials("paper", at=at) == [{"A": 9, "B": 3}]
-    assert trials("quick", at=at) == [{"A": 2, "B": 5}]
-
-
-def test_trials_of_a_method_differ_by_case():
-    cases = {"one": {"label": "one", "trials": 4}, "two": {"label": "two", "trials_of": {"A": 7}}}
-    assert trials(cases=cases) == [{"A": 4, "B": 5}, {"A": 7, "B": 5}]
+@pytest.mark.parametrize(
+    ("scale", "settings", "found"),
+    [
+        ("quick", {}, [{"A": 2, "B": 5}]),
+        ("paper", {"at": AT}, [{"A": 9, "B": 3}]),
+        ("quick", {"at": AT}, [{"A": 2, "B": 5}]),
+        ("quick", {"cases": BY_CASE}, [{"A": 4, "B": 5}, {"A": 7, "B": 5}]),
+    ],
+)
+def test_trials_of_a_method_are_of_the_exhibit_a_scale_a_case_or_its_own(scale, settings, found):
+    assert trials(scale, **settings) == found
 
 
 def test_trials_of_a_method_that_is_nowhere_are_a_sentence():
@@ -253,3 +258,179 @@ def test_claims_know_in_which_cases_and_settings_a_method_should_be():
     assert found["P"]["lr"] == [0.1, 0.2]
     assert Numbers.described(pd.DataFrame(), said).every == {"A": 1, "B": 1, "P": 1}
     assert said["methods"][2]["training"] == {"lr": "0.1, 0.2"}
+
+
+# ------------------------------------------------------------------------- graphs of peer methods
+
+GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
+OTHERS = [
+    {"name": "fedavg", "label": "FedAvg"},
+    {"name": "local", "label": "alone"},
+    {"name": "pooled", "label": "pooled"},
+]
+RINGS = {
+    "ring": {"label": "ring"},
+    "star": {"label": "star", "graph": {"name": "star"}},
+}
+SWEEP = {"partition.clients": [2, 4]}
+HALVES = {"name": "matrix", "rows": ["0.5_0.5", "0.5_0.5"]}
+SWAPPED = {"name": "matrix", "rows": ["0_1", "1_0"]}
+
+
+def peers(**settings):
+    given = {"graph": {"name": "ring"}, "methods": [GOSSIP, *OTHERS], "sweep": SWEEP}
+    return small(**given | settings)
+
+
+def files_of(exhibit, *names):
+    """The files of runs of these methods."""
+    found = Jobs("quick", 0)
+    return {found.run(run, TrialBlock(0, 4)) for run in exhibit.runs if run.method.name in names}
+
+
+def test_only_peer_methods_keep_the_graph():
+    exhibit = peers(cases=RINGS)
+    graphs = {run.method.name: set() for run in exhibit.runs}
+    for run in exhibit.runs:
+        graphs[run.method.name].add(run.scenario.graph and run.scenario.graph.token)
+    assert graphs.pop("gossip_sgd") == {"ring", "star"}
+    assert set(map(tuple, graphs.values())) == {(None,)}
+    assert len(exhibit.runs) == 2 * 2 + 2 + 2 + 1
+
+
+def test_no_path_of_another_method_changes_with_a_graph():
+    names = [entry["name"] for entry in OTHERS]
+    without = files_of(peers(graph=None, methods=OTHERS), *names)
+    assert files_of(peers(), *names) == without
+    assert files_of(peers(cases=RINGS), *names) == without
+    assert files_of(peers(), "gossip_sgd").isdisjoint(files_of(peers(cases=RINGS), *names))
+
+
+def test_a_graph_may_be_swept_and_a_case_changes_it_or_names_another():
+    sweep = {"partition.clients": [4], "graph.weights": ["metropolis", "uniform"]}
+    exhibit = peers(sweep=sweep, methods=[GOSSIP])
+    assert [point.values["weights"] for point in exhibit.points] == ["metropolis", "uniform"]
+    assert [run.scenario.graph.token for run in exhibit.runs] == ["ring", "ring+weights~uniform"]
+    cases = {
+        "uniform": {"label": "uniform", "graph": {"weights": "uniform"}},
+        "grid": {"label": "grid", "graph": {"name": "grid"}},
+    }
+    exhibit = peers(cases=cases, sweep={"partition.clients": [4]}, methods=[GOSSIP])
+    assert [run.scenario.graph.token for run in exhibit.runs] == ["ring+weights~uniform", "grid"]
+    alone = {"grid": cases["grid"]}
+    (run,) = peers(cases=alone, graph=None, sweep={"partition.clients": [4]}, methods=[GOSSIP]).runs
+    assert run.scenario.graph.token == "grid"
+
+
+def test_the_description_of_an_exhibit_names_the_graph():
+    file = file_of(graph={"name": "ring"}, methods=[GOSSIP], sweep=SWEEP)
+    plan = Plan(Config(), {"small": file}, "quick")
+    found = exhibit_metadata(plan.exhibit("small/x"), plan, file, {})
+    assert list(found["scenario"]) == list(SCENARIO)
+    assert found["scenario"]["graph"]["name"] == "ring"
+    (method,) = found["methods"]
+    assert method["kind"] == "peer"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"graph": None}, r"works on a graph, and there is none; name one, as in graph: \{name: r"),
+        (
+            {"graph": None, "sweep": {"graph.weights": ["uniform"]}},
+            "sweeps graph.weights and has no",
+        ),
+        ({"graph": {"name": "rign"}}, "unknown graph 'rign'.*did you mean 'ring'"),
+        ({"graph": {"name": "ring", "weight": "uniform"}}, "unknown parameter 'weight'"),
+        ({"graph": HALVES}, "for 2 nodes, and there are 4 clients"),
+        (
+            {"graph": HALVES | {"rows": ["0_1", "1_0"]}, "sweep": {"partition.clients": [2]}},
+            "period",
+        ),
+        ({"graph": {"name": "file", "csv": "nowhere"}}, "nowhere.csv is missing"),
+        ({"graph": {"name": "grid", "self_loops": False}}, "add self-loops"),
+    ],
+)
+def test_a_graph_that_does_not_fit_is_one_sentence_when_it_is_planned(settings, sentence):
+    with pytest.raises(FedreproError, match=sentence) as caught:
+        peers(**settings)
+    assert "config/exhibits/small.yaml, x at scale quick" in str(caught.value)
+
+
+def test_a_peer_method_says_which_networks_it_is_for(monkeypatch):
+    """As one of beliefs over the weights is for networks that have such."""
+    item = components("method")["gossip_sgd"]
+    monkeypatch.setitem(item.meta, "models", frozenset({"variational_mlp"}))
+    with pytest.raises(FedreproError, match="combines variational_mlp models, not 'mlp'"):
+        peers()
+
+
+# ----------------------------------------------------------------- what an exhibit says of itself
+
+DATA = components("dataset")
+
+
+def of(name):
+    return DATA[name].spec()
+
+
+def sentences(quick, paper, **more):
+    """What is said of digits, shapes and mnist where `quick` stands for `paper`; cases by name."""
+    file = file_of(
+        sweep={"partition.clients": [2]},
+        **more,
+        at={"quick": quick, "paper": paper},
+    )
+    shown = Plan(Config(), {"small": file}, "quick").exhibit("small/x")
+    return {name: stand_in(shown, file, of(name)) for name in ("digits", "shapes", "mnist")}
+
+
+def test_data_that_a_case_of_the_paper_has_stand_in_for_nothing():
+    same = {"dataset": {"name": "digits"}}
+    assert set(sentences(same, same).values()) == {""}
+
+
+def test_each_case_stands_in_for_its_own_data_set():
+    quick = {"cases": {"a": {"dataset": {"name": "digits"}}, "b": {"dataset": {"name": "shapes"}}}}
+    paper = {"cases": {"a": {"dataset": {"name": "mnist"}}, "b": {"dataset": {"name": "cifar10"}}}}
+    found = sentences(quick, paper, cases={"a": {"label": "A"}, "b": {"label": "B"}})
+    assert found["digits"].endswith("stand in for MNIST, the paper's data.")
+    assert found["shapes"].endswith("stand in for CIFAR-10, the paper's data.")
+    assert "MNIST" not in found["shapes"]
+    assert found["mnist"] == ""
+
+
+def test_a_case_that_the_paper_does_not_have_is_passed_over():
+    quick = {"cases": {"a": {"label": "A"}, "b": {"label": "B"}}}
+    paper = {"cases": {"a": {"label": "A", "dataset": {"name": "mnist"}}}}
+    found = sentences(quick, paper)
+    assert found["digits"].endswith("stand in for MNIST, the paper's data.")
+
+
+def test_a_method_says_its_own_number_of_trials():
+    rivals = [
+        {"name": "uniform_ensemble", "label": "U"},
+        {"name": "average", "label": "A", "paired_with": "U"},
+    ]
+    file = file_of(methods=rivals, trials=5, trials_of={"A": 2}, paired=True)
+    made = Plan(Config(), {"small": file}, "quick")
+    found = describe(made.exhibit("small/x"), made, file)
+    assert {row["label"]: row["trials"] for row in found["methods"]} == {"U": 5, "A": 2}
+    assert found["trials"] == 5
+
+
+REDUCED = "Digits from photographs reduced to 4×4 pixels."
+
+
+@pytest.mark.parametrize(
+    ("plans", "sentence"),
+    [
+        (plan, f"Digits (8×8) stand in for MNIST, the paper's data. {REDUCED}"),
+        (lambda: plan("paper", granularity={"trials_per_job": 10}), REDUCED),
+    ],
+)
+@pytest.mark.usefixtures("workplace", "undrawn")
+def test_an_exhibit_names_other_data_and_their_reduced_form(monkeypatch, plans, sentence):
+    monkeypatch.setattr(synthetic, "SOURCE", {**synthetic.SOURCE, "stand_in": REDUCED})
+    about = json.loads(Path(f"{draw(plans())}.json").read_text())
+    assert about["data"][0]["stand_in"] == sentence

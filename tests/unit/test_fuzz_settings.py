@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from small_exhibits import LEAST
 from synthetic import draw, workplace
 
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import KINDS, components, parse_token, read_token
+from fedrepro.core.registry import KINDS, parse_token, read_token
 from fedrepro.drawings import canvas as draw_module
 from fedrepro.planning.config import SCALES, Config, load_config, load_exhibits, merge, read_config
 from fedrepro.planning.plan import Plan
@@ -212,15 +211,3 @@ def test_an_odd_token_is_read_or_refused_with_a_sentence(kind, token, letters, a
             spec = done_or_said(lambda: read(kind, text))  # noqa: B023
             if spec is not None:
                 assert parse_token(kind, spec.token) == spec
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "method"])
-def test_a_list_where_one_value_is_needed_is_refused(kind):
-    for component in components(kind).values():
-        for key, param in component.params.items():
-            if param.type is int and not param.many:
-                values = {k: 2 for k, p in component.params.items() if p.required}
-                low = int(param.arg.least or 0)
-                token = component.spec(values | {key: [low + 1, low + 2]}).token
-                with pytest.raises(FedreproError, match=f"'{key}' lists several values"):
-                    parse_token(kind, token)

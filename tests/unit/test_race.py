@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# ----------------------------------------------------------------------------- rungs and halves
+import itertools
 import math
 
 import numpy as np
@@ -14,17 +16,16 @@ from small_exhibits import file_of
 
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
+from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
+from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.core.registry import parse_token
 from fedrepro.core.selection_rules import better_half, rungs, successive_halving, whole_runs
 from fedrepro.core.serialization import from_plain, load_state
 from fedrepro.data import prepared
 from fedrepro.numbers.exhibit_tables import summarise
 from fedrepro.planning.config import Config
-from fedrepro.planning.forecast import setting_count, whole_settings
+from fedrepro.planning.forecast import whole_settings
 from fedrepro.planning.plan import Plan
-
-# ----------------------------------------------------------------------------- rungs and halves
 
 
 def test_the_rungs_are_shares_of_the_declared_rounds():
@@ -269,7 +270,6 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
         job = plan.jobs.job(path.removesuffix("/metrics.parquet"))
         assert job.every == EvaluationSchedule(1, None, 40)
         assert (job.evaluate, job.follow) == (("server_validation", "test"), ("server_validation",))
-        assert setting_count(run) == 3
         assert whole_settings(run) == whole_runs(3)
     assert set(planned(trials=2).exhibit("small/x").trials) == set(runs)
 
@@ -297,7 +297,8 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
     for (_, setting), run in point.runs.items():
         assert parse_token("method", run.method.token) == run.method
         own = [run.rows_of(s) for (_, s), r in point.runs.items() if r == run]
-        assert len(set(own)) == len(own) == setting_count(run)
+        assert len(set(own)) == len(own)
+        assert whole_settings(run) == whole_runs(len(own))
         assert run.rows_of(setting) in own
 
 
@@ -368,3 +369,63 @@ def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
         assert [float(v) for v in numbers.loc[(metric, ""), "by_trial"].split()] == (
             pytest.approx(list(own), rel=1e-9)
         )
+
+
+# ---------------------------------------------------------------------- when rounds are evaluated
+
+
+@pytest.mark.parametrize(
+    "given", [(0,), (-3,), ("often",), (None, 2), (None, 0), (1, 1), (1.5,), (1, None, -8), (True,)]
+)
+def test_what_does_not_say_when_is_refused(given: tuple) -> None:
+    with pytest.raises(FedreproError, match=r"rounds are counted from|a run ends at"):
+        EvaluationSchedule(*given)
+
+
+def test_auto_measures_every_early_round_and_few_late_ones() -> None:
+    assert str(EvaluationSchedule()) == "1"
+    due = [done for done in range(1, 1001) if EvaluationSchedule(None).is_due(done, 1000)]
+    assert due[:50] == list(range(1, 51))
+    assert due[-1] == 1000
+    assert 180 <= len(due) <= 210
+    gaps = [b - a for a, b in itertools.pairwise(due)]
+    assert max(gaps) <= 1000 * 0.02 + 1
+    # after round 50 the first one beyond each further two percent
+    later = {math.ceil(50 * 1.02**k) for k in range(1, 152)}
+    assert set(due[50:]) == {*later, 1000}
+
+
+@given(st.integers(1, 40), st.integers(1, 200))
+def test_both_ends_are_always_measured(every: int, rounds: int) -> None:
+    assert EvaluationSchedule(every).is_due(1, rounds)
+    assert EvaluationSchedule(every).is_due(rounds, rounds)
+
+
+def test_rounds_to_target_are_read_off_the_monotone_curve() -> None:
+    curve = [1, 2, 3, 4], [0.2, 0.6, 0.4, 0.9]
+    assert rounds_to_target(*curve, 0.4) == pytest.approx(1.5)
+    assert rounds_to_target(*curve, 0.6) == 2
+    # the dip at round 3 is passed over: from (3, .6) to (4, .9)
+    assert rounds_to_target(*curve, 0.75) == pytest.approx(3.5)
+    assert rounds_to_target(*curve, 0.1) == 1
+    assert rounds_to_target(*curve, 0.95) == math.inf
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.05, 1))
+def test_more_is_never_reached_sooner(accuracies: list[float], target: float) -> None:
+    rounds = list(range(1, len(accuracies) + 1))
+    found = rounds_to_target(rounds, accuracies, target)
+    assert found <= rounds_to_target(rounds, accuracies, min(1, target + 0.05))
+    assert (found == math.inf) == (max(accuracies) < target)
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "text"),
+    [
+        ("hidden_units", 225, "225 units"),
+        ("parameters", 178_885, "178,885 parameters"),
+        ("megabytes", 178_885, "0.716 MB"),
+    ],
+)
+def test_sizes_are_counts_or_megabytes_in_words(size: str, value: float, text: str) -> None:
+    assert size_text(value, SIZES[size]) == text

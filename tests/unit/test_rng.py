@@ -83,11 +83,3 @@ def test_the_stream_is_pinned():
 
 PINNED = [2207773108, 1947826049, 2560004868]
 ORDER = [1, 2, 0, 4, 3, 5]
-
-
-def test_purposes_do_not_share_draws():
-    assert RngKey(0).stream("a").random() != RngKey(0).stream("b").random()
-
-
-def test_digits_of_neighbours_do_not_run_together():
-    assert RngKey(1, 11).stream("x").random() != RngKey(11, 1).stream("x").random()

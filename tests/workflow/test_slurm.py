@@ -21,7 +21,7 @@ from test_workflow import BIN, checkout, environment
 
 from fedrepro.core.serialization import read_models
 from fedrepro.planning.config import Config, Granularity, load_exhibits
-from fedrepro.planning.jobs import TrialBlock
+from fedrepro.planning.jobs import TrialBlock, folders_of
 from fedrepro.planning.plan import Plan
 
 pytestmark = [
@@ -134,7 +134,7 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     plan = Plan(Config(granularity=small), load_exhibits(of=["pfnm/figure-2b"]), "tiny")
     runs = plan.exhibit("pfnm/figure-2b").runs
     scenario = next(r.scenario for r in runs if r.stage == "aggregate" and r.scenario.clients == 4)
-    targets = plan.jobs.local(scenario, TrialBlock(0, 0)).files
+    targets = folders_of(plan.jobs.local(scenario, TrialBlock(0, 0)))
     site.meets(
         "prepare.login", "prepare.node", "train0.cancelled", "train1.late", "train3.requeued"
     )

@@ -1,10 +1,9 @@
-"""Read and write files: atomic, versioned, checked, equal bytes for equal inputs.
+"""Read and write result files: whole or not at all, with a checksum, equal bytes for equal inputs.
 
-Tables and states carry a checksum of all their other bytes, JSON one of its keys and values, which
-are compared when they are read; checksums of arrays and plain csv files are in a JSON file. It
-finds damage (a flipped bit, a cut file, a file in the wrong place), not intent. Parquet's own
-checksums leave out the footer, in which a tenth of all flipped bits would change a table in
-silence.
+Tables and states hold a checksum of all their other bytes, and JSON one of its keys and values;
+checksums of arrays and plain csv files are in a JSON file. They find damage (a flipped bit, a cut
+file, a file in the wrong place), not intent. Parquet's own checksums leave out the footer, in which
+a tenth of all flipped bits would change a table in silence.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def checksum_of(data: bytes | memoryview) -> str:
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of a file's bytes, except those of a checksum at `hole`."""
+    """Return the checksum of a file's bytes, leaving out those of a checksum at `hole`."""
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -65,7 +64,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Whether a file has this checksum; compared once per process, and again after a change."""
+    """Whether a file has this checksum, computed once a process unless the file changes."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -82,7 +81,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _seal(path: Name) -> tuple[int, str] | None:
-    """Find the checksum in a table or state, and its position."""
+    """Find the checksum that a table or state holds, and its position."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -90,7 +89,7 @@ def _seal(path: Name) -> tuple[int, str] | None:
 
 
 def fill_in(path: Path) -> None:
-    """Write the checksum of all other bytes into a new file, in place of UNKNOWN."""
+    """Replace UNKNOWN in a new file by the checksum of all other bytes."""
     found = _seal(path)
     assert found is not None
     with path.open("r+b") as file:
@@ -99,7 +98,7 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Whether a table or state has a checksum; refuses one whose bytes have another."""
+    """Whether a table or state holds a checksum; refuse a file whose bytes have another."""
     found = _seal(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")
@@ -107,7 +106,7 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return a file's path from the name of its stage on; empty outside of a tree of results."""
+    """Return a file's path from the folder of its stage on; empty outside a tree of results."""
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
@@ -120,7 +119,7 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Make the error for a file that cannot be used; `remove` is the folder to delete instead."""
+    """Make the error for a damaged file; `remove` is the folder to delete instead of the file."""
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
@@ -129,7 +128,7 @@ def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> F
 
 
 def one_line(error: object) -> str:
-    """Return an error's text in one line, cut short; of the system's errors, only the reason."""
+    """Return an error's text on one line, cut short; of the system's errors the reason alone."""
     text = getattr(error, "strerror", None) or str(error)
     return printable(" ".join(text.split()))[:160] or type(error).__name__
 
@@ -139,9 +138,9 @@ def one_line(error: object) -> str:
 
 @contextlib.contextmanager
 def atomic(path: Name) -> Iterator[Path]:
-    """Yield a temporary path that is renamed to `path` at the end, or removed if the body fails.
+    """Yield a temporary path to write to, which is renamed to `path` once the body has succeeded.
 
-    Links are followed. Temporary files of killed processes for the same target are removed.
+    Links are followed. Temporary files that killed processes left for the same path are removed.
 
     Raises:
         FedreproError: the disk is full or read-only, or the target is not a file.
@@ -166,7 +165,7 @@ def atomic(path: Name) -> Iterator[Path]:
 
 
 def target_of(path: Name) -> Path:
-    """Return the file that is written under this name, or a link's target; refuse other things."""
+    """Return the file that this path or link leads to; refuse a folder, pipe or device."""
     target = Path(path)
     try:
         if target.is_symlink():
@@ -181,9 +180,9 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name] = ()) -> None:
-    """Refuse a target that a command must not write, before anything is computed.
+    """Refuse, before anything is computed, a path that a command must not write.
 
-    Its name must end in one of `suffixes`, if any are given, and it must not be a file in `read`.
+    The name must end in one of `suffixes`, if any are given. The file must not be one in `read`.
     """
     target_of(path)
     if suffixes and Path(path).suffix not in suffixes:
@@ -194,7 +193,7 @@ def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name
 
 
 def require_unread(path: Name, read: Iterable[Name]) -> None:
-    """Refuse to write a file or folder that the same command reads, under any name."""
+    """Refuse to write a file or folder that the same command reads, by whatever name."""
     for other in read:
         with contextlib.suppress(OSError, ValueError):  # a missing file cannot be lost
             if os.path.samefile(path, other):
@@ -221,7 +220,7 @@ def _require_regular(path: Name, what: str) -> None:
 
 @contextlib.contextmanager
 def saying_disk_errors(path: Name) -> Iterator[None]:
-    """Turn the error of a disk that is full or must not be written to into a sentence."""
+    """Turn errors of a disk that is full or read-only into a sentence for the user."""
     folder = Path(path).parent
     try:
         yield
@@ -236,18 +235,18 @@ def saying_disk_errors(path: Name) -> Iterator[None]:
 
 
 def write_bytes(path: Name, data: bytes | memoryview) -> None:
-    """Write bytes; raises as `atomic`."""
+    """Write bytes to a file, whole or not at all; raises as `atomic`."""
     with atomic(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(path: Name, text: str) -> None:
-    """Write a text in UTF-8; raises as `atomic`."""
+    """Write a text in UTF-8 to a file, whole or not at all; raises as `atomic`."""
     write_bytes(path, text.encode())
 
 
 def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
-    """Read a file whose checksum is in another file; FedreproError for other or missing bytes."""
+    """Read a file whose checksum another file names; refuse a file with other bytes."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -258,7 +257,7 @@ def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
 
 
 def write_array(path: Name, array: np.ndarray) -> str:
-    """Write an `.npy` file, which jobs map into memory, and return its checksum."""
+    """Write an array as `.npy` file, which jobs map into memory, and return its checksum."""
     form, array = np.lib.format, np.ascontiguousarray(array)
     with atomic(path) as temporary:
         with temporary.open("wb") as file:
@@ -269,9 +268,9 @@ def write_array(path: Name, array: np.ndarray) -> str:
 
 
 def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
-    """Map the array of an `.npy` file, read-only; `has_checksum` compares it when it is used.
+    """Map the array of an `.npy` file into memory, read-only; its checksum is not compared yet.
 
-    `remove` is the folder to delete if it is damaged.
+    `remove` is the folder to delete if the file is damaged.
     """
     try:
         mapped: np.ndarray = np.lib.format.open_memmap(path, mode="r")
@@ -281,7 +280,7 @@ def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
 
 
 def write_json(path: Name, value: Mapping[str, Any]) -> None:
-    """Write keys and values as JSON, with their checksum under the key `checksum`."""
+    """Write keys and values as JSON, with a checksum of them under the key `checksum`."""
     write_text(path, json_text(value))
 
 
@@ -293,7 +292,7 @@ def json_text(value: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Name, remove: Name | None = None) -> Any:
-    """Read a file of `write_json`, or any other JSON; `remove`: the folder to delete for it.
+    """Read a JSON file; `remove` is the folder to delete if the file is damaged.
 
     Raises:
         FedreproError: the file is missing, is not JSON or has another checksum than it names, or it
@@ -314,7 +313,7 @@ def read_json(path: Name, remove: Name | None = None) -> Any:
 def read_json_of(
     path: Name, keys: Mapping[str, type | tuple[type, ...]], remove: Name | None = None
 ) -> dict[str, Any]:
-    """Read a JSON object with at least these keys, whose values have these types."""
+    """Read a JSON object; refuse one that lacks one of `keys` or has another type there."""
     value: dict[str, Any] = read_json(path, remove)
     for key, kind in keys.items():
         if not isinstance(value, dict) or not isinstance(value.get(key), kind):
@@ -336,15 +335,15 @@ def write_table(
     provenance: Source,
     compact: bool = False,
 ) -> None:
-    """Write a table of this kind as parquet, with schema version and provenance in its metadata.
+    """Write a table as parquet, with its kind, schema version and provenance as metadata.
 
     Args:
-        path: of the file.
+        path: where to write.
         table: the table or its columns; or tables of one schema, which become row groups of a file
             that may exceed the memory and is not compressed.
-        kind: of the table.
-        provenance: see `core.provenance`.
-        compact: for a repository: slower, a quarter of the bytes where values repeat.
+        kind: what the table holds, such as metrics; reading asks for it.
+        provenance: what the table was computed from and by; see `core.provenance`.
+        compact: whether to compress more, for a repository: slower, a quarter of the bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -379,7 +378,7 @@ def write_table(
 
 @contextlib.contextmanager
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
-    """Open a table of this or any kind; refuse one that is damaged or from another place."""
+    """Open a table; refuse one of another kind, damaged, or written for another place."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -408,19 +407,19 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
 
 
 def read_table(path: Name, kind: str) -> pa.Table:
-    """Read a table of this kind; refuse damaged files, other kinds and other schema versions."""
+    """Read a table; refuse one of another kind or schema version, and a damaged file."""
     with opened(path, kind) as file:
         return file.read()
 
 
 def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
-    """Read the provenance of a table of this or any kind, without its content."""
+    """Read the provenance of a table without its content; refuse another kind, if one is given."""
     with opened(path, kind) as file:
         return read_provenance(file.schema_arrow.empty_table(), str(path))
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
-    """Refuse a table whose provenance has another value for one of these keys; it may lack them."""
+    """Refuse a table whose provenance has another value for a key in `made`; it may lack keys."""
     provenance = read_source(path)
     for key, wanted in made.items():
         if provenance.get(key, wanted) != wanted:
@@ -430,7 +429,7 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance of a table that was read; refuse one without."""
+    """Return the provenance in the metadata of a table; refuse a table without."""
     with contextlib.suppress(KeyError, ValueError):
         found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
         return found

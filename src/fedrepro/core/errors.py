@@ -1,4 +1,4 @@
-"""One exception for everything that a user can fix: a sentence that says what, where and how."""
+"""The exception for all that a user can correct, and sentences for what a machine lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOLD = 160  # letters of another exception's message
 
 
 class FedreproError(Exception):
-    r"""A sentence for the user. The command line prints it without a traceback and exits 2.
+    r"""A sentence for the user, which the command line prints without a traceback; it exits 2.
 
     Characters that cannot be printed are written as \\n or \\x00.
     """
@@ -23,12 +23,12 @@ class FedreproError(Exception):
 
 
 def printable(text: str) -> str:
-    """Write out characters that cannot be printed."""
+    """Write characters that cannot be printed by their codes."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: object) -> str:
-    """Write a wrong value for a sentence, cut short."""
+    """Write a value for an error's sentence, cut short."""
     return _cut(repr(value))
 
 
@@ -37,10 +37,7 @@ def _cut(text: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
-    """Make the error for a name that is not among `known`, with the nearest one and the others.
-
-    Of many others it lists the most similar ones.
-    """
+    """Make the error for a name that is not among `known`; it names the nearest known ones."""
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -74,7 +71,7 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and th
 
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
-    """Make the error for a disk that is full or must not be written to; None for other errors."""
+    """Make the error for a full or read-only disk from the system's; None for other errors."""
     sentence = DISK.get(error.errno or 0)
     return None if sentence is None else FedreproError(sentence.format(path=path))
 
@@ -89,7 +86,7 @@ EXTRAS = {"matplotlib": "plots", "snakemake": "workflow"} | dict.fromkeys(
 
 
 def installing(extra: str) -> str:
-    """Return the command that installs the packages of an extra, from any index."""
+    """Return the command that installs the packages of an extra of fedrepro."""
     from importlib import metadata
 
     try:
@@ -111,7 +108,7 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: Exception) -> FedreproError | None:
-    """Make the error for a lack of memory, disk or an optional package; None for other errors."""
+    """Make the error for a lack of memory, disk or an optional package; None for others."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:
@@ -137,7 +134,7 @@ def sentence_for(error: Exception) -> FedreproError | None:
 
 
 def arose(error: Exception) -> str:
-    """Describe an unforeseen error in a line: its type, its message and where it arose."""
+    """Describe an unforeseen error on one line: type, message, file and line of code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -149,7 +146,7 @@ def arose(error: Exception) -> str:
 
 
 def fault(error: Exception) -> FedreproError:
-    """Make the error for an unforeseen one, which asks for a report."""
+    """Make the error that describes an unforeseen one and asks for a report."""
     return FedreproError(
         f"this is a fault of the program ({arose(error)}): `--debug` behind the same command "
         "shows where it arose; please report it with that"

@@ -1,4 +1,4 @@
-"""When a method in rounds is measured, and when it may stop."""
+"""When a method in rounds is evaluated, and when it may stop."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GROWTH = 1.02  # and then every 2 %
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """When a run is measured, and when it ends.
+    """When a run in rounds is evaluated, and when it ends.
 
-    every: rounds between measurements, None for `auto`. until: test accuracy that ends a run. race:
-    the rounds that rungs of a race are fractions of, 0 without one.
+    every: rounds between evaluations; None for every round up to 50, then every 2 %. until: the
+    test accuracy that ends a run. race: the declared rounds of successive halving, 0 without it.
     """
 
     every: int | None = 1
@@ -38,7 +38,7 @@ class EvaluationSchedule:
         return f"{every}{until}{f'+race~{self.race}' if self.race else ''}"
 
     def is_due(self, done: int, rounds: int) -> bool:
-        """Whether accuracy is measured after `done` of `rounds` rounds; always at both ends."""
+        """Whether a run is evaluated after `done` of `rounds` rounds; always at both ends."""
         if done in (1, rounds):
             return True
         if self.every is not None:
@@ -51,10 +51,10 @@ def _stretch(done: int) -> int:
 
 
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
-    """Return the rounds until a curve reaches the target, as FedAvg counts them; inf if never.
+    """Return the rounds until accuracies reach the target, as FedAvg counts them; inf if never.
 
-    The curve is made monotone by its running maximum, and interpolated linearly between
-    measurements, from accuracy 0 before the first round.
+    The curve of accuracies is made monotone by its running maximum, and interpolated linearly
+    between the rounds that were evaluated, from accuracy 0 before the first round.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

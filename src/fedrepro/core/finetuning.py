@@ -1,6 +1,6 @@
-"""How models are tuned on a public sample: the key `tune` of an exhibit's method.
+"""How models are fine-tuned on a public sample: the key `tune` of an exhibit's method.
 
-Its token is `tune+examples~100@1000+repetitions~5`, and stands for every setting of its lists.
+As a token it is `tune+examples~100@1000+repetitions~5`, one setting for each value of a list.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KIND = "tune"
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """Train further on the public sample, by the local training procedure."""
+    """Further training of a model on the public sample, by the local training procedure."""
 
     examples: Annotated[
         int, Arg("size of the public sample, drawn from all validation examples", least=1)
@@ -40,5 +40,5 @@ TUNE = Component(KIND, "tune", 1, FineTuning)
 
 
 def finetuning_of(spec: Spec) -> FineTuning:
-    """Return the numbers of one setting."""
+    """Return the parameters of fine-tuning as attributes."""
     return spec.component.make(FineTuning, **spec.single().values)

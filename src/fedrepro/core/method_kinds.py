@@ -1,4 +1,4 @@
-"""The kinds of methods, and which stage computes one."""
+"""The kinds of methods: one-shot, in rounds, on a graph, control, simulation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """Properties of a kind of methods.
+    """A kind of methods: the stage that computes them, a name, and what they need.
 
-    words: its name for people. on_graph: whether its clients are the nodes of a graph. with_data:
-    whether it has a scenario, with data and a model.
+    on_graph: whether clients are the nodes of a graph. with_data: whether there are data and a
+    model.
     """
 
     stage: str

@@ -1,4 +1,4 @@
-"""Metrics: named numbers with a unit, a range and a direction, in one tidy table."""
+"""Metrics: the named numbers that are measured, and the tables that hold them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ FLOAT_BYTES = 4  # of a parameter, in memory and in messages
 
 @dataclass(frozen=True)
 class Metric:
-    """Meaning of a metric. `better` is 1 if more is better, -1 if less is, 0 if neither."""
+    """The meaning of a metric: title, unit, range, and direction.
+
+    better: 1 if more is better, -1 if less is, 0 if neither.
+    """
 
     title: str
     unit: str
@@ -52,7 +55,7 @@ class Metric:
     better: int
 
     def holds(self, value: float) -> bool:
-        """Whether it can have this value, or infinity, which stands for never."""
+        """Whether the metric can have this value, or infinity, which stands for never."""
         low = -math.inf if self.least is None else self.least
         high = math.inf if self.most is None else self.most
         return low <= value <= high or math.isinf(value)
@@ -124,12 +127,12 @@ OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "
 
 
 def metrics_of(method: Spec) -> Mapping[str, Metric]:
-    """Return the metrics that a method may report: METRICS and its own declared ones."""
+    """Return the metrics that a method may report: METRICS and those that it declares."""
     return METRICS | dict(method.component.meta.get("metrics", {}))
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Return METRICS and those that any method declares; imports all methods on first use."""
+    """Return METRICS and the metrics that methods declare; the first call imports all methods."""
     metrics = dict(METRICS)
     for method in components("method").values():
         metrics |= method.meta.get("metrics", {})
@@ -137,17 +140,14 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def require_metric(name: str, method: Spec) -> None:
-    """Refuse a metric that neither METRICS nor the method declares."""
+    """Refuse the name of a metric that neither METRICS nor the method declares."""
     if name not in metrics_of(method):
         raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
 
 @dataclass(frozen=True)
 class Size:
-    """A measure of model size: a metric times a factor, and its names.
-
-    title: of an axis. words: after a number.
-    """
+    """A measure of model size: a metric times a factor, the title of an axis, and a unit."""
 
     metric: str
     title: str
@@ -163,15 +163,16 @@ SIZES = {
 
 
 def size_text(value: float, size: Size) -> str:
-    """Write a size in words: 225 units, 178,885 parameters, 0.716 MB; value is the metric's."""
+    """Write the value of a size's metric in words: 225 units, 178,885 parameters, 0.716 MB."""
     number = f"{value:,.0f}" if size.factor == 1 else f"{value * size.factor:,.3g}"
     return f"{number} {size.words}"
 
 
 class Number(NamedTuple):
-    """One measured value of a metric, with its split of examples, round and client.
+    """One measured value of a metric.
 
-    split: None if it is not about examples. round: None at the end of a run. client: None for all.
+    split: the split of examples, None if the metric is not about examples. round: None at the end
+    of a run. client: None for all clients.
     """
 
     metric: str
@@ -185,8 +186,8 @@ class Number(NamedTuple):
 class MetricRow:
     """A `Number` as a row of a file: `MetricRow(trial, method, *number)`.
 
-    training: of this row, where a job has several. tune: how its model was tuned, if it was;
-    repetition: on which sample of that size, counted from 0.
+    training: the local training, where a job has several. tune: how the model was fine-tuned, if it
+    was; repetition: on which sample of that size, counted from 0.
     """
 
     trial: int
@@ -210,7 +211,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """Rows of one job, with their scenario."""
+    """The rows of metrics of one job, with the components of its scenario."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -221,13 +222,12 @@ class Table:
             self.rows.append(row)
 
     def arrow(self) -> pa.Table:
-        """Return tidy columns, and the parameters of every component as typed columns.
+        """Return the rows as a table, with the parameters of every component as typed columns.
 
-        Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
-        setting is the method's token with the changes of training and tuning in which rows differ.
-        phase is `final` at the end of a run, `round` for a measured round and `tuned` for a tuned
-        model, whose rows have its tuning and repetition. No column has the name of a folder key
-        that holds several values.
+        The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of each component.
+        setting is the method's token with the changes of training and fine-tuning in which rows
+        differ. phase is `final` at the end of a run, `round` for an evaluated round and `tuned` for
+        a fine-tuned model, whose rows have its fine-tuning and repetition.
         """
         import pyarrow as pa
 
@@ -239,16 +239,14 @@ class Table:
             )
             for r in rows
         ]
+        phases = [TUNED if r.tune else FINAL if r.round is None else IN_ROUND for r in rows]
         columns: dict[str, Any] = {
             "trial": pa.array([r.trial for r in rows], pa.int32()),
             "method": pa.array([r.method.token for r in rows], pa.string()),
             "setting": pa.array(settings, pa.string()),
             "client": pa.array([r.client for r in rows], pa.int32()),
             "round": pa.array([r.round for r in rows], pa.int32()),
-            "phase": pa.array(
-                [TUNED if r.tune else FINAL if r.round is None else IN_ROUND for r in rows],
-                pa.string(),
-            ),
+            "phase": pa.array(phases, pa.string()),
             "split": pa.array([r.split for r in rows], pa.string()),
             "metric": pa.array([r.metric for r in rows], pa.string()),
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
@@ -264,9 +262,9 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics with all columns of LEADING in front.
+    """Return a table of metrics whose first columns are all of LEADING.
 
-    Older files, as in the record, have neither setting nor phase; both follow from their columns.
+    Older files, as in the record, have neither setting nor phase; both follow from other columns.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

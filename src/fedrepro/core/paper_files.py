@@ -1,7 +1,7 @@
-"""Papers as folders: where the files of a paper lie, and modules that belong to one paper.
+"""Find the files of papers, and the modules that belong to one paper.
 
-Files of one paper lie in `fedrepro/papers/<paper>`. A file of the working folder wins over that of
-the paper's folder: a copy may be changed there, and one's own paper needs no folder of the package.
+The files of a paper lie in `fedrepro/papers/<paper>`. A file of the working folder wins over that
+of the paper's folder: a copy may be changed there, and a user's own paper needs no folder here.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def paper_names() -> dict[str, Path]:
 
 
 def paper_attribute(paper: str, what: str) -> str:
-    """Return a text that a paper's folder has for pages; empty if it has none.
+    """Return a text for pages from the __init__.py of a paper's folder; empty if it has none.
 
-    NAME: of the paper; LINK: its address; PICTURE: the figure that stands for it; SENTENCE: its
-    result, if the first sentence of its findings does not say so; PART: the part that was run.
+    The texts are NAME and LINK of the paper, PICTURE (the figure that stands for it), SENTENCE (its
+    result, if the first sentence of the findings does not say so) and PART (which part was run).
     """
     if paper not in paper_names():
         return ""
@@ -46,17 +46,17 @@ def paper_attribute(paper: str, what: str) -> str:
 
 
 def exhibits_file(paper: str) -> Path:
-    """Return the file of a paper's exhibits, or its place in the working folder."""
+    """Return the file of a paper's exhibits, or where the working folder would have it."""
     return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
 def published_file(paper: str) -> Path:
-    """Return the file of values that a paper printed."""
+    """Return the csv of the values that a paper printed."""
     return _file(paper, OWN_PUBLISHED / f"{paper}.csv", PRINTED)
 
 
 def claims_file(paper: str) -> Path:
-    """Return the file of a paper's claims."""
+    """Return the YAML file of a paper's claims."""
     return _file(paper, OWN_PUBLISHED / f"{paper}.yaml", CLAIMS)
 
 
@@ -71,7 +71,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """List the papers that have one of these files in their folder, or one in `own`."""
+    """Return the papers with one of these files in their folder, or with a file in `own`."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]
@@ -79,25 +79,25 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 
 
 def exhibits_of(paper: str) -> Any:
-    """Import the `EXHIBITS` of a paper's folder."""
+    """Return the `EXHIBITS` that the Python of a paper's folder defines."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
 def with_check() -> list[str]:
-    """List the papers with a check.py, which replays recorded outputs of their authors' code."""
+    """Return the papers with a check.py, which replays recorded outputs of the authors' code."""
     return [paper for paper, folder in paper_names().items() if (folder / "check.py").is_file()]
 
 
 def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
-    """Import `run_check` of a paper's check.py: it takes a file and a function that prints a line.
+    """Return `run_check` of a paper's check.py, which takes a file and a function that prints.
 
-    It returns 0 if all agrees, 1 if not, 2 if it cannot be checked.
+    That returns 0 if all numbers agree, 1 if not, 2 if they cannot be checked.
     """
     return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return the forms of checks that papers add, by name: `FORMS` of their claim_checks.py."""
+    """Return the checks of claims that papers define, by name: `FORMS` of claim_checks.py."""
     modules = [
         f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()
@@ -107,7 +107,7 @@ def forms_of_papers() -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """List the pages of findings below `root`: `<paper>` or `<paper>-<part>` -> file."""
+    """Return the pages of findings below `root`, by `<paper>` or `<paper>-<part>`."""
     pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
     for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
         pages[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
@@ -115,18 +115,18 @@ def findings(root: Path = Path()) -> dict[str, Path]:
 
 
 def modules_in(package: str) -> list[str]:
-    """List the modules of a package by full names, without those that begin with an underscore."""
+    """Return the full names of a package's modules that begin with no underscore."""
     folder = getattr(importlib.import_module(package), "__path__", [])
     names = sorted(module.name for module in pkgutil.iter_modules(folder))
     return [f"{package}.{name}" for name in names if not name.startswith("_")]
 
 
 def modules_of_papers(room: str) -> list[str]:
-    """List the modules in this folder of every paper, such as its methods, by full names."""
+    """Return the full names of the modules in a folder, such as methods, of all papers."""
     folders = [paper for paper, folder in paper_names().items() if os.path.isdir(folder / room)]
     return [name for paper in folders for name in modules_in(f"{PAPERS}.{paper}.{room}")]
 
 
 def by_own_name(modules: Iterable[str]) -> list[str]:
-    """Sort modules by their own names, wherever they lie."""
+    """Sort modules by their last names, whatever package they are in."""
     return sorted(modules, key=lambda name: (name.rpartition(".")[2], name))

@@ -30,15 +30,16 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Arg:
-    """Meaning of a parameter: a sentence, its unit, and the values it may take.
+    """The meaning of a parameter: a sentence, its unit, and the values that it may take.
 
-    most: inclusive upper bound; whole numbers have LARGEST without it. later: whether it is newer
-    than the record: with its default, it is left out of files and keys.
+    above: exclusive lower bound. least, most: inclusive bounds; whole numbers have LARGEST without
+    `most`. later: whether the parameter is newer than recorded results, and is left out of files
+    where it has its default.
     """
 
     doc: str
     unit: str = ""
-    above: float | None = None  # exclusive lower bound
+    above: float | None = None
     least: float | None = None
     most: float | None = None
     later: bool = False
@@ -46,7 +47,10 @@ class Arg:
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter of a component, read off the signature."""
+    """A parameter of a component, as the signature of its function has it.
+
+    many: whether its value is a list. optional: whether the value may be none.
+    """
 
     name: str
     type: type[int] | type[float] | type[bool] | type[str]
@@ -58,7 +62,7 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any, where: str) -> Value:
-        """Return the value in its declared type; refuse one that does not fit."""
+        """Return `value` in the declared type; refuse one that does not fit."""
         items = value if isinstance(value, list | tuple) else (value,)
         if not items:
             raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
@@ -69,7 +73,7 @@ class Param:
         return tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
-        """Return one of its values in the declared type; see `check`."""
+        """Return one item of a value in the declared type; refuse one that does not fit."""
         if value is None and self.optional:
             return None
         wrong = self._wrong(value)
@@ -103,12 +107,12 @@ class Param:
         return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
-        """Read a value from its text in a token: a list joins its values by @."""
+        """Return the value that a text of a token writes; a list joins its values by @."""
         items = [self.read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
     def read(self, text: str, where: str) -> Scalar:
-        """Read one scalar from its text in a token."""
+        """Return the single value that a text of a token writes."""
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):
@@ -123,7 +127,7 @@ class Param:
 
 
 def render(value: Value) -> str:
-    """Write a value as in tokens: 10 for 10.0, 1e-06 for 0.000001, true, none, 1@2 for a list."""
+    """Write a value as tokens do: 10 for 10.0, 1e-06 for 0.000001, true, none, 1@2 for a list."""
     if isinstance(value, tuple):
         return "@".join(map(render, value))
     if isinstance(value, float):
@@ -132,9 +136,10 @@ def render(value: Value) -> str:
 
 
 def comparable_text(value: Any) -> str:
-    """Write a value of a table for comparison: numbers by ten digits, 1 for 1.0 and for "1.0".
+    """Write a cell of a table so that equal values compare equal: 1 for 1.0 and for "1.0".
 
-    A column that mixes numbers with texts is read as texts, one that mixes 1 with 0.5 as floats.
+    Numbers have ten digits. A csv column that mixes numbers with texts is read as texts, and one
+    that mixes 1 with 0.5 as floats.
     """
     if isinstance(value, str):
         try:
@@ -146,7 +151,7 @@ def comparable_text(value: Any) -> str:
 
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
-    """Return the parameters of a component: its keyword-only arguments that carry an `Arg`."""
+    """Return the arguments of a function or class that are annotated by an `Arg`, by name."""
     hinted = fn
     if inspect.isclass(fn):  # a dataclass has hints of its own, another class those of `__init__`
         owner = next(base for base in fn.__mro__ if "__init__" in vars(base))

@@ -1,9 +1,9 @@
-"""Components outside the package: files that the configuration names, and installed packages.
+"""Load components outside the package: files that the configuration names, installed packages.
 
-An environment variable hands the files on to jobs. Importing such a file runs it, and its
-decorators register its components (`core/registry.py`). Which files it opens is watched, since a
-result depends on them as on its parameters. Preloaded jobs import this module too, so modules that
-few calls need are imported by them.
+An environment variable hands the files on to jobs. Loading such a file runs it, and its decorators
+register its components (`core/registry.py`). The files that it opens are noted, since results
+depend on them as on parameters. Preloaded jobs import this module too, so modules that few calls
+need are imported where they are used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _hooked: list[bool] = []
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict of the files opened inside, by absolute path, without code and system files."""
+    """Yield a dict of the files that the body opens, by absolute path; code is left out."""
     if not _hooked:
         _hooked.append(True)  # a hook cannot be taken out again
         sys.addaudithook(_hook)
@@ -70,18 +70,18 @@ _folders: set[str] = set()  # of these files, and of the modules that installed 
 
 
 def configured_files() -> tuple[str, ...]:
-    """Return the files that this process should load, as they were written; some name one class."""
+    """Return the files of components that this process should load, as they were written."""
     parts = os.environ.get(NAMED, "").split(os.pathsep)
     return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
 
 
 def set_plugin_files(files: Iterable[str]) -> None:
-    """Let this process and its children load these files, and no others."""
+    """Let this process and its children load these files of components, and no others."""
     os.environ[NAMED] = os.pathsep.join(OF_CLASS.sub(IN_PATH, file) for file in files)
 
 
 def add_plugin_files(files: Iterable[str]) -> None:
-    """Let this process load these files too, each once, however it is written."""
+    """Let this process load these files of components in addition, each once."""
     configured = {os.path.abspath(file) for file in configured_files()}
     set_plugin_files(
         (*configured_files(), *(file for file in files if os.path.abspath(file) not in configured))
@@ -89,7 +89,7 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a file, and return the class of it that is asked for, if one is."""
+    """Run a file of components; return its class, where the name is as in nets.py:Net."""
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):
@@ -130,13 +130,13 @@ def load_file(file: str) -> Any:
 
 
 def module_of(file: str) -> str:
-    """Return the name of a file's module once it is loaded."""
+    """Return the name that the module of a loaded file has."""
     path = os.path.abspath(OF_CLASS.split(file)[0])
     return f"{MODULES}_{digest_of(os.fsencode(path))}"
 
 
 def load_installed() -> None:
-    """Import the modules that installed packages declare."""
+    """Import the modules of components that installed packages declare."""
     from importlib import metadata
 
     for point in metadata.entry_points(group=GROUP):
@@ -152,9 +152,9 @@ def load_installed() -> None:
 
 
 def own_fault(error: BaseException) -> str:
-    """Name file, line and source line where an own file went wrong, and how; empty if none did.
+    """Describe the line of a user's file where an error arose; empty if it arose elsewhere.
 
-    A file in the folder of an own file counts as well, since that may import it.
+    All files in the folder of a file of components count, since that may import them.
     """
     import traceback
 

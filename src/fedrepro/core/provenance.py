@@ -1,7 +1,7 @@
-"""Provenance of results: sources, parameters, versions, machine; never the time of day.
+"""The provenance of results: sources, parameters, versions and machine, but no time of day.
 
-It is written into the file itself, and read there. Sources are those that the process loaded: a job
-that was forked from a preloaded process inherits what that process knew when it began to load them.
+It is written into each result file. Sources are those that the process loaded: a job that was
+forked from a preloaded process has what that process loaded.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 class Sources(NamedTuple):
-    """The sources that a process loaded: the digest of the package's files, and the git revision.
+    """The sources of a process: the digest of the package's files, and the git revision.
 
-    revision: 12 digits, with -dirty if a file of the package differs there or is new; `unknown` if
-    no repository tracks the package.
+    revision: 12 digits, with -dirty if a file of the package was changed or added; `unknown` if no
+    repository tracks the package.
     """
 
     digest: str
@@ -48,7 +48,7 @@ class Sources(NamedTuple):
 
 @functools.cache
 def loaded() -> Sources:
-    """Return the sources of this process; called before they are loaded, and cached."""
+    """Return the sources of this process, as they were when this was first called."""
 
     def git(*arguments: str) -> str:  # in the folder of the package; writes nothing
         return subprocess.run(
@@ -85,12 +85,12 @@ def versions() -> dict[str, str]:
 
 
 def on_a_gpu(run: Mapping[str, Any]) -> bool:
-    """Say whether some of what a recorded run was computed from was computed on a GPU."""
+    """Whether any part of a recorded run was computed on a GPU."""
     return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
 
 
 def device_in_words(device: str) -> str:
-    """Return cpu, or a GPU by its name, whichever number it has."""
+    """Return cpu, or the name of a GPU in the place of its number."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -99,10 +99,10 @@ def device_in_words(device: str) -> str:
 
 
 def origin(device: str = "cpu") -> dict[str, Any]:
-    """Return the keys of ORIGIN, as they are now.
+    """Return sources, versions, arithmetic, device and machine, by the keys of ORIGIN.
 
-    Sources that changed on disk since this process began may have been loaded in part, since
-    modules are loaded when they are needed: `changed_to` is their digest then.
+    If sources changed on disk since this process began, `changed_to` is their digest now, because
+    modules are loaded when they are needed.
     """
     now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
     return {
@@ -124,14 +124,17 @@ def provenance(
     inputs: Iterable[Mapping[str, Any]] = (),
     **parts: Any,
 ) -> dict[str, Any]:
-    """Return the metadata of a file that is computed, at the time when it is written.
+    """Return the provenance of a file that is being written.
 
     Args:
-        seed: of the random draws.
-        specs: components that it was computed with.
-        device: that computed it.
-        inputs: provenance of files behind it; `behind` has origins that differ from its own.
+        seed: the seed of random draws.
+        specs: the components that the file was computed with.
+        device: the device that computed it.
+        inputs: the provenance of the files that it was computed from.
         parts: further keys.
+
+    Returns:
+        The keys of `origin` and more; `behind` has the origins of inputs that differ.
     """
     own_origin = origin(device)
     if own_origin["arithmetic"] == cpu_kernels.PORTABLE and any(
@@ -149,15 +152,12 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Return the version of a component, and the digest of its file as this process loaded it."""
+    """Return the version of a component and the digest of its file as loaded, as one text."""
     return f"{component.version} {component.digest}"
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """List the distinct origins of files and of their inputs, in a fixed order.
-
-    Older files have fewer keys.
-    """
+    """Return the different origins of files and their inputs, given by provenance, sorted."""
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources
@@ -179,7 +179,7 @@ def resources_used() -> dict[str, float]:
 
 
 def say_what_it_took() -> None:
-    """Print the last line of a job's log: a forked job's usage is not seen from outside."""
+    """Print time and memory of this process as the last line of a job's log."""
     usage = resources_used()
     print(
         f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "
@@ -190,7 +190,7 @@ def say_what_it_took() -> None:
 
 @functools.cache
 def machine() -> dict[str, Any]:
-    """Describe the machine: no host name, and nothing that changes from job to job."""
+    """Return system, processor, cores and Python of this machine, without its host name."""
     cpu = platform.processor() or platform.machine()
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)

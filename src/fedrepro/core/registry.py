@@ -1,8 +1,9 @@
-"""The registry of components: modules of datasets/, models/, methods/ … register themselves.
+"""The registry of components: data sets, partitions, models, methods and so on, by name.
 
-They lie in `components`, `methods` and the folders of papers; files that the configuration names
-and modules that installed packages declare are read too (`plugins.py`). Component modules import
-neither torch nor torchvision nor scikit-learn at module level, so that planning takes milliseconds.
+Modules in `components`, `methods` and the folders of papers register their functions by decorators,
+and so do files that the configuration names and modules that installed packages declare
+(`plugins.py`). None of these modules imports torch or scikit-learn when it is loaded, so that
+planning takes milliseconds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -29,8 +30,8 @@ from fedrepro.core.tokens import parse, read, simple
 
 DRAWING = "drawing"  # shows an exhibit: no result depends on it, and it has no token
 PACKAGES = {**KINDS, DRAWING: DRAWINGS}
-# the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
-# peer methods alone
+# the kinds that make a scenario, in the order in which they stand in a path; decentralised methods
+# alone have a graph
 GRAPH = "graph"
 SCENARIO = ("dataset", "partition", "model", "training", GRAPH)
 WITHOUT_GRAPH = SCENARIO[:-1]
@@ -74,16 +75,16 @@ def register(
     common: Callable[..., Any] | None = None,
     **meta: Any,
 ) -> Callable[[F], F]:
-    """Register the function below as the component `name` of this kind, whose name must be free.
+    """Register the function below the decorator as a component.
 
     Args:
-        kind: of the component.
-        name: of the component.
-        version: raised whenever results change; outside the package, the file's digest follows.
-        common: a function whose parameters it has besides its own; see `Component`.
-        meta: properties that its kind defines.
+        kind: what it is, such as partition.
+        name: the component's name, which no other component of the kind may have.
+        version: a number to raise whenever results change; outside the package, the digest of the
+            component's file is added.
+        common: a function whose parameters the component has in addition; see `Component`.
+        meta: further properties, which the kind defines.
     """
-
     require_several(kind, name, files=meta.get("files"))
 
     def keep(fn: F) -> F:
@@ -108,7 +109,7 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Refuse a text where a decorator takes several, since it would be read letter by letter."""
+    """Refuse a text where a decorator takes several, which would be read letter by letter."""
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -118,7 +119,7 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Return all components of a kind by name; imports the kind's modules on first use."""
+    """Return all components of a kind by name; the first call imports their modules."""
     if kind not in _loaded:
         _loaded.add(kind)
         papers = modules_of_papers(f"{kind}s")
@@ -129,9 +130,10 @@ def components(kind: str) -> dict[str, Component]:
 
 
 def model_in(word: str) -> str:
-    """Load the model of a word such as nets.py:Net, and return its name; empty for other words.
+    """Load the model that a word such as nets.py:Net names, and return the model's name.
 
-    A class that no decorator registered is registered by its name, in small letters.
+    A class without a decorator is registered by its own name, in small letters. Of a word of
+    another form an empty text is returned.
     """
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
@@ -153,7 +155,7 @@ def model_in(word: str) -> str:
 
 
 def components_of(file: str) -> list[Component]:
-    """List the components that a file outside the package registered, in its order."""
+    """Return the components that a file outside the package registered, in their order."""
     components("method")
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
@@ -179,12 +181,8 @@ def _bring_outside() -> None:
 def _load(file: str) -> None:
     """Load a file completely or not at all."""
 
-    def forget(pairs: Collection[tuple[str, str]]) -> None:
-        for kind, name in pairs:
-            del _found[kind][name]
-
-    def known() -> list[tuple[str, str]]:
-        return [(kind, name) for kind, by_name in _found.items() for name in by_name]
+    def known() -> dict[str, dict[str, Component]]:
+        return {kind: dict(by_name) for kind, by_name in _found.items()}
 
     before = known()
     _of_file[file] = []  # it may ask for components while it is loaded
@@ -203,9 +201,12 @@ def _load(file: str) -> None:
             register("model", asked[0], 1, None, title=made.__name__, **{MODULE: True})(
                 called_by(made, plugins.module_of(file))
             )
-        new = [pair for pair in known() if pair not in before]
-        _of_file[file] = [pair for pair in new if not asked or pair == ("model", asked[0])]
-        forget({*new} - {*_of_file[file]})  # other components of the file are not asked for
+        for kind, by_name in known().items():
+            for name in [name for name in by_name if name not in before[kind]]:
+                if not asked or (kind, name) == ("model", asked[0]):
+                    _of_file[file].append((kind, name))
+                else:  # other components of the file are not asked for
+                    del _found[kind][name]
         if not _of_file[file]:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
@@ -214,7 +215,9 @@ def _load(file: str) -> None:
             _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
-        forget({*known()} - {*before})
+        for kind, by_name in before.items():
+            _found[kind].clear()
+            _found[kind].update(by_name)
         raise
 
 
@@ -225,7 +228,10 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Wrap a class of the file `module` as a model's function, which fills arguments in by name."""
+    """Return a function of shape and classes that calls a class of a user's file `module`.
+
+    The class gets its arguments by their names, such as in_channels.
+    """
     asked = inspect.signature(made).parameters.values()
     for item in asked:
         required = item.default is item.empty and item.kind not in VARIADIC
@@ -253,12 +259,12 @@ def _has_torch(file: str) -> bool:
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the spec of a token of this kind, in canonical form only."""
+    """Return the component of a token of this kind; refuse another form than `Spec.token`."""
     return _single(parse(components(kind), token, kind))
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """Return the spec of a token of this kind, canonical or not."""
+    """Return the component of a token of this kind, in any order of its parameters."""
     return _single(read(components(kind), token, kind))
 
 
@@ -288,7 +294,7 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return a component with its parameters, by a token or a name of the field."""
+    """Return the component of a token whose first word may be a name of the field, as 2nn."""
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:
@@ -299,9 +305,9 @@ def spec_called(kind: str, word: str) -> Spec:
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """Return the entry of a component by a name of the field.
+    """Return the name and parameters of the component that a name of the field means.
 
-    A value after a colon sets its first parameter, as in dirichlet:0.1. A model may be a class of a
+    A value after a colon sets the first parameter, as in dirichlet:0.1. A model may be a class of a
     file: nets.py:Net.
     """
     if kind == "model" and (name := model_in(word)):
@@ -324,7 +330,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Read the value of a parameter from text; other values are returned as they are."""
+    """Return the value of the parameter `key` that a text writes; values other than text stay."""
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

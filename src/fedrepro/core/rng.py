@@ -1,6 +1,6 @@
-"""Counter-based randomness: a draw depends on its purpose and place, never on earlier draws.
+"""Random streams that depend on what is drawn and for whom, and never on earlier draws.
 
-Every stream is keyed by (seed, purpose, trial, client, round, epoch). So a client's model depends
+A stream is keyed by (seed, purpose, trial, client, round, epoch). So a client's model depends
 neither on the job that trained it nor on the number of clients, and a run that was killed and
 resumed ends with equal bytes.
 """
@@ -31,11 +31,10 @@ class _Digest(ISeedSequence):
 
 @dataclass(frozen=True)
 class RngKey:
-    """A place in the tree of random streams.
+    """A key of random draws: a seed, a trial, a client, a round and an epoch.
 
-    round: of a method in rounds, -1 outside; epoch: of local training, in or outside a round, -1
-    for none; call: counts trainings of one client in one round, which would otherwise take the same
-    minibatches. `stream(purpose)` gives the generator of this place; each call starts it again.
+    round: of a method in rounds, -1 outside. epoch: of local training, -1 for none. call: counts
+    the trainings of one client in one round, which would otherwise take the same minibatches.
     """
 
     seed: int
@@ -46,7 +45,7 @@ class RngKey:
     call: int = 0
 
     def at(self, **place: int) -> RngKey:
-        """Return the place at another `trial`, `client`, `round`, `epoch` or `call`."""
+        """Return the key for another `trial`, `client`, `round`, `epoch` or `call`."""
         return replace(self, **place)
 
     @property
@@ -63,13 +62,16 @@ class RngKey:
         return f"{when};{self.call}" if self.call else when
 
     def stream(self, purpose: str) -> np.random.Generator:
-        """Return a Philox generator keyed by a 128-bit digest of seed, purpose and place."""
+        """Return the generator of random numbers for a purpose; each call starts it again.
+
+        It is a Philox generator, whose key is a digest of 128 bits of this key and the purpose.
+        """
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]
         return np.random.Generator(bits)
 
     def key(self, purpose: str) -> int:
-        """Return the 128 bits that key the stream."""
+        """Return the 128 bits that are the Philox key of a purpose's stream."""
         return int.from_bytes(self._digest(purpose), "little")
 
     def _digest(self, purpose: str) -> bytes:

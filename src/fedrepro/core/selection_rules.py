@@ -1,9 +1,9 @@
-"""Rules by which one setting of a sweep is selected; and races, which stop the others early.
+"""Rules that select one setting of a sweep, and successive halving, which stops others early.
 
-In a race settings run side by side, and at each rung the worse half of them stops. Rungs are at
-1/8, 1/4 and 1/2 of a declared number of rounds; accuracy on examples at the server decides. Test
-examples decide nothing: a setting that reaches its target goes on to the remaining rungs, in the
-race alone.
+In successive halving (`race`) settings run together, and after 1/8, 1/4 and 1/2 of a declared
+number of rounds, the *rungs*, the worse half of them stops. Accuracy on examples at the server
+decides, and test examples decide nothing: a setting that has reached its target accuracy goes on to
+the remaining rungs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Over = Literal["end", "best", "area", "half", "race"]
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
+    """A rule that selects the setting of a sweep with the best mean over trials of a metric.
 
-    metric, split: of the number. over: its value at the end of a run, the best of all measured
-    rounds, the area under its curve divided by the rounds, that area over the second half of the
-    rounds that all settings ran, or its value at the last rung of a race. need: a key of DISCLOSED.
-    words: a description of the number.
+    split: the examples that the metric is measured on. over: whether the metric counts at the end
+    of a run, in the best round, on average over rounds (`area`), on average over the second half of
+    the rounds that all settings ran, or at the last rung of successive halving. need: the key of
+    DISCLOSED for what the rule reads. words: a description.
     """
 
     name: str
@@ -76,17 +76,17 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return the rounds after which the worse half stops, rounded up; none without a race.
+    """Return the rounds after which the worse half stops; none if `rounds` is 0.
 
-    In a race of few rounds two rungs may be at one round, where the field is halved twice.
+    Of few rounds two may be the same one, after which the settings are halved twice.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 
 def better_half(scores: Sequence[float]) -> list[int]:
-    """Return the settings that go on: the better half by score, rounded up, ascending.
+    """Return the indices of the better half of the scores, rounded up, in ascending order.
 
-    Ties go to those listed first; NaN is worst.
+    Of equal scores the first is better; NaN is the worst.
     """
     keys = [-math.inf if math.isnan(score) else round(score, TIE_DIGITS) for score in scores]
     best = sorted(range(len(keys)), key=lambda at: -keys[at])
@@ -96,9 +96,12 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Return the round after which each setting stops, for those that stop; a lone one never does.
+    """Run settings by successive halving; return the round after which each one stopped.
 
-    `rounds` is the declared number; `score` runs a setting up to a rung and returns its score.
+    Args:
+        settings: how many there are; the last one never stops, and is not in the result.
+        rounds: the declared number of rounds.
+        score: runs a setting up to a round and returns its score.
     """
     left = list(range(settings))
     stopped: dict[int, int] = {}
@@ -113,7 +116,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return the cost of a race of `settings` settings, in full runs of one setting."""
+    """Return the cost of successive halving of some settings, in full runs of one setting."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         if left == 1:
@@ -123,7 +126,7 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Refuse a race over more rounds than a setting runs for."""
+    """Refuse successive halving over more rounds than a setting runs for."""
     if race > rounds:
         raise FedreproError(
             f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "

@@ -1,10 +1,8 @@
-"""States of methods as `.pt` files of plain data, and local models as parquet.
+"""Files of the states of methods in rounds (`.pt`), and of local models (parquet).
 
-NumPy arrays and sets of a state are written in a form of their own. A state that cannot be kept is
-refused when it would be written. `normalized` returns a state as its checkpoint would restore it,
-so a run that goes on from a checkpoint cannot differ from one that was not stopped.
-
-Local models have a row per (trial, client, tensor), written and read in groups.
+A state is plain data with tensors, NumPy arrays and sets; one that cannot be written is refused
+when it is made. `normalized` returns a state as its checkpoint would restore it, so that a run that
+goes on from a checkpoint cannot differ from one that was not stopped.
 """
 
 from __future__ import annotations
@@ -48,10 +46,10 @@ ALLOWED = (
 
 
 def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a state of plain data, arrays and tensors in new objects, with contiguous arrays.
+    """Return a copy of a state as reading its file would give it, with contiguous arrays.
 
-    Entries that did not change are shared with `before`, the normalized state before it, because a
-    round changes little of the state of a million clients.
+    Entries that did not change are shared with `before`, the normalized state of the round before,
+    because a round changes little of the state of a million clients.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:
@@ -72,9 +70,10 @@ def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None
 
 
 def to_plain(value: Any, place: str = "state") -> Any:
-    """Return plain data and tensors that stand for a state; `place` is its name in errors.
+    """Return a state as plain data and tensors, which a `.pt` file can hold.
 
-    Tensors share the memory of its arrays where they can, since a state may be large.
+    Tensors share the memory of the state's arrays where they can, since a state may be large.
+    `place` is the state's name in errors.
     """
     kind = type(value)
     if kind in PLAIN:
@@ -105,7 +104,7 @@ def to_plain(value: Any, place: str = "state") -> Any:
 
 
 def from_plain(data: Any) -> Any:
-    """Restore a packed state, in new arrays and tensors that share no memory with other states."""
+    """Return the state that `to_plain` packed, in new arrays and tensors."""
     if isinstance(data, dict):
         if MARK in data:
             return FORMS[data[MARK]](data)
@@ -128,9 +127,9 @@ FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def _alike(value: Mapping[Any, Any]) -> bool:
-    """Whether these are several dicts of arrays with equal names, types and shapes.
+    """Whether the values are dicts of arrays with equal names, types and shapes.
 
-    Clients keep such; a file has one array per name, instead of one per client and name.
+    The states of clients are; a file then has one array a name, not one a client and name.
     """
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
@@ -175,7 +174,7 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 def save_state(path: Name, state: Any) -> None:
     """Write plain data and tensors as `.pt`, a zip archive; equal states give equal bytes.
 
-    The archive's comment is its place and its checksum, and any program can still read it.
+    The comment of the archive is the file's place and checksum; other programs still read it.
     """
     import torch
 
@@ -206,7 +205,7 @@ def _canonical(value: Any, texts: dict[str, str]) -> Any:
 
 
 def load_state(path: Name) -> Any:
-    """Read a file of `save_state`, whole and written for this place; tensors on the CPU."""
+    """Read a state that `save_state` wrote to this place; its tensors are on the CPU."""
     import torch
 
     try:
@@ -232,7 +231,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
-    """Write groups of `model_rows`, which together may exceed the memory.
+    """Write local models, given as groups of rows by `model_rows`, to a parquet file.
 
     Weights compressed would be a seventh smaller, and take three times as long to read.
     """
@@ -246,10 +245,14 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield a row for each tensor of each model, a group of models at a time.
+    """Yield tables with a row for each tensor of each local model, a group of models a table.
 
-    Each list has an entry a model: its trial, client, number of training examples and, where
-    training stops early, epochs. Tensors are float32 (models, *shape) by name.
+    Args:
+        trials: the trial of each model.
+        clients: the client of each model.
+        examples: the number of training examples of each model.
+        tensors: float32 (models, *shape) by name.
+        epochs: the epochs of each model, where training stops early.
     """
     import pyarrow as pa
 
@@ -278,10 +281,10 @@ def model_rows(
 
 @dataclass(frozen=True)
 class TrialModels:
-    """Local models of one trial, ordered by client.
+    """The local models of one trial, ordered by client.
 
-    examples: int64 (clients,); tensors[name]: float32 (clients, *shape). epochs: int64 (clients,),
-    None where training does not stop early.
+    examples: how many each client trained on, int64 (clients,). tensors: weights by name, float32
+    (clients, *shape). epochs: int64 (clients,), None where training does not stop early.
     """
 
     examples: np.ndarray
@@ -292,9 +295,15 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials from blocks, each number once, into its final array.
+    """Read the local models of some trials from files that hold blocks of clients.
 
-    All clients must be there; `made` has required values of provenance, where a file has the key.
+    Args:
+        paths: the files, which together must hold all clients.
+        trials: the trials to return.
+        made: values that the provenance of each file must have, where it has their keys.
+
+    Returns:
+        The models by trial.
     """
     listed = []  # trial, client, examples and perhaps epochs of each row
     for path in paths:

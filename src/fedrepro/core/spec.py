@@ -1,8 +1,8 @@
 """Components, and components with values for all their parameters.
 
-A component (a data set, a partition, a model, a training procedure, a graph, a method) is an
-annotated function (`params.py`); a `Spec` is one with values for all of its parameters. Written
-down, a spec is a token (`tokens.py`).
+A component is a function with annotated parameters (`params.py`): a data set, partition, model,
+training procedure, graph or method. A `Spec` is a component with a value for each parameter; its
+text is a token (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A registered function with its parameters; `meta` has further properties of its kind.
+    """A registered function `fn` with its parameters.
 
-    version: raised whenever results change; outside the package, a text that changes with its file.
-    common: a function whose parameters every component of the kind has besides its own;
-    they are not passed to `fn`. digest: 64 bits of its file as it was loaded.
+    version: a number that changes with results; outside the package, a text that changes with the
+    file. meta: further properties, which the kind defines. common: a function whose parameters all
+    components of the kind have; they are not passed to `fn`. digest: 64 bits of the file as loaded.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Component:
 
     @property
     def outside(self) -> bool:
-        """Whether it lies outside the package."""
+        """Whether the component lies outside the package."""
         return self.fn.__module__.startswith(OUTSIDE)
 
     @property
@@ -56,7 +56,7 @@ class Component:
 
     @cached_property
     def own_params(self) -> dict[str, Param]:
-        """Return the parameters of `fn`."""
+        """Return the parameters that the component's own function declares."""
         return read_signature(self.fn)
 
     @cached_property
@@ -66,20 +66,23 @@ class Component:
 
     @cached_property
     def params(self) -> dict[str, Param]:
-        """Return all parameters by name."""
+        """Return all parameters, own and common ones, by name."""
         return self.own_params | self.common_params
 
     @property
     def doc(self) -> str:
-        """Return the first paragraph of the docstring, on one line."""
+        """Return the first paragraph of the function's docstring, on one line."""
         return " ".join((inspect.getdoc(self.fn) or "").split("\n\n")[0].split())
 
     def where(self, where: str = "") -> str:
-        """Return its kind and name for a sentence, behind what they stand in."""
+        """Return kind and name for an error's sentence, after the place `where` they are used."""
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call `fn`; check the type of its result, and that it declares the files that it reads."""
+        """Call the component's function; refuse a result of another type than `expected`.
+
+        A function outside the package must also declare the files that it reads.
+        """
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
                 result = self.fn(*args, **values)
@@ -99,10 +102,9 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Refuse files that a component outside the package opened and does not declare by `reads`.
+        """Refuse `files` that a component outside the package opened and does not declare.
 
-        The files are absolute paths; those in folders among its `given` arguments are declared
-        otherwise.
+        Files in folders among the `given` arguments need no declaration. All paths are absolute.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -115,7 +117,7 @@ class Component:
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
-        """Make a spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""
+        """Return the component with these values, as in YAML; a list for one value is a sweep."""
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
         for key in given:
@@ -139,7 +141,7 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Make a sweep of settings listed one by one, each by its differences from `values`."""
+        """Return a sweep of settings listed one by one, each by what differs from `values`."""
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
         if not specs:
@@ -159,7 +161,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Make a sweep of `count` settings, listed one by one in the lists among `values`."""
+        """Return a sweep of `count` settings, one for each place in the lists among `values`."""
         lists = {
             key: value
             for key, value in values.items()
@@ -177,11 +179,14 @@ class Component:
 
 @dataclass(frozen=True)
 class Spec:
-    """A component with a value for each parameter. Equal specs have equal tokens."""
+    """A component with a value, or a list of values, for each parameter.
+
+    paired: how many settings a sweep lists one by one; 0 for every combination of its lists.
+    """
 
     component: Component
     values: Mapping[str, Value]
-    paired: int = 0  # settings of a sweep that lists them one by one; 0 for every combination
+    paired: int = 0
 
     @property
     def kind(self) -> str:
@@ -196,7 +201,7 @@ class Spec:
 
     @property
     def own(self) -> dict[str, Value]:
-        """Return the values that the component's function takes."""
+        """Return the values of the parameters that the component's function takes."""
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
@@ -212,7 +217,7 @@ class Spec:
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return the values written to files; see `Arg.later`."""
+        """Return the values that are written to files; see `Arg.later`."""
         params = self.component.params
         return {
             key: value
@@ -222,14 +227,14 @@ class Spec:
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
-        """Return the scalar parameters that hold a list."""
+        """Return the parameters of one value that have a list of values here."""
         params = self.component.params
         return tuple(
             k for k, v in self.values.items() if isinstance(v, tuple) and not params[k].many
         )
 
     def single(self, where: str = "") -> Spec:
-        """Return the spec itself; refuse a parameter that lists several values."""
+        """Return the spec itself; refuse one with several values for a parameter."""
         if self.swept:
             key = self.swept[0]
             raise FedreproError(
@@ -241,7 +246,7 @@ class Spec:
 
     @cached_property
     def token(self) -> str:
-        """Return the canonical text: name and values that differ from the default, keys sorted."""
+        """Return name and values other than defaults as text: dirichlet+alpha~0.1+clients~25."""
         return "+".join([self.name, *self._pairs(self._explicit)])
 
     @property
@@ -264,23 +269,23 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Return name, version and every parameter; it changes with a default or a version."""
+        """Return name, version and every parameter as text, which changes with a default too."""
         pairs = "+".join(self._pairs(self.recorded_values))
         return f"{self.name};v{self.component.version};{pairs}{self._read}"
 
     @cached_property
     def entry(self) -> dict[str, Any]:
-        """Return its name, and the parameters that differ from their defaults, as exhibits do."""
+        """Return name and values other than defaults as a mapping, the form that exhibits have."""
         lists = {k: list(v) if isinstance(v, tuple) else v for k, v in self._explicit.items()}
         return {"name": self.name, **lists, **({PAIRED: self.paired} if self.paired else {})}
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the text by whose change a job runs again: token, version, digest of its file."""
+        """Return token, version and the digest of the file: a job runs again when they change."""
         return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:
-        """Yield every setting of a sweep, in the order written; the spec itself without a sweep."""
+        """Yield each setting of a sweep, in the order written; the spec itself without a sweep."""
         if not self.swept:
             yield self
             return

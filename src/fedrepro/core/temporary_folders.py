@@ -1,4 +1,4 @@
-"""Temporary folders; those left by a killed process are removed when the next one is made.
+"""Make temporary folders; making one removes the folders that killed processes left.
 
 A process locks its folder, and the lock ends with it: a folder without a lock is free to go.
 """
@@ -22,7 +22,7 @@ PREFIX = "fedrepro.tmp-"
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder in `place`, or where the system has them, and remove it afterwards."""
+    """Yield a new temporary folder, in `place` or the system's, and remove it afterwards."""
     try:
         remove_left(place)
         folder, lock = Path(), -1
@@ -43,7 +43,7 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
 
 
 def remove_left(place: Path | None = None) -> None:
-    """Remove the folders in `place` of this user's killed processes."""
+    """Remove the temporary folders that this user's killed processes left in `place`."""
     for folder in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another process is as fast, or works in it
             status = os.lstat(folder)

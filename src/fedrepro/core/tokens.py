@@ -1,12 +1,11 @@
-"""Tokens: specs as text, for settings in tables and keys of folders; and methods by field names.
+"""Tokens, which write a component and its parameters as text, and methods by field names.
 
     dirichlet+clients~25            name, then key~value for each value other than the default
-    pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
+    pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for one value is a sweep
     fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
 
-Tokens use letters, digits and `_ . - + ~ @` only. `parse` accepts the canonical form alone; parse
-and `Spec.token` are inverse to each other. A name of the field, such as FedProx, stands for a
-component with some parameters set.
+Settings in tables and the keys of folders are tokens, of letters, digits and `_ . - + ~ @`. A name
+of the field, such as FedProx, stands for a component with some parameters set.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from fedrepro.core.spec import Component, Spec
 
 @dataclass(frozen=True)
 class FieldName:
-    """A name of the field, the component that it stands for, and values of its parameters.
+    """A name of the field, the method that it stands for, and values of the method's parameters.
 
-    words: its equation or convention. training: its settings of the local training.
+    words: the equation or convention. training: parameters of local training, with their values.
     """
 
     name: str
@@ -36,7 +35,7 @@ class FieldName:
 
     @property
     def token(self) -> str:
-        """Return the component with its parameters, and its changes of the training."""
+        """Return the method with its parameters, and changes of the training, as text."""
         pairs = [f"{key}~{render(value)}" for key, value in sorted(self.values.items())]
         further = [f"{key} {render(value)}" for key, value in self.training.items()]
         trained = f", training with {', '.join(further)}" if further else ""
@@ -69,9 +68,9 @@ FIELD_NAMES = (
 
 
 def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
-    """Return what a name stands for among known methods, or None; case and punctuation are ignored.
+    """Return the known method that a name stands for, or None; case and punctuation are ignored.
 
-    A component's own name wins over a name of the field, and that over a label that one method has.
+    A method's own name wins over a name of the field, and that over a label that one method has.
     """
     if name in known:
         return FieldName(name, name)
@@ -86,7 +85,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return what a name stands for, where only a method and its parameters can be named."""
+    """Return the method that a name stands for; refuse names that change the training."""
     found = method_called(name, known)
     if found is None:
         raise unknown_method(name, known, where)
@@ -98,26 +97,26 @@ def require_called(name: str, known: Mapping[str, Component], where: str = "") -
 
 
 def unknown_method(name: str, known: Collection[str], where: str = "") -> FedreproError:
-    """Make the error for an unknown name; it names the nearest one."""
+    """Make the error for an unknown method, with the nearest known name."""
     names = [*known, *(item.name.lower() for item in names_of_field(known))]
     return unknown("method", name, names, where)
 
 
 def names_of_field(known: Collection[str]) -> list[FieldName]:
-    """List the names of the field for these methods that are not component names."""
+    """Return the names of the field that stand for these methods and are not their own names."""
     taken = {simple(key) for key in known}
     return [item for item in FIELD_NAMES if item.method in known and simple(item.name) not in taken]
 
 
 def simple(name: str) -> str:
-    """Reduce a name to small letters, digits and plus signs, for comparison."""
+    """Reduce a name to small letters, digits and plus signs, to compare names."""
     return "".join(sign for sign in name.lower() if sign.isalnum() or sign == "+")
 
 
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return a method's token with its changes of training and its tuning.
+    """Return a method, its changes of training and its fine-tuning as text.
 
     For example fedavg;training+lr~0.1, or average;tune+examples~100.
     """
@@ -131,25 +130,25 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Join the names of some components and a key of everything that a folder depends on."""
+    """Name a folder: some components by name, then a key of all that the folder depends on."""
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])
 
 
 def shown_name(*specs: Spec) -> str:
-    """Name the picture of components: by their tokens, where these are short."""
+    """Name a picture of components: by their tokens, or where these are long as a folder."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 
 
 def method_of(setting: str) -> str:
-    """Return the method's name of a token of `setting_token`: fedavg, local."""
+    """Return the name of the method in a text of `setting_token`, such as fedavg."""
     return setting.partition(";")[0].partition("+")[0]
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the spec of a token; refuse another form than the canonical one."""
+    """Return the component of a token; refuse another form than `Spec.token` has."""
     spec = read(components, token, kind)
     if spec.token == token:
         return spec
@@ -157,7 +156,7 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 
 
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the spec of a token, also if its keys are not sorted or it states a default."""
+    """Return the component of a token, whose keys may be in any order and state defaults."""
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"
     values: dict[str, Any] = {}

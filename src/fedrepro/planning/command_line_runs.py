@@ -1,4 +1,4 @@
-"""A run given by options, as an exhibit: methods, data and networks by names of the field."""
+"""Make an exhibit of the options of `fedrepro run`: methods, data and networks by names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunWords:
 
     @property
     def command(self) -> str:
-        """Return the command that repeats the run."""
+        """Return the command line that repeats the run."""
         options = [
             word
             for item in fields(self)
@@ -63,13 +63,13 @@ class RunWords:
 
     @property
     def name(self) -> str:
-        """Return a name for its file: methods and data, in letters and digits."""
+        """Return a name for the run's file: methods and data, in letters and digits."""
         text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Return the run as a file with one exhibit.
+    """Return a run given by options as a file with one exhibit.
 
     Raises:
         FedreproError: a name is unknown, or a value does not fit.
@@ -121,8 +121,8 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
     """Plan an exhibit of a file that is not saved yet.
 
     Args:
-        file: the exhibits.
-        name: of the exhibit.
+        file: the file of exhibits.
+        name: the exhibit's name.
         place: the path of the file; empty for a run given by options.
 
     Raises:

@@ -109,10 +109,6 @@ class At(Strict):
     paper: dict[str, Any] | None = None
 
 
-class Scales(BaseModel):
-    scales: list[Scale]
-
-
 def _not_claims(name: str) -> str:
     if name == "claims":
         raise ValueError("no exhibit may be called claims: their verdicts lie at its place")
@@ -174,45 +170,46 @@ class ExhibitFile(Strict):
 
     @cached_property
     def place(self) -> Path:
-        """Return the file's path, for error messages."""
+        """Return the path of the file, for error messages."""
         return exhibits_file(self.paper)
 
     def as_yaml(self) -> str:
-        """Write the same exhibits as the text of an exhibits.yaml, which can be edited."""
+        """Return the exhibits as the text of an exhibits.yaml, to be edited."""
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """List the exhibits defined at a scale.
+        """Return the names of the exhibits that are defined at a scale.
 
-        An exhibit whose scales cannot be read is listed too, so that its error is reported later.
+        An exhibit whose scales cannot be read is among them, so that `settings` reports its error.
         """
-        found = []
-        for name in self.exhibits:
-            where = self._where(name, scale)
+
+        def is_defined(name: str) -> bool:
             try:
-                scales = _validated(Scales, self._merged(name, scale), where).scales
-            except FedreproError:  # `settings` reports it
-                scales = list(SCALES)
-            found += [name] if scale in scales else []
-        return found
+                scales = self._merged(name, scale)["scales"]
+            except FedreproError:
+                return True
+            known = isinstance(scales, list) and all(one in SCALES for one in scales)
+            return not known or scale in scales
+
+        return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Whether an exhibit is part of the default set, also if it cannot be read."""
+        """Whether an exhibit is in the default set; this is known even if it cannot be read."""
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
         layer = at.get(scale) if isinstance(at, Mapping) else None
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """Replace the methods of `also`, which all exhibits get."""
+        """Return the file with other methods `also`, which all exhibits get."""
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """List the exhibits of a leaderboard at a scale, in the order of the file."""
+        """Return the names of a leaderboard's exhibits at a scale, in the order of the file."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """Read the settings of one exhibit at one scale."""
+        """Return the settings of one exhibit at one scale; refuse wrong ones."""
         merged, where = self._merged(name, scale), self._where(name, scale)
         if DRAWING in merged:
             merged[DRAWING] = _drawing(merged[DRAWING], where)
@@ -243,7 +240,7 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawing(drawing: Any, where: str) -> Drawing:
-    """Read the drawing that an exhibit names, with its options."""
+    """Return the drawing that an exhibit names, with its options."""
     if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
         raise FedreproError(
             f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
@@ -259,14 +256,14 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of exhibits that cannot be read."""
+    """A file of exhibits that cannot be read, and why."""
 
     path: Path
     error: FedreproError
 
     @property
     def headline(self) -> bool:
-        """Whether it may hold an exhibit of the default set; true for Python or unreadable text."""
+        """Whether the file may hold an exhibit of the default set: always of Python."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -275,7 +272,7 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """Exhibit files by paper; asking for one that could not be read raises its error."""
+    """Files of exhibits by paper; asking for an unreadable one raises its error."""
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
         super().__init__(read)
@@ -288,7 +285,7 @@ class Papers(dict[str, ExhibitFile]):
     def with_methods(
         cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
     ) -> Papers:
-        """Add further methods to all exhibits of some papers; refuse an unknown paper."""
+        """Return files with the methods `also` added to all exhibits of some papers."""
         unread = files.unread if isinstance(files, Papers) else {}
         for paper in also:
             if paper not in files and paper not in unread:
@@ -298,22 +295,22 @@ class Papers(dict[str, ExhibitFile]):
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Read the typed config from the values of Snakemake or of a file."""
+    """Return the configuration with these values, which Snakemake or a file has."""
     return _validated(Config, values, where)
 
 
 def load_config(path: Path = Path("config/config.yaml")) -> Config:
-    """Read the typed config of a working folder."""
+    """Read the configuration of a working folder."""
     return read_config(_load_yaml(path))
 
 
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
-    """Read all exhibit files, by paper; a mistake in one is kept in `Papers.unread`.
+    """Read the files of exhibits of all papers; those with mistakes are in `Papers.unread`.
 
     Files of config/exhibits win over those in the folder of a paper.
 
     Args:
-        folder: read the YAML files of this folder and no others.
+        folder: the folder whose YAML files are read, and no others.
         of: keys of exhibits, if only their papers are needed.
 
     Raises:
@@ -343,12 +340,12 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:
-    """Read a YAML file of exhibits, wherever it lies."""
+    """Read a YAML file of exhibits at any path."""
     return _validated(ExhibitFile, _load_yaml(path), str(path))
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """List the names of exhibits that are written as tables, by scale/paper."""
+    """Return the names of the exhibits that are tables, by scale/paper."""
     names: dict[str, list[str]] = {}
     for file in files.values():
         for name, scale in itertools.product(file.exhibits, SCALES):
@@ -392,7 +389,7 @@ def _load_yaml(path: Path) -> dict[str, Any]:
 
 
 def _validated(model: type[T], values: Any, where: str) -> T:
-    """Read values as a model; the first problem becomes a sentence."""
+    """Return values as a model; refuse them by a sentence on their first problem."""
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)
@@ -416,7 +413,7 @@ def _validated(model: type[T], values: Any, where: str) -> T:
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
-    """Name the place of a problem in the values, without the types that pydantic tried there."""
+    """Name where a problem is in the values, without the types that pydantic tried there."""
     parts = []
     for part in loc:
         known = isinstance(values, Mapping) and part in values

@@ -1,8 +1,8 @@
-"""One exhibit at one scale: its points, what each method measures there, and the runs for it.
+"""One exhibit (a figure or table of a paper) at one scale: its points, methods and runs.
 
-An exhibit is a sweep; each of its points is a scenario; each scenario is measured by methods;
-each measurement is a run, made by one job and kept in one file. Means over different trials depend
-on which trials were drawn. So all methods of a point have one number of trials, or the exhibit says
+An exhibit sweeps parameters. Each point of the sweep is a scenario in which several methods are
+evaluated, each by a run, whose job writes one file. Means over different trials depend on which
+trials were drawn. So all methods of a point have one number of trials, or the exhibit says
 `paired: true`: a method with fewer trials is then shown as the mean of another method over all
 trials plus the difference in the trials that both have.
 """
@@ -11,23 +11,35 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from fedrepro.api import takes
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.finetuning import KIND as TUNE
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import SIZES, TIMES, Size
 from fedrepro.core.params import comparable_text, render
-from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, components
-from fedrepro.planning.compatibility import require_fitting, require_kind
+from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, WITHOUT_GRAPH, components
+from fedrepro.core.rng import RngKey
+from fedrepro.data.client_rows import population_of
+from fedrepro.data.holdout import (
+    HOLDOUTS,
+    missing_holdout_error,
+    missing_validation_error,
+    too_few_examples_error,
+    validation_count,
+)
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit_methods import (
+    PUBLIC_SAMPLE,
     TUNED,
     exhibit_methods,
     halved_together,
     in_rounds,
+    simulated,
     spec_of,
 )
 from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
@@ -36,15 +48,16 @@ from fedrepro.planning.exhibit_settings import ComponentEntry, ExhibitSettings
 from fedrepro.planning.figure_interface import CASE as CASE
 from fedrepro.planning.figure_interface import TABLE, Planned
 from fedrepro.planning.jobs import Run as Run
-from fedrepro.planning.jobs import Scenario
+from fedrepro.planning.jobs import Scenario, clients_of, public_data_of
+from fedrepro.training.mixing_matrices import weights_of
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of an exhibit's sweep: the swept values, the scenario, and the runs there.
+    """One point of an exhibit's sweep: its swept values, scenario, methods and runs.
 
-    measures: the methods of its case. trials: label -> number. case: the key of its case in the
-    config. runs: (label of the method, setting) -> run. Simulations have no scenario.
+    scenario: None for simulations. trials: the number of trials of each method, by its label. case:
+    the key of the point's case in the configuration. runs: by label of the method and setting.
     """
 
     values: Mapping[str, Any]
@@ -57,21 +70,24 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials, the method that it is paired with, and the trials of both."""
+    """A method with fewer trials than others (`label`), and the method that it is compared with.
+
+    trials, of: the different numbers of trials, at any point, of the first and of the other.
+    """
 
     label: str
     beside: str
-    trials: tuple[int, ...]  # at any point
-    of: tuple[int, ...]  # those of the other
+    trials: tuple[int, ...]
+    of: tuple[int, ...]
 
     @property
     def name(self) -> str:
-        """Return the method's name in legends."""
+        """Return the name of the method with fewer trials in legends."""
         return f"{self.label} (paired)"
 
     @property
     def sentence(self) -> str:
-        """Say in a sentence how it is shown, for captions and footnotes."""
+        """Say how the method with fewer trials is shown, for captions and footnotes."""
         few, many = (" or ".join(map(str, numbers)) for numbers in (self.trials, self.of))
         word = "trial" if self.trials == (1,) else "trials"
         return (
@@ -82,10 +98,9 @@ class Pair:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure or table at one scale, ready to be computed.
+    """A figure or table of a paper at one scale, ready to be computed.
 
-    measures: the methods of all its points, each label once. A case may replace one of them by
-    another method of that label, which its points have.
+    measures: the methods of all points, each label once; a case may have another method of a label.
     """
 
     paper: str
@@ -100,42 +115,31 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """List the distinct runs, in order of first use."""
+        """Return the different runs, in the order of their first use."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return the trials of each run: the most that any of its points asks for."""
+        """Return the trials of each run: the most that any of the points asks for."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
                 by_run[run] = max(by_run.get(run, 0), point.trials[label])
         return by_run
 
-    @cached_property
-    def splits(self) -> dict[Run, tuple[set[str], set[str]]]:
-        """Return the splits that each run is measured on, and those of them after rounds."""
-        by_run: dict[Run, tuple[set[str], set[str]]] = {run: (set(), set()) for run in self.trials}
-        for point in self.points:
-            by_label = {measure.label: measure for measure in point.measures}
-            for (label, _), run in point.runs.items():
-                by_run[run][0].update(by_label[label].evaluate)
-                by_run[run][1].update(by_label[label].follow)
-        return by_run
-
     @property
     def swept(self) -> list[str]:
-        """Return the keys in which points differ: the leading columns of the exhibit's numbers."""
+        """Return the keys in which points differ: the first columns of the exhibit's csv."""
         return list(self.points[0].values)
 
     @property
     def shown(self) -> list[str]:
-        """Return the parameters of methods that are columns of the numbers, a row per value."""
+        """Return the parameters of methods that are columns of the csv, with a row a value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return the pair of every method with fewer trials than others at a point, by label."""
+        """Return the pair of each method with fewer trials than others at a point, by label."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -157,17 +161,17 @@ class Exhibit:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is written as a table, rather than drawn."""
+        """Whether the exhibit is written as a table rather than drawn."""
         return self.settings.drawing.name == TABLE
 
     @property
     def size(self) -> Size:
-        """Return the size of models that it shows."""
+        """Return the measure of model size that the exhibit shows."""
         return SIZES[self.settings.size]
 
     @property
     def timed(self) -> bool:
-        """Whether it is a table of measured times."""
+        """Whether the exhibit is a table of measured times."""
         return self.settings.drawing.number[0] in TIMES
 
     @property
@@ -177,27 +181,34 @@ class Exhibit:
 
     @property
     def by_rounds(self) -> bool:
-        """Whether the csv has single rounds, in a column `round`."""
+        """Whether the csv has rows of single rounds, in a column `round`."""
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the points, methods and runs of one exhibit at one scale."""
-    settings = file.settings(name, scale)
-    where = f"{file.place}, {name} at scale {scale}"
+    """Plan the points, methods and runs of one exhibit of a file at one scale.
+
+    Raises:
+        FedreproError: the exhibit cannot be computed or shown.
+    """
+    settings, where = file.settings(name, scale), f"{file.place}, {name} at scale {scale}"
     points = list(_points(settings, where))
     values = [point.values for point in points]
     names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in values]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise FedreproError(f"{where}: two of its points are '{twice[0]}'; tell them apart")
     by_label: dict[str, ExhibitMethod] = {}
     for measure in (measure for point in points for measure in point.measures):
         by_label.setdefault(measure.label, measure)
     measures = tuple(by_label.values())
-    tuned = [key for key in settings.sweep if key.startswith(TUNED)]
-    if tuned and not any(measure.tune for measure in measures):
-        raise FedreproError(f"{where}: it sweeps {tuned[0]}, but none of its methods has a tune")
-    for reason in settings.drawing.reasons(Planned(measures, values)):
+
+    def reasons() -> Iterator[str]:
+        if twice := [name for name in names if names.count(name) > 1]:
+            yield f"two of its points are '{twice[0]}'; tell them apart"
+        tuned = [key for key in settings.sweep if key.startswith(TUNED)]
+        if tuned and not any(measure.tune for measure in measures):
+            yield f"it sweeps {tuned[0]}, but none of its methods has a tune"
+        yield from settings.drawing.reasons(Planned(measures, values))
+
+    for reason in reasons():
         raise FedreproError(f"{where}: {reason}")
     runs = [_runs(point, where) for point in points]
     for reason in _incomparable(settings, measures, [point.trials for point in points]):
@@ -213,17 +224,22 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
     for key in names or (None,):
         entries, case = settings.components(key), settings.cases.get(key or "")
         measures = () if tuned else exhibit_methods(settings, key, where, {})
-        for values in _grid(settings.sweep, where):
-            for kind, swept in values.items():
+        for combination in itertools.product(*settings.sweep.values()):
+            values: dict[str, dict[str, Any]] = {}
+            for word, value in zip(settings.sweep, combination, strict=True):
+                kind, dot, parameter = word.partition(".")
+                if not dot or kind not in (*SCENARIO, TUNE):
+                    raise FedreproError(
+                        f"{where}: sweep '{word}' is not of the form component.parameter, "
+                        "such as partition.clients, or tune.examples"
+                    )
                 if kind not in (*entries, TUNE):
                     raise FedreproError(
-                        f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name "
-                        f"one, as in {kind}: {{name: ring}}"
+                        f"{where}: it sweeps {word} and has no {kind}; name one, as in "
+                        f"{kind}: {{name: ring}}"
                     )
-            parts = {
-                kind: spec_of(kind, entry, where, values.get(kind))
-                for kind, entry in entries.items()
-            }
+                values.setdefault(kind, {})[parameter] = value
+            parts = {k: spec_of(k, entry, where, values.get(k)) for k, entry in entries.items()}
             shown = {} if key is None else {CASE: names[key]}
             for kind, swept in values.items():
                 for name, value in swept.items():  # as tables write them: 50@50 for a list, true
@@ -252,25 +268,11 @@ def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     return names
 
 
-def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict[str, Any]]]:
-    for combination in itertools.product(*sweep.values()):
-        point: dict[str, dict[str, Any]] = {}
-        for key, value in zip(sweep, combination, strict=True):
-            kind, dot, parameter = key.partition(".")
-            if not dot or kind not in (*SCENARIO, TUNE):
-                raise FedreproError(
-                    f"{where}: sweep '{key}' is not of the form component.parameter, "
-                    "such as partition.clients, or tune.examples"
-                )
-            point.setdefault(kind, {})[parameter] = value
-        yield point
-
-
 def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
     """Plan the run of each setting at a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
-        require_kind(measure, point.scenario, where)
+        _require_kind(measure, point.scenario, where)
         if point.scenario is None:
             by_setting = {setting: Run(None, measure.spec) for setting in measure.settings}
         else:
@@ -302,7 +304,7 @@ def _measured(
         else:
             specs[kind] = specs[kind].component.spec({**specs[kind].values, **override})
     usual = Scenario(**specs)
-    require_fitting(measure, scenario, usual, where)
+    _require_fitting(measure, scenario, usual, where)
 
     def trained(changes: Mapping[str, Any]) -> Scenario:
         if not measure.training:
@@ -326,29 +328,108 @@ def _measured(
                 yield setting, Run(own, measure.spec, tune=measure.tune)
 
 
+def _require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str) -> None:
+    """Refuse a simulation in a scenario, and any other method without one."""
+    if simulated(measure.spec) and scenario:
+        raise FedreproError(
+            f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
+            f"leave out {', '.join(WITHOUT_GRAPH)}"
+        )
+    if not simulated(measure.spec) and scenario is None:
+        raise FedreproError(
+            f"{where}: the keys {', '.join(WITHOUT_GRAPH)} are missing, which only simulations do "
+            f"without; '{measure.label}' is not one"
+        )
+
+
+def _require_fitting(
+    measure: ExhibitMethod, scenario: Scenario, changed: Scenario, where: str
+) -> None:
+    """Refuse a method that cannot work in a scenario.
+
+    `changed` is the scenario with the components and parameters that the method sets itself.
+    """
+    method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
+    labelled = f"{where}: '{measure.label}'"
+    if not takes(method.component, scenario.model):
+        raise FedreproError(
+            f"{where}: method '{method.name}' combines {', '.join(sorted(meta['models']))} models, "
+            f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
+        )
+    if meta["trainings"] and changed.training.name not in meta["trainings"]:
+        raise FedreproError(
+            f"{where}: method '{method.name}' is defined with the training "
+            f"{', '.join(sorted(meta['trainings']))} only, not '{changed.training.name}'"
+        )
+    with _at(where):
+        population = population_of(scenario.dataset, scenario.partition)
+    if population and partition != scenario.partition:  # it would see other clients than its rivals
+        raise FedreproError(
+            f"{labelled} divides what the data set keeps by '{partition.token}', which is of "
+            f"{population.made.kept} of these {population.clients} clients: leave it out, or let "
+            f"the data set keep all of them, as clients: {population.clients}"
+        )
+    if meta["one_start"] and not changed.training["shared_init"]:
+        raise FedreproError(
+            f"{where}: method '{method.name}' combines models that trained from one start, and "
+            "here each client draws its own: set shared_init of the training to true"
+        )
+    public_data_of(method)
+    if METHOD_KINDS[meta["kind"]].on_graph:
+        if changed.graph is None:
+            raise FedreproError(
+                f"{where}: method '{method.name}' works on a graph, and there is none; name one, "
+                "as in graph: {name: ring}"
+            )
+        clients = clients_of(partition)
+        # else known with the data only, or drawn in each trial
+        if clients is not None and not changed.graph.component.meta.get("random"):
+            with _at(where):
+                weights_of(changed.graph, clients, RngKey(0))
+    available = validation_count(changed.dataset, partition)
+    if {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs and available == 0:
+        raise missing_validation_error(labelled)
+    sizes = [setting.tune["examples"] for setting in measure.settings if setting.tune]
+    if sizes and available is not None and max(sizes) > available:
+        raise too_few_examples_error(labelled, max(sizes), available)
+    for part in HOLDOUTS:
+        if part.split in measure.evaluate or part.need in measure.needs:
+            holder = partition.values.get("validation_at")
+            if not partition.values.get(part.parameter) or part.at not in (None, holder):
+                raise missing_holdout_error(labelled, part, partition.token)
+    with _at(labelled):
+        for setting in measure.settings:
+            if in_rounds(setting.method):
+                setting.method.component.fn(**setting.method.values)
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    try:
+        yield
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
+
+
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
     """Say which means are over different trials, and which pair lacks its other method."""
-    labels = [measure.label for measure in measures]
-    for point in trials:
+    labels = ", ".join(measure.label for measure in measures)
+    for point, measure in itertools.product(trials, measures):
         most = max(point.values())
-        for measure in measures:
-            few = point.get(measure.label, most)
-            if few == most:
-                continue
-            if not settings.paired:
-                yield (
-                    f"'{measure.label}' has {few} trials where others have {most}, so their means "
-                    "are of other trials; give all one number, or say `paired: true` and what it "
-                    "is set beside (`paired_with`)"
-                )
-            beside = measure.paired_with
-            if not beside or point.get(beside, 0) < most:
-                yield (
-                    f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
-                    f"method with all of them it is set beside, of {', '.join(labels)}"
-                )
+        few, other = point.get(measure.label, most), measure.paired_with
+        if few < most and not settings.paired:
+            yield (
+                f"'{measure.label}' has {few} trials where others have {most}, so their means "
+                "are of other trials; give all one number, or say `paired: true` and what it "
+                "is compared with (`paired_with`)"
+            )
+        if few < most and (not other or point.get(other, 0) < most):
+            yield (
+                f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
+                f"method with all of them it is compared with, of {labels}"
+            )
     if settings.paired and not settings.drawing.shows_pairs:
         able = [n for n, item in components(DRAWING).items() if item.fn.shows_pairs]  # type: ignore
         yield f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"

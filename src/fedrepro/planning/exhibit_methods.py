@@ -1,4 +1,4 @@
-"""A method of an exhibit: its settings, how it is shown, and how one setting is chosen."""
+"""A method of an exhibit: its settings, how one of them is selected, and how it is shown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ TUNED = f"{TUNE.name}."  # prefix of keys of a sweep
 class Setting:
     """A method with one value for each parameter.
 
-    training: its changes of the local training. tune: how its model is tuned, None for not at all.
+    training: the parameters of local training that the method changes, with their values. tune: how
+    the model is fine-tuned, None if it is not.
     """
 
     method: Spec
@@ -50,7 +51,7 @@ class Setting:
 
     @property
     def token(self) -> str:
-        """Return the method's token and its changes: fedavg;training+lr~0.1;tune+lr~0.1."""
+        """Return the setting as text, such as fedavg;training+lr~0.1;tune+lr~0.01."""
         return setting_token(self.method, self.training, self.tune)
 
     def __getitem__(self, key: str) -> Any:
@@ -61,15 +62,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class ExhibitMethod:
-    """One method of an exhibit: its spec (perhaps a sweep), how it is shown and chosen.
+    """A method of an exhibit: its component (`spec`), its settings, and how it is shown.
 
-    trials: of this method alone, None for those of the exhibit or the case. show: swept parameters
-    with a row per value; of the others one setting is chosen. training: its changes of the local
-    training, as in YAML; settings: every combination. race: the declared rounds of a race, 0 for
-    all. tune: how its model is tuned, perhaps a sweep. over_clients: whether its spread is shown
-    over clients. node: whose numbers are shown, counted from 1; None for those of all nodes.
-    belief: which belief of a node. shown_on: a split of examples set aside that a table shows;
-    last_rounds: how many of the last measured rounds are averaged.
+    trials: the number of trials of this method alone, None for that of the exhibit or the case.
+    choose: the rule by which one setting is selected. show: the parameters with a row for each
+    value. measuring: the evaluation schedule. training: changes of the local training. race: the
+    rounds of successive halving, 0 for all. tune: how models are fine-tuned. over_clients: whether
+    the spread shown is that over clients. node: the node whose numbers are shown, from 1, and
+    belief: which of its beliefs; None for all nodes. shown_on: a split of held-out examples that a
+    table shows. last_rounds: how many of the last evaluated rounds are averaged.
     """
 
     spec: Spec
@@ -92,25 +93,25 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the needs of the method, and of the sample that its model is tuned on."""
+        """Return the information that the method needs, the sample for fine-tuning included."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return what the choice of its setting reads."""
+        """Return which further information the selection of a setting reads."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits to measure it on: its own, and the one it is chosen by."""
+        """Return the splits of examples to evaluate on, that of the selection included."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Return those of `evaluate` that are measured after single rounds."""
+        """Return the splits of `evaluate` that are also evaluated after single rounds."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
@@ -118,7 +119,7 @@ class ExhibitMethod:
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
-        """Return the parameters of method, training and tuning that take several values."""
+        """Return the parameters of method, training and fine-tuning that take several values."""
         trainings = [dict(setting.training) for setting in self.settings] or [{}]
         tunings = [setting.tune.values for setting in self.settings if setting.tune]
         several = [k for k in trainings[0] if len({t[k] for t in trainings}) > 1]
@@ -128,12 +129,12 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the swept parameters that are selected by `choose`: those that are not shown."""
+        """Return the parameters with several values that `show` lacks: one value is selected."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the settings that one is chosen from, by the values of the shown parameters."""
+        """Return the settings that one is selected from, by the values of the shown parameters."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -141,11 +142,11 @@ class ExhibitMethod:
 
     @property
     def races(self) -> bool:
-        """Whether the settings of a group run side by side until one is left."""
+        """Whether one setting is selected by successive halving, which stops others early."""
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return when settings that one is chosen from are measured, with the rounds of a race."""
+        """Return the evaluation schedule of settings, with the rounds of successive halving."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -156,12 +157,12 @@ def in_rounds(method: Spec) -> bool:
 
 
 def simulated(method: Spec) -> bool:
-    """Whether a method has neither data nor a model."""
+    """Whether a method is a simulation, which has neither data nor a model."""
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
 def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
-    """Combine settings that race each other in one spec of the method, and their training in one.
+    """Combine the settings of one successive halving: their method, and changes of training.
 
     The values of the shown parameters are equal in `group`.
     """
@@ -183,16 +184,16 @@ def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[st
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of an exhibit, or of one of its cases, in order.
+    """Return the methods of an exhibit, or of one of its cases, in their order.
 
     Args:
-        settings: of the exhibit.
+        settings: the exhibit as its file has it.
         case: the key of the case; None for the exhibit itself.
         where: the exhibit, for error messages.
-        at: the values of tuning at a point, where the exhibit sweeps them.
+        at: the values of fine-tuning at a point, where the exhibit sweeps them.
 
     Raises:
-        FedreproError: an entry is wrong.
+        FedreproError: the entry of a method is wrong.
     """
     case_entry = settings.cases[case] if case is not None else None
     shared = settings.parameters | (case_entry.parameters if case_entry else {})
@@ -422,14 +423,14 @@ def spec_of(
     *,
     sweep: bool = False,
 ) -> Spec:
-    """Read the component of an entry.
+    """Return the component of this kind that an entry names, with its parameters.
 
     Args:
-        kind: of the component.
-        entry: its name and parameters.
+        kind: what it is, such as dataset.
+        entry: the name and parameters.
         where: the exhibit, for error messages.
         extra: further parameters.
-        sweep: whether a parameter may list several values; of methods it always may.
+        sweep: whether a parameter may list several values; those of methods always may.
 
     Raises:
         FedreproError: the component is unknown, or a value does not fit.

@@ -47,7 +47,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return the entry with these parameters, or another component if they name one."""
+        """Return the entry with some parameters changed; a change of name is a new component."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
@@ -62,7 +62,7 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key by its default (a type makes one, ... asks for a value) and its meaning."""
+    """Declare a key of a model: its default (a type makes one, ... none), and its meaning."""
     if isinstance(default, type):
         return Field(default_factory=default, description=description, **bounds)
     return Field(default, description=description, **bounds)
@@ -86,7 +86,7 @@ HeldOut = Annotated[
 
 
 class ChoiceEntry(Strict):
-    """A rule of choice that is written out instead of named."""
+    """A rule of selection that is written out instead of named."""
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
@@ -121,7 +121,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return the rule; it discloses what the named rule on the same split does."""
+        """Return the rule of selection, which reads what the named rule on its split reads."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
         if named is not None:
@@ -204,7 +204,7 @@ class MethodEntry(ComponentEntry):
     reference: bool = key(False, "drawn as a thin dashed line: a bound, not a rival")
     paired_with: str = key(
         "",
-        "where it has fewer trials than others: the label of the method that it is set beside, "
+        "where it has fewer trials than others: the label of the method that it is compared with, "
         "such as the teacher of a distilled network",
     )
 
@@ -306,8 +306,8 @@ class ExhibitSettings(Strict):
     paired: bool = key(
         False,
         "whether methods may have fewer trials than others: they are then shown as the mean of "
-        "what they are set beside (`paired_with`) over all its trials, plus the difference in the "
-        "trials that both have",
+        "what they are compared with (`paired_with`) over all its trials, plus the difference in "
+        "the trials that both have",
     )
     notes: list[str] = key(list, "what this project chose where the paper is silent")
 
@@ -323,16 +323,16 @@ class ExhibitSettings(Strict):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of components of its scenarios; none if it consists of simulations."""
+        """Return the kinds of components of the scenarios; none for simulations."""
         return WITHOUT_GRAPH if self.dataset else ()
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
-        """Return the entry of a kind of component other than the graph, as a case has it."""
+        """Return the component of a kind other than graph, as the exhibit or a case has it."""
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return the entries of all kinds, and of the graph where there is one."""
+        """Return the components of all kinds by kind; the graph is there if one is named."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
@@ -343,7 +343,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings: `above` wins, and a component of another name is replaced."""
+    """Merge nested mappings: `above` wins, and replaces a component of another name as a whole."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -363,7 +363,7 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build an exhibit from these keys, on top of those of other exhibits; the last one wins.
+    """Return an exhibit with these keys, and those of `others`, where the last one wins.
 
     A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
     file are. Title, caption and notes may be written over several lines.
@@ -376,12 +376,12 @@ def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
 
 
 def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
-    """Build the entry of a component by name, or of a method with its label."""
+    """Return the entry of a component: its name, for a method its label, and parameters."""
     return with_changes({"name": name}, label, **parameters)
 
 
 def with_changes(other: Entry, label: str = "", /, **changes: Any) -> Entry:
-    """Copy an entry with another label or other parameters."""
+    """Return a copy of an entry with another label or other parameters."""
     return {**other, **({"label": label} if label else {}), **changes}
 
 

@@ -1,9 +1,9 @@
-"""The interface of drawings: options, requirements on an exhibit, and how they show one.
+"""The interface of drawings: their options, what they require of an exhibit, how they show it.
 
-A drawing is a component: a class below `@drawing("name")`, found in `drawings/exhibits`, in the
-folder `drawings` of a paper, or in a file outside the package. Its fields are its options. Numbers
-of a figure take hours, so an exhibit that cannot be drawn is refused when it is planned; modules of
-drawings import neither pandas nor matplotlib until they draw.
+A drawing is a component: a class below `@drawing("name")`, in `drawings/exhibits`, in the folder
+`drawings` of a paper, or in a file outside the package. Its fields are its options. Computing the
+numbers of a figure takes hours, so an exhibit that cannot be drawn is refused when it is planned.
+Modules of drawings import pandas and matplotlib only when they draw.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Refuse other texts than `names`, by a sentence with {} where they are listed."""
+    """Return a check that a text is among `names`; `sentence` lists them at its {}."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -63,7 +63,7 @@ class Planned:
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
-        """List the distinct values of a swept parameter."""
+        """Return the different values of a swept parameter."""
         return list(dict.fromkeys(point[key] for point in self.points if key in point))
 
     @property
@@ -74,9 +74,9 @@ class Planned:
 class Drawing(Strict):
     """How an exhibit is shown; the fields of a drawing are its options.
 
-    by_rounds: whether the csv has single rounds. of_rounds: metrics of `OF_ROUNDS` that it has too.
-    shows_pairs: whether it can show methods with fewer trials than others. suffix: of the file that
-    people look at.
+    by_rounds: whether the exhibit's csv has single rounds. of_rounds: the metrics of `OF_ROUNDS`
+    that the csv has in addition. shows_pairs: whether the drawing can show methods with fewer
+    trials than others. suffix: of the file that people look at.
     """
 
     name: ClassVar[str]
@@ -86,12 +86,12 @@ class Drawing(Strict):
     suffix: ClassVar[str] = ".svg"
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        """Say why an exhibit cannot be drawn this way, a sentence each."""
+        """Yield sentences on why an exhibit cannot be drawn this way."""
         yield from ()
 
     @property
     def number(self) -> tuple[str, str]:
-        """Return the metric and split that it shows alone; empty if it shows several."""
+        """Return the metric and split that the drawing shows; empty if it shows several."""
         return "", ""
 
     def further(
@@ -105,14 +105,14 @@ class Drawing(Strict):
         """Compute numbers that are shown in addition to metrics.
 
         Args:
-            metrics: the files of a run.
-            setting: how the run's rows of this setting are called.
+            metrics: the files of metrics of a run.
+            setting: the setting, as the column `setting` of these files names it.
             measure: the method.
-            trials: how many to use.
+            trials: how many trials to use.
             where: the exhibit, for error messages.
 
         Returns:
-            (metric, split) -> a value for each trial.
+            A value for each trial, by (metric, split).
         """
         return {}
 
@@ -127,7 +127,7 @@ class Drawing(Strict):
             numbers: the rows of its csv.
 
         Returns:
-            Suffix -> content.
+            The content of each file, by suffix.
         """
         raise NotImplementedError
 
@@ -140,7 +140,7 @@ D = TypeVar("D", bound=type[Drawing])
 
 
 def drawing(name: str) -> Callable[[D], D]:
-    """Register the class below as the drawing of this name."""
+    """Register the class below the decorator as the drawing of this name."""
 
     def keep(cls: D) -> D:
         cls.name = name
@@ -153,20 +153,20 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Require one line per method, against one swept parameter."""
+    """Say why an exhibit has not one line a method, against one swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
 
 def one_scenario(shown: Planned) -> Iterator[str]:
-    """Require one line per method, against one swept parameter, without cases."""
+    """Say why an exhibit without cases has not one line a method."""
     if shown.cases:
         yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
     yield from one_line_each(shown)
 
 
 def one_axis(shown: Planned) -> Iterator[str]:
-    """Require that one parameter varies, in numbers."""
+    """Say why an exhibit does not vary one parameter, in numbers."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
         yield (
@@ -183,7 +183,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Require that no method shows every value of a parameter."""
+    """Say which methods show every value of a parameter."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -193,7 +193,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
-    """Require numbers as values of the parameters that a method shows."""
+    """Say which parameters that a method shows have values other than numbers."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):
@@ -201,13 +201,13 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Require a method that is not a bound."""
+    """Say so if all methods are references, which are drawn as bounds."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 
 
 def final(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Keep the rows at the end of runs, without single rounds."""
+    """Return the rows of an exhibit's csv at the end of runs, without single rounds."""
     return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 

@@ -1,7 +1,7 @@
-"""Forecast jobs, hours and GiB of a target before it starts.
+"""Forecast the jobs, hours and GiB that a target still takes.
 
-Jobs without their file are counted. Their seconds are the mean of known timings, of finished jobs
-here or else of the record, by stage and network, per multiplication of a model by an example.
+Jobs whose files are missing are counted. Their seconds follow from measured ones, of finished jobs
+here or else of the record, by stage, for each multiplication of a model by an example.
 """
 
 from __future__ import annotations
@@ -21,19 +21,30 @@ from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
-from fedrepro.planning.compatibility import FORMS, doubts
 from fedrepro.planning.config import SCALES
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
+# of data sets that are not prepared yet; dataset.json of prepared ones has the same
+Form = tuple[tuple[int, ...], int, int]  # shape of an example, classes, training examples
+FORMS: dict[str, Form] = {
+    "digits": ((8, 8), 10, 1437),
+    "mnist": ((28, 28), 10, 60_000),
+    "fashion_mnist": ((28, 28), 10, 60_000),
+    "cifar10": ((3, 32, 32), 10, 50_000),
+}
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 
 @dataclass
 class Forecast:
-    """Jobs by stage, seconds of one core, bytes, and the sources of the seconds in words."""
+    """A forecast of the work that is left.
+
+    jobs: how many, by stage. seconds: of one core, by stage. bytes: of local models. sources: jobs
+    by where their seconds are from; unknown: jobs by stage without any measurement.
+    """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -48,7 +59,7 @@ class Forecast:
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """Forecast what is left to compute of an exhibit, or of all selected ones if key is None."""
+    """Forecast what is left to compute of an exhibit, or of all selected ones if `key` is None."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
     left = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
@@ -57,17 +68,15 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
         if Path(job.out, RESULTS.get(job.stage, METRICS)).exists():
             continue
         total.jobs[job.stage] += 1
-        if job.stage not in COMPUTING:
-            continue
         if job.clients and job.trials:
             numbers = _network(plan, job.scenario)[1]
             total.bytes += 4.0 * numbers * len(job.trials) * len(job.clients)
-        rate = rates.get((job.stage, _network_name(job))) or rates.get((job.stage, ""))
-        if rate is None:
+        if job.stage in rates:
+            rate, source = rates[job.stage]
+            total.seconds[job.stage] += rate * _work(plan, job)
+            total.sources[source] += 1
+        elif job.stage in COMPUTING:
             total.unknown[job.stage] += 1
-        else:
-            total.seconds[job.stage] += rate[0] * _work(plan, job)
-            total.sources[rate[1]] += 1
     for exhibit in chosen:
         total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
         total.notes.extend(notes_of(plan, exhibit))
@@ -75,43 +84,42 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     return total
 
 
-def _network_name(job: Job) -> str:
-    return job.specs["model"].name if "model" in job.specs else ""
-
-
-def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return seconds per multiplication by (stage, network), and (stage, "") for all networks."""
-    finished: dict[tuple[str, str], list[float]] = defaultdict(list)
-    recorded: dict[tuple[str, str], list[float]] = defaultdict(list)
+def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
+    """Return the measured seconds a multiplication, and where they are from, by stage."""
+    recorded: dict[str, list[float]] = defaultdict(list)
+    finished: dict[str, list[float]] = defaultdict(list)
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
         works: dict[str, float] = defaultdict(float)
-        names: dict[str, set[str]] = defaultdict(lambda: {""})
         for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
-            work, network = _work(plan, job), _network_name(job)
+            work, timings = _work(plan, job), Path(job.out, TIMINGS)
             works[job.stage] += work
-            names[job.stage].add(network)
-            timings = Path(job.out, TIMINGS)
-            if not timings.exists() or not work:
-                continue
-            table = read_table(timings, "timings")
-            about = read_provenance(table)
-            if (about.get("device", "cpu") != "cpu") == cuda:
-                took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
-                for name in (network, ""):
-                    finished[job.stage, name].append(took / work)
+            if timings.exists() and work:
+                table = read_table(timings, "timings")
+                about = read_provenance(table)
+                if (about.get("device", "cpu") != "cpu") == cuda:
+                    took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
+                    finished[job.stage].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
         run = read_json_of(path, {"run": dict})["run"] if path.exists() else {}
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and on_a_gpu(run) == cuda:
-                for name in names[stage]:
-                    recorded[stage, name].append(took / works[stage])
-    rates = {key: (mean(each), "the record") for key, each in recorded.items()}
-    return rates | {key: (mean(each), "finished jobs") for key, each in finished.items()}
+                recorded[stage].append(took / works[stage])
+    found = {"the record": recorded, "finished jobs": finished}
+    return {stage: (mean(each), name) for name, by in found.items() for stage, each in by.items()}
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """List what people should know before an exhibit is computed, a sentence each."""
+    """Return sentences on what people should know before an exhibit is computed."""
+    starts = {
+        f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
+        "draws a start of its own; to compare it fairly set shared_init of the training to true"
+        for run in exhibit.runs
+        if run.scenario is not None
+        and run.method.component.meta["better_of_one_start"]
+        and run.scenario.model.name != "logistic"  # without hidden units starts do not matter
+        and not run.scenario.training["shared_init"]
+    }
     ends = {
         (trials, plan.blocks_of(run, trials)[-1].last + 1) for run, trials in exhibit.trials.items()
     }
@@ -121,18 +129,18 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
         for few, many in sorted(ends)
         if many > few
     ]
-    return [*doubts(exhibit), *whole]
+    return [*sorted(starts), *whole]
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split a path, or a word such as pfnm/x, in scale and exhibit (None: all selected ones).
+    """Split a path, or a word such as pfnm/x, into scale and exhibit (None: all selected ones).
 
     Args:
         target: the path or word.
-        scale: of a target that names none.
+        scale: the scale of a target that names none.
 
     Raises:
-        FedreproError: it is neither.
+        FedreproError: the target is neither a path of a report nor such a word.
     """
     path = PurePosixPath(target)
     given = path.with_suffix("").parts if path.name and not path.is_absolute() else ()
@@ -149,17 +157,16 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
     )
 
 
-def setting_count(run: Run) -> int:
-    """Count the settings that a run computes, with every tuning of their models."""
+def whole_settings(run: Run) -> float:
+    """Count the settings of a run, each with every fine-tuning of its models.
+
+    In successive halving most settings stop early; they count as the whole runs of the same cost.
+    """
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(finetuning_of(tune).repetitions for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
-    return len(list(run.method.expand())) * (1 + samples) * trainings
-
-
-def whole_settings(run: Run) -> float:
-    """Count full runs; a race counts as the full runs that cost as much."""
-    return whole_runs(setting_count(run)) if run.is_race else setting_count(run)
+    count = len(list(run.method.expand())) * (1 + samples) * trainings
+    return whole_runs(count) if run.is_race else count
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
@@ -187,7 +194,7 @@ def _work(plan: Plan, job: Job) -> float:
     if scenario is None:
         return trials
     products, _, examples = _network(plan, scenario)
-    clients = clients_of(scenario.partition) or 1  # where only the data can tell
+    clients = clients_of(scenario.partition) or 1  # where it depends on the data
     if job.clients:
         passes: float = len(job.clients) / clients * scenario.training["epochs"] * examples
     elif method and job.every is not None:

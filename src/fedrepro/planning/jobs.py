@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -37,16 +37,13 @@ BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 def log_of(folder: str) -> str:
-    """Name the log of the job of a folder: results/tiny/logs/train/x.log."""
+    """Return the log file of the job of a folder, such as results/tiny/logs/train/x.log."""
     parts = folder.rsplit("/", 2)
     return f"{parts[0]}/logs/{parts[1]}/{parts[2]}.log" if len(parts) > 2 else f"{folder}.log"
 
 
 def folders_of(text: str) -> list[str]:
-    """Name each folder of a text of `Plan.pieces`.
-
-    x-trials-0-3:2 stands for x-trials-0-1 and x-trials-2-3.
-    """
+    """Return the folders that one text names: x-trials-0-3:2 is x-trials-0-1 and x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -72,13 +69,13 @@ class TrialBlock:
         return self.last - self.first + 1
 
     def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Yield its parts of one size; the last may be shorter."""
+        """Yield the block in parts of `size`; the last part may be shorter."""
         for at in range(self.first, self.last + 1, size):
             yield TrialBlock(at, min(at + size - 1, self.last))
 
     @staticmethod
     def parse(text: str) -> TrialBlock:
-        """Read the text of a block; refuse others."""
+        """Return the block that a text such as 0-9 or 3 names; refuse other texts."""
         match = BLOCK.fullmatch(text)
         block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
         if block is None or block.first > block.last or str(block) != text:
@@ -87,18 +84,18 @@ class TrialBlock:
 
 
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Return blocks of `size` that together hold 0 … count-1; the last one is whole as well.
+    """Return blocks of `size` trials that together hold trials 0 to count - 1.
 
-    More trials add blocks and rename none.
+    The last block is whole as well, so that more trials add blocks and rename none.
     """
     return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Data set × partition × model × local training, before any method.
+    """A data set, its partition, a model and its local training: all that is there before a method.
 
-    graph: whom the clients hear, for peer methods; None for all others.
+    graph: which clients exchange models in decentralised methods; None for all other methods.
     """
 
     dataset: Spec
@@ -114,12 +111,12 @@ class Scenario:
 
     @cached_property
     def token(self) -> str:
-        """Return the tokens of its components, which files are marked with."""
+        """Return the tokens of the components, which result files carry in their metadata."""
         return "/".join(spec.token for spec in self.specs)
 
     @property
     def clients(self) -> int:
-        """Return the number of clients; refuse where only the data can tell."""
+        """Return the number of clients; refuse a partition that takes it from the data."""
         count = clients_of(self.partition)
         if count is None:
             raise FedreproError(
@@ -134,14 +131,14 @@ def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
 
 
 def clients_of(partition: Spec) -> int | None:
-    """Return the number of clients of a partition, None if only the data can tell."""
+    """Return the number of clients of a partition, None if it depends on the data."""
     count = partition.component.meta.get("clients")
     clients: Any = count(partition.values) if count else partition.values.get("clients", 1)
     return None if clients is None else int(clients)
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set whose unlabelled inputs a method has at the server, if it needs one.
+    """Return the data set whose unlabelled inputs the server has, None if `method` needs none.
 
     Raises:
         FedreproError: the method does not name one known data set.
@@ -159,12 +156,11 @@ def public_data_of(method: Spec) -> Spec | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A method, perhaps a sweep, that is measured in one scenario.
+    """A method, with one setting or several, that is evaluated in one scenario.
 
-    every: when a method in rounds is measured, None for all others. tune: how its models are tuned,
-    perhaps a sweep, None for not at all. Trials are not part of it: a file holds one block of them.
-    Settings that race are one run, whose training may then be a sweep as well. A simulation has no
-    scenario.
+    scenario: None for a simulation. every: the evaluation schedule of a method in rounds, None for
+    other methods. tune: how the models are fine-tuned, None if they are not. Trials are not part of
+    a run, because a file holds one block of them. Settings in successive halving are one run.
     """
 
     scenario: Scenario | None
@@ -185,49 +181,19 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the column `setting` of one of its settings in its files."""
+        """Return what the column `setting` holds in the rows of one of the settings."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
 
 @dataclass(frozen=True)
-class Local:
-    """The local models of a block of trials, in a file for each piece of the clients.
-
-    folder: the beginning of the names of their folders. clients: how many there are; each: in one
-    file.
-    """
-
-    folder: str
-    clients: int
-    each: int
-
-    @property
-    def pieces(self) -> list[TrialBlock]:
-        return list(TrialBlock(0, self.clients - 1).cut(self.each))
-
-    @property
-    def folders(self) -> list[str]:
-        return [f"{self.folder}{CLIENTS}{block}" for block in self.pieces]
-
-    @property
-    def files(self) -> list[str]:
-        return [f"{folder}/{LOCAL}" for folder in self.folders]
-
-    @property
-    def text(self) -> str:
-        """Return one text for all files; see `folders_of`."""
-        return f"{self.folder}{CLIENTS}{TrialBlock(0, self.clients - 1)}:{self.each}/{LOCAL}"
-
-
-@dataclass(frozen=True)
 class Job:
-    """The work of one process: a stage, its components, its inputs and its folder.
+    """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
-    specs: by kind, the components of scenario and method that the stage depends on, and how models
-    are tuned. evaluate, follow: splits to measure on at the end, and after single rounds; these do
-    not rename its folder. raw, data, public: folders; members: the file of the partition; local:
-    files of local models, as texts of `folders_of`.
+    specs: the components that the stage depends on, by kind. evaluate: the splits of examples to
+    evaluate on at the end, and follow: after single rounds; neither changes the folder's name.
+    raw, data, public: folders; members: the file of the partition; local: files of local models, in
+    texts of `folders_of`.
     """
 
     stage: str
@@ -255,7 +221,7 @@ class Job:
 
     @property
     def before(self) -> list[str]:
-        """List the folders of the jobs whose results it reads."""
+        """Return the folders of the jobs whose results this job reads."""
         members = [self.members.removesuffix(f"/{MEMBERS}")] if self.members else []
         local = [path.removesuffix(f"/{LOCAL}") for path in self.models]
         return [*filter(None, (self.data, self.public)), *members, *local]
@@ -266,32 +232,35 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return 64 bits that change with the files, versions and parameters of its components.
-
-        Where data are prepared, the extractor of their features counts as well.
-        """
+        """Return 64 bits that change with the files, versions and parameters of the components."""
         parts = [spec.fingerprint for spec in self.specs.values()]
-        if self.stage == "prepare":
+        if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
     @property
     def text(self) -> str:
+        """Return the job as json, which `read_job` reads."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {
-            item.name: WRITE[item.name](value) if item.name in WRITE else value
-            for item in fields(self)
-            if item.name not in ("stage", "out", "specs")
-            and (value := getattr(self, item.name)) not in ("", (), None)
+            key: _plain(value)
+            for key, value in vars(self).items()
+            if key not in ("stage", "out", "specs") and value not in ("", (), None)
         }
         return json.dumps({"stage": self.stage, **specs, **others, "out": self.out})
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, TrialBlock):
+        return [value.first, value.last]
+    return vars(value) if isinstance(value, EvaluationSchedule) else value
+
+
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Read a component from the keys of `Spec.entry`.
+    """Return the component that the keys of a `Spec.entry` name, with its parameters.
 
     Raises:
-        FedreproError: no component takes them.
+        FedreproError: the component is unknown, or one of its parameters.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
@@ -304,52 +273,33 @@ def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
     return component.listing(values, count, where) if count else component.spec(values, where)
 
 
-def _block(value: Any) -> TrialBlock:
-    first, last = value
-    return TrialBlock(_count(first, 0), _count(last, first))
-
-
-def _count(value: Any, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or "\x00" in value:
-        raise ValueError
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise ValueError
-    return tuple(map(_text, value))
-
-
-WRITE: dict[str, Callable[[Any], Any]] = {
-    "every": vars,
-    "trials": lambda block: [block.first, block.last],
-    "clients": lambda block: [block.first, block.last],
-}
-READ: dict[str, Callable[[Any], Any]] = {
-    "every": lambda value: EvaluationSchedule(value["every"], value["until"], value["race"]),
-    "local": _texts,
-    "trials": _block,
-    "clients": _block,
-    "evaluate": _texts,
-    "follow": _texts,
-    "seed": lambda value: _count(value, 0),
-    **dict.fromkeys(("stage", "out", "raw", "data", "members", "public"), _text),
-}
 SPECS = (*SCENARIO, "method", TUNE_KIND)
+BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
+KEYS = ("every", "seed", *BLOCKS, *LISTS, "stage", "out", "raw", "data", "members", "public")
+
+
+def _read(key: str, value: Any) -> Any:
+    if key == "every":
+        return EvaluationSchedule(value["every"], value["until"], value["race"])
+    parts = value if key in (*BLOCKS, *LISTS) else [value]
+    kind = int if key in (*BLOCKS, "seed") else str
+    if not isinstance(parts, list) or any(type(part) is not kind for part in parts):
+        raise ValueError
+    if any(part < 0 if kind is int else "\x00" in part for part in parts):
+        raise ValueError
+    if key not in BLOCKS:
+        return tuple(parts) if key in LISTS else value
+    first, last = parts
+    if first > last:
+        raise ValueError
+    return TrialBlock(first, last)
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Read the json of a job.
+    """Return the job that the keys and values of its json describe.
 
     Raises:
-        FedreproError: a key or value is not one of a job.
+        FedreproError: a key or value cannot be in the json of a job.
     """
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}
@@ -364,13 +314,13 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
                         f"{where}: {key} '{specs[key].name}' takes one value of '{name}', not "
                         f"{shown(list(listed))}"
                     )
-        elif key in READ:
+        elif key in KEYS:
             try:
-                values[key] = READ[key](value)
+                values[key] = _read(key, value)
             except (TypeError, ValueError, KeyError):
                 raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}") from None
         else:
-            raise unknown("key", key, [*SPECS, *READ], where)
+            raise unknown("key", key, [*SPECS, *KEYS], where)
     for key in ("stage", "out"):
         if not values.get(key):
             raise FedreproError(f"{where}: the key '{key}' is missing")
@@ -382,10 +332,10 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs of one scale and seed. splits: of a run, see `Job.evaluate` and `Job.follow`.
+    """The jobs of one scale and seed, by the folders that its methods name.
 
-    Methods that name files keep the jobs that make them in `made`, by folder, so that no name is
-    read back.
+    splits: the splits of a run, as `Job.evaluate` and `Job.follow` have them. made: a function that
+    makes the job of each folder named so far, so that no name of a folder is ever read back.
     """
 
     scale: str
@@ -394,10 +344,10 @@ class Jobs:
     splits: Callable[[Run], tuple[tuple[str, ...], tuple[str, ...]]] = lambda run: ((), ())
     made: dict[str, Callable[[], Job]] = field(default_factory=dict)
     _names: dict[Any, str] = field(default_factory=dict)
-    _locals: dict[str, Local] = field(default_factory=dict)
+    _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job of a folder that was named here."""
+        """Return the job of a folder that a method of this class has named."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
@@ -410,28 +360,28 @@ class Jobs:
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
         """Name the file of the partition in a block of trials."""
-        base = self._base((dataset, partition), "partition", [dataset, partition])
-        folder = f"{base}{TRIALS}{trials}"
+        folder = f"{self._base((dataset, partition), 'partition')}{TRIALS}{trials}"
         if folder not in self.made:
             specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
             job = partial(Job, "partition", folder, specs, self.seed, trials=trials, data=data)
             self.made[folder] = job
         return f"{folder}/{MEMBERS}"
 
-    def training(self, scenario: Scenario) -> str:
-        """Return the beginning of the folders of a scenario's local models."""
-        return self._base(scenario, "train", [scenario.dataset, scenario.model])
+    def local(self, scenario: Scenario, trials: TrialBlock) -> str:
+        """Name the files of local models of a block of trials, in one text of `folders_of`."""
+        base = f"{self._base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
+        pieces = f"{base}{self.pieces_of_clients(scenario)}"
+        if pieces not in self._local:  # many methods read them
+            self._local.add(pieces)
+            for folder in folders_of(pieces):
+                clients = TrialBlock.parse(folder.removeprefix(base))
+                self.made[folder] = partial(self._train, scenario, trials, clients, folder)
+        return f"{pieces}/{LOCAL}"
 
-    def local(self, scenario: Scenario, trials: TrialBlock) -> Local:
-        """Name the local models of a block of trials."""
-        folder = f"{self.training(scenario)}{TRIALS}{trials}"
-        if folder not in self._locals:  # many methods read them
-            clients, size = scenario.clients, self.clients_per_job
-            local = Local(folder, clients, clients if size == "all" else size)
-            self._locals[folder] = local
-            for piece, one in zip(local.pieces, local.folders, strict=True):
-                self.made[one] = partial(self._train, scenario, trials, piece, one)
-        return self._locals[folder]
+    def pieces_of_clients(self, scenario: Scenario) -> str:
+        """Return all clients of a scenario and how many of them share a file, such as 0-9:5."""
+        count, size = scenario.clients, self.clients_per_job
+        return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
     def _train(
         self, scenario: Scenario, trials: TrialBlock, clients: TrialBlock, folder: str
@@ -440,13 +390,9 @@ class Jobs:
         given = self._data(scenario, trials)
         return Job("train", folder, specs, self.seed, trials=trials, clients=clients, **given)
 
-    def name(self, run: Run) -> str:
-        """Return the beginning of the folders of a run's blocks."""
-        return self._base(run, run.stage, [*specs_of(run.scenario)[:1], run.method])
-
     def run(self, run: Run, trials: TrialBlock) -> str:
         """Name the folder of a run in a block of trials."""
-        folder = f"{self.name(run)}{TRIALS}{trials}"
+        folder = f"{self.begins(run, run.stage)[0]}{TRIALS}{trials}"
         if folder not in self.made:
             self.made[folder] = partial(self._run, run, trials, folder)
         return folder
@@ -458,34 +404,37 @@ class Jobs:
             given |= self._data(run.scenario, trials)
             given["evaluate"], given["follow"] = self.splits(run)
             if run.every is None:
-                given["local"] = (self.local(run.scenario, trials).text,)
+                given["local"] = (self.local(run.scenario, trials),)
             if public := public_data_of(run.method):
                 given["public"] = self.dataset(public)
         return Job(run.stage, folder, specs, self.seed, **given)
 
-    def starts(self, run: Run) -> Iterator[tuple[str, Callable[[TrialBlock], object]]]:
-        """Yield how the folders of a run and its inputs begin, and the method that names each."""
-        yield f"{self.name(run)}{TRIALS}", partial(self.run, run)
-        if run.scenario is None:
-            return
+    def begins(self, run: Run, stage: str) -> list[str]:
+        """Return how the folders of a stage begin that hold a run or what the run reads."""
+        if stage == run.stage:
+            return [self._base(run, stage)]
+        if run.scenario is None or (stage == "train" and run.every):
+            return []
         data, partition = run.scenario.dataset, run.scenario.partition
-        base = self._base((data, partition), "partition", [data, partition])
-        yield f"{base}{TRIALS}", partial(self.partition, data, partition)
-        if run.every is None:
-            yield f"{self.training(run.scenario)}{TRIALS}", partial(self.local, run.scenario)
-        for dataset in filter(None, (data, public_data_of(run.method))):
-            folder = dataset_folder(self.scale, dataset)
-            yield folder, lambda _, dataset=dataset: self.dataset(dataset)  # type: ignore[misc]
+        if stage == "prepare":
+            datasets = filter(None, (data, public_data_of(run.method)))
+            return [dataset_folder(self.scale, dataset) for dataset in datasets]
+        if stage == "partition":
+            return [self._base((data, partition), stage)]
+        return [self._base(run.scenario, stage)] if stage == "train" else []
 
     def _data(self, scenario: Scenario, trials: TrialBlock) -> dict[str, Any]:
         members = self.partition(scenario.dataset, scenario.partition, trials)
         return {"data": self.dataset(scenario.dataset), "members": members}
 
-    def _base(self, what: Any, stage: str, shown_by: Sequence[Spec]) -> str:
+    def _base(self, what: Any, stage: str) -> str:
         """Join the names of some components and a key of everything that the folder depends on."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs
+            by_kind = {spec.kind: spec for spec in specs}
+            last = {"partition": "partition", "train": "model"}.get(stage, "method")
+            shown_by = [by_kind[kind] for kind in ("dataset", last) if kind in by_kind]
             every = str(getattr(what, "every", None) or "")
             name = setting_names(shown_by, specs, stage, str(self.seed), every)
             self._names[key] = f"results/{self.scale}/{stage}/{name}"

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
@@ -19,7 +20,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point, Run, exhibit_of
 from fedrepro.planning.jobs import (
-    LOCAL,
+    CLIENTS,
     METRICS,
     TRIALS,
     Job,
@@ -31,6 +32,8 @@ from fedrepro.planning.jobs import (
 )
 
 __all__ = ["Exhibit", "ExhibitMethod", "Plan", "Point", "Run"]
+
+T = TypeVar("T")
 
 # Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
 # longer than its work; at the paper's a job of one trial loses least when it is killed.
@@ -59,12 +62,12 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 
 class Plan:
-    """All exhibits of one scale, the selected ones, and the paths of their files.
+    """All exhibits (figures and tables of papers) of one scale, and the paths of their files.
 
-    broken: errors of exhibits; unread: of files; mistaken: of papers, in what all their exhibits
-    share, whose runs stay in the plan because other exhibits may need them. They are raised when
-    one of these is asked for. without: why a method of `also` is not in an exhibit, by key and
-    label.
+    Each mistake hides what it is in, and is raised when that is asked for. broken: the errors of
+    exhibits, by key; mistaken: of what all exhibits of a paper share, by paper. without: why a
+    method that the configuration adds to all exhibits (`also`) is not in an exhibit, by the
+    exhibit's key and the method's label.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
@@ -77,8 +80,7 @@ class Plan:
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
-        self.unread = self.files.unread
-        self.mistaken: dict[str, FedreproError] = {}
+        self.mistaken = {paper: file.error for paper, file in self.files.unread.items()}
         self.without: dict[tuple[str, str], FedreproError] = {}
         for file in self.files.values():
             self._add(file)
@@ -122,9 +124,8 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Say in a sentence each which files and exhibits are left out, and methods of `also`."""
-        hidden = {paper: file.error for paper, file in self.unread.items()} | self.mistaken
-        files = [f"exhibits of {paper} are left out: {error}" for paper, error in hidden.items()]
+        """Return a sentence on each paper, exhibit and method of `also` that is left out."""
+        files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
             for (key, label), error in self.without.items()
@@ -135,14 +136,14 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the exhibits that the config asks for.
+        """Return the exhibits that the configuration selects.
 
         Raises:
             FedreproError: one of them has a mistake.
         """
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
-            for file in self.unread.values():
+            for file in self.files.unread.values():
                 if wanted == "all" or file.headline:
                     raise file.error
             for key, error in self.broken.items():
@@ -158,8 +159,6 @@ class Plan:
         if key in self.broken:
             raise self.broken[key]
         paper = key.partition("/")[0]
-        if paper in self.unread:
-            raise self.unread[paper].error
         if paper in self.mistaken:
             raise self.mistaken[paper]
         if key not in self.exhibits:
@@ -172,7 +171,7 @@ class Plan:
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return the distinct runs of all exhibits, selected or not, and their trials."""
+        """Return the number of trials of each run of all exhibits, selected or not."""
         by_run: dict[Run, int] = {}
         for exhibit in self.exhibits.values():
             for run, trials in exhibit.trials.items():
@@ -181,42 +180,42 @@ class Plan:
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return the splits that each run is measured on, and those of them after single rounds."""
+        """Return the splits to evaluate each run on, at its end and after single rounds."""
         by_run: dict[Run, tuple[set[str], set[str]]] = {run: (set(), set()) for run in self.trials}
-        for exhibit in self.exhibits.values():
-            for run, (at_end, after_rounds) in exhibit.splits.items():
-                by_run[run][0].update(at_end)
-                by_run[run][1].update(after_rounds)
+        for point in (point for one in self.exhibits.values() for point in one.points):
+            by_label = {measure.label: measure for measure in point.measures}
+            for (label, _), run in point.runs.items():
+                by_run[run][0].update(by_label[label].evaluate)
+                by_run[run][1].update(by_label[label].follow)
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return the exhibits among `keys` by their (data set, partition), controls aside."""
-        by_pair: dict[tuple[Spec, Spec], list[str]] = {}
-        for key in dict.fromkeys(keys):
-            points = [p.scenario for p in self.exhibit(key).points if p.scenario]
-            for pair in dict.fromkeys((s.dataset, s.partition) for s in points):
-                by_pair.setdefault(pair, []).append(key)
-        return by_pair
+        """Return which of the exhibits `keys` use each pair of data set and partition."""
+        return _by_use(
+            (key, (point.scenario.dataset, point.scenario.partition))
+            for key in keys
+            for point in self.exhibit(key).points
+            if point.scenario
+        )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return the exhibits among `keys` by the (graph, number of nodes) of their methods.
+        """Return which of the exhibits `keys` use each pair of graph and number of nodes.
 
-        Graphs whose number of nodes only the data can tell are left out.
+        Graphs whose number of nodes depends on the data are left out.
         """
-        by_graph: dict[tuple[Spec, int], list[str]] = {}
-        for key in dict.fromkeys(keys):
-            scenarios = dict.fromkeys(run.scenario for run in self.exhibit(key).runs)
-            found = [(s.graph, clients_of(s.partition)) for s in scenarios if s and s.graph]
-            for graph, clients in dict.fromkeys(found):
-                if graph is not None and clients is not None:
-                    by_graph.setdefault((graph, clients), []).append(key)
-        return by_graph
+        return _by_use(
+            (key, (run.scenario.graph, clients))
+            for key in keys
+            for run in self.exhibit(key).runs
+            if run.scenario and run.scenario.graph
+            if (clients := clients_of(run.scenario.partition)) is not None
+        )
 
     # --------------------------------------------------------------------------- files and jobs
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Return the jobs of this scale, by their folders."""
+        """Return the jobs of this scale, which their folders name."""
         return Jobs(
             self.scale,
             self.config.seed,
@@ -225,22 +224,24 @@ class Plan:
         )
 
     def job(self, folder: str) -> Job:
-        """Return the job of a folder; refuse one that no exhibit needs."""
-        for exhibit in self.exhibits.values():
+        """Return the job of a folder; refuse a folder that no exhibit needs."""
+        stage = PurePosixPath(folder).parent.name
+        for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.jobs.made:
                 return self.jobs.job(folder)
-            self.jobs_of(exhibit)  # a process that was given one job asks for it first
+            # a process that is given one job asks for it before any folder has been named
+            if folder.startswith(tuple(self.jobs.begins(run, stage))):
+                self.needed(*self._folders(run, trials))
         if folder not in self.jobs.made:
             raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
         return self.jobs.job(folder)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
-        """List all jobs of an exhibit, each after those whose results it reads."""
-        blocks = ((r, b) for r, n in exhibit.trials.items() for b in self.blocks_of(r, n))
-        return self.needed(*(self.jobs.run(run, block) for run, block in blocks))
+        """Return all jobs of an exhibit, each after those whose results it reads."""
+        return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """List the jobs of folders, each after those whose results it reads."""
+        """Return the jobs of folders and of all that they read, each after what it reads."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -255,46 +256,58 @@ class Plan:
         return list(found.values())
 
     def exhibit_file(self, key: str, suffix: str) -> str:
-        """Name a file of an exhibit that people look at."""
+        """Name the file of an exhibit with this suffix, such as .csv, among the reports."""
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int) -> list[TrialBlock]:
-        """Return the blocks of trials whose files together hold `trials`."""
+        """Return the blocks of trials whose files together hold `trials` trials."""
         return whole_blocks(trials, self.trials_per_job)
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Return the blocks of trials of a run; a race has one, as all trials decide together."""
+        """Return the blocks of trials of a run.
+
+        Successive halving has one block, because all trials decide together.
+        """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
+    def _folders(self, run: Run, trials: int) -> list[str]:
+        return [self.jobs.run(run, block) for block in self.blocks_of(run, trials)]
+
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """Name the files of metrics of a run that hold `trials`."""
-        return [f"{self.jobs.run(run, b)}/{METRICS}" for b in self.blocks_of(run, trials)]
+        """Name the files of metrics of a run that together hold `trials` trials."""
+        return [f"{folder}/{METRICS}" for folder in self._folders(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
         """Name the files of metrics of all runs of an exhibit."""
-        return [
-            path for run, trials in exhibit.trials.items() for path in self.run_files(run, trials)
-        ]
+        return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """Name the folders of an exhibit's runs and local models, as texts of `folders_of`."""
+        """Name the folders of an exhibit's runs and local models, in texts of `folders_of`."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks_of(run, trials)
             pieces = f"{TRIALS}{TrialBlock(0, blocks[-1].last)}:{len(blocks[0])}"
             if run.scenario and run.stage == "aggregate":
-                local = self.jobs.local(run.scenario, blocks[0])
-                clients = local.text.removeprefix(local.folder).removesuffix(f"/{LOCAL}")
-                found[f"{self.jobs.training(run.scenario)}{pieces}{clients}"] = None
-            found[f"{self.jobs.name(run)}{pieces}"] = None
+                (begin,) = self.jobs.begins(run, "train")
+                clients = self.jobs.pieces_of_clients(run.scenario)
+                found[f"{begin}{pieces}{CLIENTS}{clients}"] = None
+            found[f"{self.jobs.begins(run, run.stage)[0]}{pieces}"] = None
         return list(found)
+
+
+def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
+    """Return the keys of each thing that they are paired with, each once."""
+    found: dict[T, dict[str, None]] = {}
+    for key, thing in pairs:
+        found.setdefault(thing, {})[key] = None
+    return {thing: list(keys) for thing, keys in found.items()}
 
 
 # ----------------------------------------------------------------------------- leaderboards
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """List the exhibits of a leaderboard, in the order of their file.
+    """Return the exhibits of a leaderboard, in the order of their file.
 
     Raises:
         FedreproError: one of them has a mistake.
@@ -303,15 +316,15 @@ def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """List the exhibits of a leaderboard, as paper/name, in the order of their file."""
+    """Return the keys (paper/name) of a leaderboard's exhibits, in the order of their file."""
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 
 def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a digest of what no method changes: scenarios, trials and rules of choice.
+    """Return a digest of what all methods of a leaderboard share.
 
-    Scenarios enter with all parameters and versions. New methods, and new versions of methods,
-    leave the digest as it is.
+    These are the scenarios, with all parameters and versions, the trials, and the rules by which
+    settings are selected. New methods and new versions of methods leave the digest as it is.
     """
     lines = []
     for exhibit in parts:
@@ -324,20 +337,17 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 
 
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Refuse a leaderboard whose ground has another digest than its file records, at scale paper.
+    """Refuse a leaderboard at scale paper whose `ground_of` is not the digest in its file.
 
     Args:
         plan: the exhibits of a scale; at other scales than paper nothing is checked.
-        papers: whose leaderboards to check; None checks all.
+        papers: the papers whose leaderboards are checked; None checks all.
 
     Raises:
-        FedreproError: the ground changed.
+        FedreproError: what the methods share has changed.
     """
-    checked = plan.files if papers is None else papers
-    for paper, file in ((paper, plan.files[paper]) for paper in checked):
-        if plan.scale != "paper":
-            continue
-        for version, board in file.boards.items():
+    for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
+        for version, board in plan.files[paper].boards.items():
             if set(part_keys(plan, paper, version)) & set(plan.broken):
                 continue  # `Plan.exhibit` raises its error
             digest = ground_of(parts_of(plan, paper, version))

@@ -26,7 +26,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_names
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.exhibit_files import open_exhibit
-from fedrepro.planning.jobs import Scenario, public_data_of
+from fedrepro.planning.jobs import Scenario, folders_of, public_data_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, ruled
 from fedrepro.stages.devices import device_of
@@ -94,7 +94,7 @@ def _made(
     for block in plan.blocks(count):
         partition = plan.jobs.partition(scenario.dataset, scenario.partition, block)
         given = ScenarioData.load(scenario, data, partition, plan.config.seed, device)
-        files = plan.jobs.local(scenario, block).files
+        files = folders_of(plan.jobs.local(scenario, block))
         trials, made = [trial for trial in block if trial < count], {"path": scenario.token}
         models = read_models(files, trials, {**made, "data": given.prepared.checksum})
         inputs.append(given.prepared.info["provenance"])

@@ -140,7 +140,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
-    if paper not in {*whole.files, *whole.unread}:
+    if paper not in {*whole.files, *whole.mistaken}:
         known = [f"{paper}/{board}" for paper, file in whole.files.items() for board in file.boards]
         raise unknown("leaderboard", key, known)
     file = whole.files[paper]

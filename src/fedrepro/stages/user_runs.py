@@ -32,7 +32,7 @@ from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.forecast import notes_of
-from fedrepro.planning.jobs import TIMINGS, log_of
+from fedrepro.planning.jobs import TIMINGS, folders_of, log_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.working_folder import WORKFLOW, compute, inside_folder, start
 
@@ -271,10 +271,10 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
             blocks = plan.blocks_of(run, trials)
             trained = [  # local models, of one core as well
-                Path(folder, TIMINGS)
+                Path(file).with_name(TIMINGS)
                 for block in blocks
                 if run.scenario and run.stage == "aggregate"
-                for folder in plan.jobs.local(run.scenario, block).folders
+                for file in folders_of(plan.jobs.local(run.scenario, block))
             ]
             each = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
             yield {

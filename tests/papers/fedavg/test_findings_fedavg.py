@@ -220,3 +220,12 @@ def test_the_findings_say_what_the_record_decides():
             rounds = fewest(recorded, case, cell)
             low, high = interval(rounds)
             assert f"{rounds.mean():.0f} rounds ({low:.0f} to {high:.0f})" in text
+        ratio = np.log(fewest(recorded, CENTRED, cell) / fewest(recorded, STORED, cell))
+        low, high = np.exp(interval(ratio))
+        assert f"{math.exp(ratio.mean()):.2f} ({low:.2f} to {high:.2f}) with {cell}" in text
+    if "C = 0" in DONE:
+        rows = recorded[recorded["metric"] == "rounds_to_target"]
+        rows = rows[(rows["case"] == CENTRED) & (rows["method"] == "C = 0")]
+        trials = np.array([[float(number) for number in text.split()] for text in rows["by_trial"]])
+        assert {ELEVEN_RATES[k] for k in trials.argmin(axis=0)} == {0.0398}
+        assert "at 0.0398, the best rate in each trial" in text
