@@ -42,7 +42,7 @@ ANSWERED: dict[str, Any] = {
 
 
 def network_like(clients: LocalModels) -> Network:
-    """Build the network of the clients."""
+    """Build the network whose tensors the clients have."""
     return network_of(clients.model, clients.shape, clients.classes)
 
 
@@ -228,7 +228,7 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return what maps W to sum_i p_i A_i W G_i, of A_i (J, D, D), G_i (J, K, K) and p_i (J,)."""
+    """Return W -> sum_i p_i A_i W G_i as a function, of A_i (J, D, D), G_i (J, K, K), p_i (J,)."""
     a, g = _double(inputs), _double(errors)
 
     def applied(value: Array) -> Array:

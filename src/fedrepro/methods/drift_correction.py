@@ -50,7 +50,7 @@ class FedNova(DrawnForSteps):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train, and average what each of their steps gave."""
+        """Draw clients, let them train, and average their updates, each divided by its steps."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         trained = self.trained(state, clients, chosen, rng)
@@ -146,7 +146,7 @@ class Scaffold(DrawnForSteps):
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from weights drawn as a client draws its own, and control variates of zero."""
+        """Return the first state: weights drawn as clients draw theirs, and zero controls."""
         start = super().init(clients, info, rng)
         return {**start, "control": zeros(start["weights"]), "kept": {}}
 
@@ -203,14 +203,14 @@ class FedDyn(DrawnForSteps):
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would, and h of zero."""
+        """Return the first state: weights drawn as a client draws its own, and h of zero."""
         start = super().init(clients, info, rng)
         return {**start, "clients": start["weights"], "h": zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Let drawn clients train with the pull to x + h_j / alpha, and update weights and h."""
+        """Let drawn clients train with a pull to x + h_j / alpha; update the weights and all h."""
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["h"]).items()}
         client_h = gather_client_state(state["kept"], chosen, nothing)

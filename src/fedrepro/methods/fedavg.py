@@ -77,7 +77,7 @@ class Drawn:
     fraction: Fraction = 0.1
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would."""
+        """Return the first state: global weights, drawn as a client draws its own."""
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
@@ -122,7 +122,7 @@ class Averaging(Drawn):
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would, with nothing to remember."""
+        """Return the first state: global weights, drawn as a client draws its own."""
         if self.batchnorm != "average":
             from fedrepro.training.federation.norm_statistics import require_norms
 
@@ -247,7 +247,7 @@ class FedAvg(Scheduled):
     server_momentum: ServerMomentum = 0.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would, and no past updates."""
+        """Return the first state: global weights, and no past updates of the server."""
         state = super().init(clients, info, rng)
         return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
@@ -279,7 +279,7 @@ class FedAdam(Scheduled):
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from weights drawn as clients draw theirs; the moments are m = 0 and v = tau²."""
+        """Return the first state: global weights, and moments m = 0 and v = tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
         return {**state, "server": {"first": zeros(state["weights"]), "second": second}}

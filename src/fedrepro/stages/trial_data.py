@@ -156,7 +156,7 @@ class TrialData:
         return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     def public_sample(self, size: int, repetition: int) -> Examples:
-        """Draw `size` of all clients' validation examples, equal for every method of a trial.
+        """Draw a public sample of all clients' validation examples, the same for every method.
 
         They follow from (seed, trial, size, repetition) alone.
 

@@ -173,7 +173,7 @@ def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Trac
 
 
 def widths_of(network: UnitArrays) -> tuple[int, ...]:
-    """Return the units of each hidden layer, the lowest first."""
+    """Return the number of units of each hidden layer, the lowest first."""
     return tuple(len(bias) for bias in network[1:-2:2])
 
 

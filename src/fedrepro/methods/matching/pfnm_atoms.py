@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Natural parameters of n units, or of n atoms, from which rewards are computed; all float64.
+    """Natural parameters of n hidden units, or of n atoms (common units); all float64.
 
     lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), on the
     uniform coordinates. classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
@@ -108,7 +108,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
 
 def posterior_mean(natural: Array, precision: Array) -> Array:
-    """Compute MAP atoms given their members: natural / precision, elementwise.
+    """Compute the posterior means of atoms (common units): natural / precision, elementwise.
 
     Shapes: (atoms, dims), precision also (atoms, 1). Source: Proposition 1, equation (5).
     """
@@ -117,7 +117,7 @@ def posterior_mean(natural: Array, precision: Array) -> Array:
 
 @dataclass(frozen=True)
 class Prior:
-    """The Gaussian an atom has before any member: means (P,) and (Q,), and one variance."""
+    """The Gaussian prior of an atom (a common unit): means (P,) and (Q,), and one variance."""
 
     uniform: Array
     classed: Array
@@ -150,7 +150,7 @@ class MatchedLayer:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Global atoms in natural parameters, from which a later step of streaming starts.
+    """Atoms (common units) in natural parameters, from which a later step of a stream starts.
 
     natural: (atoms, P) and precision: (atoms,) on the uniform coordinates; classed and
     classed_precision: (atoms, Q).
@@ -172,7 +172,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Earlier steps of a stream: their atoms, and how often each client held them.
+    """Atoms (common units) of a stream's earlier steps, and how often each client held them.
 
     `atoms` are those before the present step's members; `members`, int64 (J, atoms), count the
     earlier steps' units of each client in each atom, at least one in all. An atom's precision is
@@ -191,7 +191,7 @@ def no_past(layer: MatchedLayer) -> Past:
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Sum prior and members, once per atom in the order of the clients (Proposition 1).
+    """Sum each atom's prior and members, in the order of the clients (Proposition 1).
 
     The atoms of the past come first, with their earlier posterior as prior (supplement
     equation (10)). `counts`, int64 (atoms,), are members of all steps.
@@ -272,7 +272,7 @@ class RunningSums:
         )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Compute gains (L_j, slots) of the client's units over slots with `counts` members."""
+        """Compute what each unit of a client gains by joining each slot: (L_j, slots)."""
         atoms = Gaussians(
             self.lengths[slots],
             self.prior.precision + counts * self.unit_precision,

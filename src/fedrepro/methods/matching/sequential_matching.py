@@ -179,7 +179,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat_first(self, client: int) -> None:
-        """Make every unit of the first client an atom."""
+        """Make every unit of the first client an atom (a common unit) of its own."""
         new = np.ones(self.layer.widths[client], bool)
         slots = np.arange(len(new))
         self._join(client, slots, new)
@@ -242,7 +242,7 @@ class _Table:
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Find the best columns of equation (9) for one client, given the atoms of all others."""
+        """Find the best assignment of a client's units by equation (9), given all others' atoms."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),

@@ -51,7 +51,7 @@ class UnitSets:
 
     @cached_property
     def uncounted(self) -> Collection[int]:
-        """Arrays that are permuted along, such as running statistics, and do not agree."""
+        """Places of arrays that are permuted but not compared, such as running statistics."""
         uses = [use for each in self.uses for use in each]
         return {use.at for use in uses} - {use.at for use in uses if use.counted}
 

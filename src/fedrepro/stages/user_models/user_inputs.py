@@ -282,7 +282,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Collect the clients' data: a file for each, or none; to validate one for all, or one each."""
+    """Collect the clients' training examples, a file each, and one file or one each to validate."""
     for what, files, also in (
         ("--clients-data", own, ""),
         ("--validation", validation, "one for all, or "),
