@@ -443,20 +443,6 @@ def test_inputs_of_the_server_need_no_labels(here):
         read_files({"clients": [Path("bare.npz")]}, form)
 
 
-def test_a_single_model_is_taken_as_it_is(here):
-    """Averages of one are that one."""
-    status, _, err = said_by(["combine", "average", "client0.pt", "--labels", "single.csv",
-                              "--out", "alone.pt"])  # fmt: skip
-    assert (status, "single.csv" in err) == (2, True)
-    Path("single.csv").write_text(",".join("1" * 10))
-    status, _, err = said_by(["combine", "average", "client0.pt", "--labels", "single.csv",
-                              "--out", "alone.pt"])  # fmt: skip
-    assert status == 0, err
-    one, made = (torch.load(name, weights_only=True) for name in ("client0.pt", "alone.pt"))
-    assert all(torch.equal(one[name], made[name]) for name in one)
-    Path("alone.pt").unlink()
-
-
 @pytest.fixture
 def dozen(tmp_path, monkeypatch):
     """Twelve models, and data under the same names and under others."""

@@ -212,7 +212,7 @@ def run_words(
 
 
 def _words(given: Mapping[str, Any]) -> RunWords:
-    """Check the options of a run."""
+    """Check the options of a run, and split its methods at commas."""
     known = [item.name for item in fields(RunWords)]
     for name in given:
         if name not in known:
@@ -226,7 +226,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return path and text of the exhibit of a run; other options never overwrite it."""
+    """Return path and text of a run's exhibit file, which no other run overwrites."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
