@@ -24,6 +24,7 @@ from test_networks import (
     starts,
     the_same_in_any_company,
 )
+from test_steps import NAMED
 from torch.nn import functional
 
 from fedrepro.core.registry import parse_token
