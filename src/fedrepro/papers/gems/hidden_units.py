@@ -359,11 +359,11 @@ def common_layers(
         above = lowest_layers(trained(tensors, layer))
         own = list(map(HiddenUnits, inputs, above))
         spaces = replace(spaces, clients=own, layer=layer + 1, known={}, grouped={})
-    numbers = {
+    numbers: dict[str, float] = {
         "merged_units": sum(common.merged for common in layers),
         "leftover_units": sum(common.leftover for common in layers),
         "refused_sets": sum(common.refused for common in layers),
-        "hidden_radius": np.mean([radius.value for radius in radii]),
+        "hidden_radius": float(np.mean([radius.value for radius in radii])),
         "capped_units": sum(radius.capped for radius in radii),
     }
     diagnostics = {name: float(number) for name, number in numbers.items()}

@@ -7,7 +7,7 @@ theorem 1, accuracy-and-graph the cost of a graph's shape in rounds, at the wors
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,15 +21,15 @@ from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 MARKERS = 0.12  # of the width, between two markers of a line
 MARGINS = {"right": 0.12, "top": 0.72, "across": 0.5}  # inches
 
 
-def sheet(exhibit: Exhibit, height: float, handles: Sequence[Artist], rows: int) -> Figure:
+def sheet(exhibit: Exhibit, height: float, handles: Sequence[Line2D], rows: int) -> Figure:
     """Make a figure with headings, and a legend of these handles in `rows` rows.
 
     `height` is in inches, with no legend row counted in.
@@ -188,7 +188,10 @@ def _draw_needed(
 
 
 GRAPH = "graph"  # a column that is added to the numbers, as `NODES` is
-FILLS = "full", "none"  # of the dots of the first method, and of the second
+FILLS: tuple[Literal["full", "none"], ...] = (
+    "full",
+    "none",
+)  # of the dots of the first method, and of the second
 CURVE = 4  # measured rounds that make one
 # title, metric, the metric along the axis, its label, and unit
 PANELS = (
@@ -226,7 +229,7 @@ class AccuracyAndGraph(canvas.Along):
         rows = numbers.assign(**{GRAPH: numbers[CASE].map(graphs), NODES: numbers[CASE].map(nodes)})
         look = dict(zip(dict.fromkeys(rows[GRAPH]), CASES, strict=False))
         labels = [measure.label for measure in exhibit.measures]
-        mark = {"color": "black", "linestyle": "", "marker": "o", "markersize": 5}
+        mark: dict[str, Any] = {"color": "black", "linestyle": "", "marker": "o", "markersize": 5}
         of_methods = [
             Line2D([], [], label=label, fillstyle=fill, **mark)
             for label, fill in zip(labels, FILLS, strict=False)
@@ -276,7 +279,7 @@ def _draw_by_nodes(
     accuracies = canvas.select(rows, "accuracy", "test")
     for graph, own in accuracies.groupby(GRAPH, sort=False):
         line = canvas.line_of(own, own[NODES].tolist())
-        axes.plot(line.x, line.mean, **styles[str(graph)], **({"alpha": 0.6} if thin else {}))
+        axes.plot(line.x, line.mean, **styles[str(graph)], alpha=0.6 if thin else None)
     # with those of the method before
     there = axes.get_xticks() if axes.get_xscale() == "log" else ()
     nodes = sorted(set(accuracies[NODES]) | set(there))
