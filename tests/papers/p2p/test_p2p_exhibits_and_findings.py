@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from findings import RECORD, asked, told
-from small_exhibits import small
+from small_exhibits import file_of, small
 
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.errors import FedreproError
@@ -286,32 +286,30 @@ def test_graphs_are_drawn_by_their_shape_and_their_nodes():
 # --------------------------------------------------------------------- examples that were set aside
 
 
-def validated(**more) -> Exhibit:
-    """A table of what nodes have on validation examples."""
-    return small(
-        dataset={"name": "digits"},
-        partition={"name": "iid", "clients": 2, "validation": 50},
-        model={"name": "variational_mlp", "hidden": [5]},
-        graph={"name": "complete"},
-        drawing={"name": "table", "rows": ["method"], "split": "server_validation"},
-        parameters={"rounds": 6, "steps": 1},
-        sweep={},
-        **more,
-    )
+VALIDATED = {  # a table of what nodes have on validation examples
+    "dataset": {"name": "digits"},
+    "partition": {"name": "iid", "clients": 2, "validation": 50},
+    "model": {"name": "variational_mlp", "hidden": [5]},
+    "graph": {"name": "complete"},
+    "drawing": {"name": "table", "rows": ["method"], "split": "server_validation"},
+    "parameters": {"rounds": 6, "steps": 1},
+    "sweep": {},
+}
 
 
 def test_what_a_table_averages_over_rounds_is_followed():
     methods = [{"name": "variational_consensus"}, {"name": "local"}]
-    for last, expected in ((1, set()), (3, {"server_validation"})):
-        exhibit = validated(methods=methods, last_rounds=last)
-        followed = {run.method.name: splits for run, (_, splits) in exhibit.splits.items()}
-        assert followed == {"variational_consensus": expected, "local": set()}
+    for last, expected in ((1, ()), (3, ("server_validation",))):
+        file = file_of(**VALIDATED, methods=methods, last_rounds=last)
+        made = Plan(Config(), {"small": file}, "quick")
+        followed = {run.method.name: splits for run, (_, splits) in made.splits.items()}
+        assert followed == {"variational_consensus": expected, "local": ()}
 
 
 def test_a_belief_that_is_not_measured_there_is_one_sentence():
     entry = {"name": "variational_consensus", "node": 1, "belief": "after", "label": "later"}
     with pytest.raises(FedreproError, match="'later' shows belief after: leave it out, or take"):
-        validated(methods=[entry])
+        small(**VALIDATED, methods=[entry])
 
 
 FOLDER = RECORD / "paper/p2p"
