@@ -17,7 +17,6 @@ from fedrepro.numbers.verdicts.claims import (
     judge_all,
     rows,
     verdict_of_readings,
-    whole_verdict,
 )
 from fedrepro.numbers.verdicts.exhibit_values import Numbers
 
@@ -344,13 +343,6 @@ def test_an_undecided_point_says_how_many_trials_would_decide_it(difference, nee
 )
 def test_a_claim_with_readings_says_what_all_of_them_say(readings, wanted):
     assert verdict_of_readings(readings) == wanted
-
-
-def test_a_claim_of_several_checks_is_refuted_by_one():
-    holds, fails = check(**BEATS, above=0), check(**BEATS, below=0)
-    for checks, wanted in (([holds, fails], "refuted"), ([holds, holds], "holds")):
-        found = judge_all(checks, pair(0.1), LOOSE)
-        assert whole_verdict(one.verdict for one in found) == wanted
 
 
 # ----------------------------------------------------------------------- the paper's own data

@@ -16,7 +16,6 @@ from rich.console import Console
 from fedrepro.cli import main as entry
 from fedrepro.cli import printing, snakemake_support
 from fedrepro.cli.main import main
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Config, load_config, load_exhibits
 from fedrepro.planning.plan import Plan
@@ -37,11 +36,6 @@ def test_methods_shows_every_method_with_what_it_needs(capsys):
         assert item.meta["kind"].replace("_", "-") in line
     assert "label_counts" in said
     assert "pooled_train" not in said  # choosing reads it, the method does not
-
-
-def test_exhibits_shows_the_command_of_each(capsys):
-    assert main(["exhibits", "--scale", "paper"]) == 0
-    assert "snakemake --cores 2 reports/paper/pfnm/figure-2a.svg\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])
@@ -212,13 +206,6 @@ def test_a_reader_that_leaves_is_no_fault():
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_python_dash_m_works():
-    words = [sys.executable, "-m", "fedrepro", "methods"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0
-    assert "pfnm" in done.stdout
-
-
 def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     own = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", "/somewhere")
@@ -273,21 +260,6 @@ def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
     )
     snakemake_support.repeat_errors(str(log))
     assert said == [(snakemake_support.KILLED, "fedrepro: x is wrong")]
-
-
-def test_errors_name_the_nearest_and_all_others():
-    from fedrepro.core.errors import unknown
-
-    error = unknown("colour", "gren", ["red", "green"], "the palette")
-    assert isinstance(error, FedreproError)
-    assert str(error) == (
-        "unknown colour 'gren' in the palette: did you mean 'green'? known are green, red"
-    )
-    assert str(unknown("colour", "xyz", [])) == "unknown colour 'xyz': known are none"
-    many = str(unknown("number", "n7", [f"n{i}" for i in range(40)]))
-    assert "did you mean 'n7'" in many
-    assert many.endswith(" and 24 more")
-    assert len(many) < 200
 
 
 def test_exhibits_of_a_paper_are_printed_as_a_file_to_change(monkeypatch, tmp_path, capsys):

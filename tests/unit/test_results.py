@@ -333,15 +333,6 @@ def test_a_comparison_that_cannot_be_made_is_a_sentence(drawn, capsys, options, 
     assert said.count("\n") == 1
 
 
-def test_the_record_is_read_as_well(capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    table = fedrepro.results("paper", reports="reports/record")
-    assert {"mnist", "cifar10"} <= set(table["dataset"].str.split("+").str[0])
-    rows = table.query("metric == 'accuracy' and split == 'test' and setting == 'downpour_sgd'")
-    assert len(rows)
-    assert (table["method"] != "").all()
-
-
 def test_results_of_some_examples_have_also_what_is_measured_on_none(workplace, capsys):
     draw(plan(), KEY)
     assert main(["results", "--scale", "tiny", "--split", "test", "--csv"]) == 0

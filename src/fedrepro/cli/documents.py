@@ -218,7 +218,7 @@ def _type(hint: Any) -> str:
         return _type(args[0])
     if origin in (list, dict):
         return f"list of {_type(args[0])}" if origin is list else "keys and values"
-    return WORDS.get(hint, hint.__name__)
+    return str(WORDS.get(hint, hint.__name__))
 
 
 def _component(item: Component) -> str:

@@ -1,20 +1,19 @@
 """`fedrepro job JSON`: runs one job of the workflow, also on a machine without Snakemake.
 
-`planning/jobs.py` describes a job that computes; one that draws has the arguments of a function
-below as keys. Neither typer nor pydantic is loaded to compute, so that a machine with only the
-numerical packages is enough.
+`planning/jobs.py` describes a job that computes; one that draws has the keys that DRAWING lists.
+Neither typer nor pydantic is loaded to compute, so that a machine with only the numerical packages
+is enough.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from importlib import import_module
 from pathlib import Path
@@ -118,10 +117,10 @@ def _run(text: str, device: str) -> None:
         return
     if stage not in DRAWING:
         raise unknown("stage", stage, [*COMPUTING, *DRAWING], "the job")
-    function = DRAWING[stage]
+    module, function, arguments = DRAWING[stage]
     given = {key: value for key, value in data.items() if key != "stage"}
-    known = dict(inspect.signature(function).parameters)
-    options = {"device": device} if known.pop("device", None) else {}
+    known = [key for key in arguments if key not in ("device", "mirror", "plan")]
+    known += ["scale", "seed", "granularity"] if "plan" in arguments else []
     for key, value in given.items():
         if key not in known:
             raise unknown("key", key, known, f"the job of stage {stage}")
@@ -130,10 +129,22 @@ def _run(text: str, device: str) -> None:
             key in MANY and not all(isinstance(one, str) for one in listed)
         ):
             raise FedreproError(f"the job of stage {stage}: '{key}' cannot be {shown(value)}")
-    for key, parameter in known.items():
-        if key not in given and parameter.default is parameter.empty:
+    for key in known:
+        if key not in given and key not in OPTIONAL:
             raise FedreproError(f"the job of stage {stage}: the key '{key}' is missing")
-    function(**given, **options)
+    values: dict[str, Any] = {**OPTIONAL, **given, "device": device}
+    values["mirror"] = os.environ.get("FEDREPRO_MIRROR", "")
+    values |= {key: Path(values[key]) for key in ("out", "reports") if key in given}
+    values["maps"] = Path(values["maps"]) if values["maps"] else None
+    values["graphs"] = [Path(graph) for graph in values["graphs"]]
+    if "plan" in arguments:
+        values["plan"] = _plan(values)
+    if stage == "claims":
+        from fedrepro.core.paper_files import claims_file
+
+        values["paper"] = claims_file(values["paper"])
+    stages = import_module(f"fedrepro.stages.{module}")
+    getattr(stages, function)(*(values[key] for key in arguments))
 
 
 ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
@@ -191,82 +202,28 @@ def compute(job: Any, device: str) -> None:
 
 # ---------------------------------------------------------------------------------- what draws
 
+MANY = ("exhibits", "graphs")
+TYPES: dict[str, type] = {"seed": int, "granularity": dict, **dict.fromkeys(MANY, list)}
+OPTIONAL: dict[str, Any] = {"seed": 0, "granularity": {}, "maps": "", "graphs": []}
+DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    # stage -> a module of `stages`, its function, and the keys of its arguments in order
+    "download": ("data", "download", ("dataset", "file", "mirror", "out")),
+    "exhibit": ("reports", "draw_exhibit", ("exhibit", "plan", "out")),
+    "models": ("export_models", "run", ("exhibit", "plan", "reports", "device", "out")),
+    "maps": ("reports", "draw_maps", ("kind", "plan", "exhibits", "out")),
+    "claims": ("reports", "judge_claims", ("paper", "exhibits", "reports", "out")),
+    "board": ("reports", "draw_board", ("board", "scale", "reports", "out")),
+    "site": ("reports", "draw_site", ("scale", "reports", "out", "exhibits", "maps", "graphs")),
+}
 
-def _download(dataset: str, file: str, out: str) -> None:
-    from fedrepro.stages import data
 
-    data.download(dataset, file, os.environ.get("FEDREPRO_MIRROR", ""), Path(out))
-
-
-def _plan(scale: str, seed: int, granularity: Mapping[str, Any], exhibits: Sequence[str]) -> Any:
+def _plan(values: Mapping[str, Any]) -> Any:
     from fedrepro.planning.config import load_config, load_exhibits, read_config
     from fedrepro.planning.plan import Plan
 
-    changes = {"seed": seed, "granularity": granularity}
+    changes = {key: values[key] for key in ("seed", "granularity")}
     config = read_config(load_config().model_dump() | changes, "the job")
+    exhibits = values["exhibits"] if "exhibits" in values else [values["exhibit"]]
     files = load_exhibits(of=exhibits)  # the others are not needed
     also = {paper: entries for paper, entries in config.also.items() if paper in files}
-    return Plan(config.model_copy(update={"also": also}), files, scale)
-
-
-def _exhibit(
-    exhibit: str, scale: str, out: str, seed: int = 0, granularity: Mapping[str, Any] = {}
-) -> None:
-    from fedrepro.stages.reports import draw_exhibit
-
-    draw_exhibit(exhibit, _plan(scale, seed, granularity, [exhibit]), Path(out))
-
-
-def _models(
-    exhibit: str, scale: str, reports: str, out: str, device: str,
-    seed: int = 0, granularity: Mapping[str, Any] = {},
-) -> None:  # fmt: skip
-    from fedrepro.stages import export_models
-
-    plan = _plan(scale, seed, granularity, [exhibit])
-    export_models.run(exhibit, plan, Path(reports), device, Path(out))
-
-
-def _maps(
-    kind: str, exhibits: Sequence[str], scale: str, out: str,
-    seed: int = 0, granularity: Mapping[str, Any] = {},
-) -> None:  # fmt: skip
-    from fedrepro.stages.reports import draw_maps
-
-    draw_maps(kind, _plan(scale, seed, granularity, exhibits), exhibits, Path(out))
-
-
-def _claims(paper: str, exhibits: Sequence[str], reports: str, out: str) -> None:
-    from fedrepro.core.paper_files import claims_file
-    from fedrepro.stages.reports import judge_claims
-
-    judge_claims(claims_file(paper), exhibits, Path(reports), Path(out))
-
-
-def _board(board: str, scale: str, reports: str, out: str) -> None:
-    from fedrepro.stages.reports import draw_board
-
-    draw_board(board, scale, Path(reports), Path(out))
-
-
-def _site(
-    scale: str, exhibits: Sequence[str], reports: str, out: str,
-    maps: str = "", graphs: Sequence[str] = (),
-) -> None:  # fmt: skip
-    from fedrepro.stages.reports import draw_site
-
-    drawn = Path(maps) if maps else None
-    draw_site(scale, Path(reports), Path(out), exhibits, drawn, [Path(one) for one in graphs])
-
-
-MANY = ("exhibits", "graphs")
-TYPES: dict[str, type] = {"seed": int, "granularity": dict, **dict.fromkeys(MANY, list)}
-DRAWING: dict[str, Callable[..., None]] = {
-    "download": _download,
-    "exhibit": _exhibit,
-    "models": _models,
-    "maps": _maps,
-    "claims": _claims,
-    "board": _board,
-    "site": _site,
-}
+    return Plan(config.model_copy(update={"also": also}), files, values["scale"])
