@@ -206,7 +206,7 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
     rows = list(takewhile(str.strip, lines[head : head + 20]))
     assert len(rows) >= 4
     assert all(len(line) <= 80 for line in rows)
-    for name in ("MB sent", "parameters", "12,050 in 5", "parameter"):
+    for name in ("MB sent", "weights", "12,050 in 5", "parameter"):
         assert any(name in line for line in rows), name
     assert "sees example counts: parameter average" in lines
     assert "…" not in bare

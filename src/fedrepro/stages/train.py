@@ -20,7 +20,7 @@ from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.gradients import Layout
+from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import settings_of
