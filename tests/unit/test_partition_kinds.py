@@ -71,19 +71,21 @@ def test_a_draw_that_leaves_a_client_short_is_drawn_again(name, count, least, al
     assert np.bincount(split.owner, minlength=8).min() >= least
 
 
-def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution():
-    """Dir_J(alpha): mean 1/J, variance (J-1) / (J² (J alpha + 1)), of each client and class."""
-    clients, alpha, examples = 4, 0.5, 1000
-    labels = np.repeat(np.arange(10), examples)
-    splits = [
-        split_of("dirichlet", labels, clients, RngKey(0, trial=trial), alpha=alpha)
-        for trial in range(300)
-    ]
+@pytest.mark.parametrize(
+    ("name", "alpha", "trials"), [("dirichlet", 0.5, 300), ("quantity_skew", 2.0, 2000)]
+)
+def test_shares_have_the_mean_and_variance_of_the_distribution(name, alpha, trials):
+    """Dir_J(alpha): mean 1/J, variance (J-1) / (J² (J alpha + 1)), of each class or of all."""
+    clients, labels = 4, np.repeat(np.arange(10), 1000)
+    keys = [RngKey(0, trial=trial) for trial in range(trials)]
+    splits = [split_of(name, labels, clients, key, alpha=alpha) for key in keys]
     assert not any(split.redraws for split in splits)
-    found = np.array([counts_of(split.owner, labels, clients) for split in splits]) / examples
+    drawn = labels if name == "dirichlet" else np.zeros_like(labels)
+    counts = np.array([counts_of(split.owner, drawn, clients) for split in splits])
+    shares = counts / counts.sum(axis=2, keepdims=True)
     variance = (clients - 1) / (clients**2 * (clients * alpha + 1))
-    assert found.mean((0, 1)) == pytest.approx(np.full(clients, 1 / clients), abs=0.02)
-    assert found.var((0, 1)) == pytest.approx(np.full(clients, variance), rel=0.1)
+    assert shares.mean((0, 1)) == pytest.approx(np.full(clients, 1 / clients), abs=0.02)
+    assert shares.var((0, 1)) == pytest.approx(np.full(clients, variance), rel=0.1)
 
 
 def test_shares_per_client_have_the_expected_counts():
@@ -279,18 +281,6 @@ def test_iid_does_not_even_out_classes():
     ]
     assert np.mean(found) == pytest.approx(125, abs=1.5)
     assert np.var(found) == pytest.approx(250 * 0.25 * 750 / 999, rel=0.25)
-
-
-def test_quantity_skew_shares_have_the_variance_of_the_distribution():
-    labels, clients, alpha = np.arange(4000) % 10, 4, 2.0
-    splits = [
-        split_of("quantity_skew", labels, clients, RngKey(0, trial=t), alpha=alpha)
-        for t in range(500)
-    ]
-    shares = np.array([split.sizes for split in splits]) / 4000
-    variance = (clients - 1) / (clients**2 * (clients * alpha + 1))
-    assert shares.mean(0) == pytest.approx(np.full(clients, 0.25), abs=0.02)
-    assert shares.var(0).mean() == pytest.approx(variance, rel=0.1)
 
 
 @given(st.integers(1, 20), st.floats(0, 4), st.integers(1, 10), st.integers(0, 9))

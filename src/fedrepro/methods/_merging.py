@@ -112,15 +112,11 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
     elif clients.widths:
         widths = max(clients.widths, key=clients.widths.count)
         members = np.flatnonzero([own == widths for own in clients.widths])
-        spec, ends = (
-            clients.model.component.spec({**clients.model.values, "hidden": widths}),
-            ((None, *widths, None)),
-        )
+        spec = clients.model.component.spec({**clients.model.values, "hidden": widths})
+        shapes = network_of(spec, clients.shape, clients.classes).shapes
         own = {
-            name: value[:, : ends[int(name[-1])], : ends[int(name[-1]) + 1]]
-            if name.startswith("weight")
-            else value[:, : ends[int(name[-1]) + 1]]
-            for name, value in clients.tensors.items()
+            name: clients.tensors[name][(slice(None), *map(slice, shape))]
+            for name, shape in shapes.items()
         }
     else:
         return clients, info

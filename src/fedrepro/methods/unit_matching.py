@@ -224,6 +224,7 @@ def in_one_order(
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses
+    widths = [arrays.units.width(networks[0], k) for k in range(len(sets))]
     count, groups = len(networks[0]), dict[str, list[str]]()
     for layer in layer_matrices(network_like(clients)):
         groups.setdefault(layer.weight, []).append(layer.key)
@@ -238,24 +239,22 @@ def in_one_order(
                 listed = (arrays.place(weight), gives or several)
                 if listed in [(use.at, use.gives) for use in uses]:
                     size = len(keys) if several else len(answers[0][own[0]])
-                    places = size // arrays.units.width(networks[0], k)
-                    moments[k] += [
-                        Use(len(names), a, places) for a in ((0,) if several else (1, 2))
-                    ]
+                    axes = (0,) if several else (1, 2)
+                    moments[k] += [Use(len(names), axis, size // widths[k]) for axis in axes]
             names.append(own)
     # a network's last arrays number the units of each set, and so become their orders
-    numbers = [np.arange(arrays.units.width(networks[0], k)) for k in range(len(sets))]
-    uses = ((*own, Use(count + k, 0, counted=False)) for k, own in enumerate(sets))
-    units = replace(arrays.units, uses=tuple(uses))
+    numbers = [np.arange(width, dtype=np.float64) for width in widths]
+    numbered = ((*own, Use(count + k, 0, counted=False)) for k, own in enumerate(sets))
+    units = replace(arrays.units, uses=tuple(numbered))
     whole = [(*network, *numbers) for network in networks]
     matched = align_units(whole, sweeps, rng.stream("weight-matching"), units)
     each = [arrays.tensors(network[:count]) for network in matched]
     tensors = {name: np.concatenate([model[name] for model in each]) for name in clients.tensors}
-    permuted: list[Reply] = []
+    permuted, listed_by = list[Reply](), UnitSets(tuple(map(tuple, moments)))
     for network, answer in zip(matched, answers, strict=True):
         made = tuple(np.stack([answer[key] for key in own]) for own in names)
         for k, order in enumerate(network[count:]):
-            made = UnitSets(tuple(map(tuple, moments))).permuted(made, k, order.astype(np.int64))
+            made = listed_by.permuted(made, k, order.astype(np.int64))
         pairs = zip(names, made, strict=True)
         permuted.append({key: v for own, value in pairs for key, v in zip(own, value, strict=True)})
     return replace(clients, tensors=tensors), permuted

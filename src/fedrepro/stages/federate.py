@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from fedrepro.api import GlobalModel
 from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state, to_plain
+from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
-from fedrepro.planning.jobs import Job
-from fedrepro.stages.rounds_job import run_rounds, write_metrics
+from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.stages.rounds_job import FinishedTrial, run_rounds
+from fedrepro.stages.trial_data import TrialData
 from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvaluation
 
 
@@ -23,12 +26,15 @@ def run(job: Job, device: str = "cpu") -> None:
     In a race method and training may have several settings, and some of them stop. `global.pt` has
     the models that predict at the end, without the state of server or clients.
     """
-    made = run_rounds(
-        job, device, lambda own, method, data: GlobalEvaluator(method, data.clients(own, method))
-    )
-    models = {result.key: result.kept for result in made.finished if result.kept is not None}
-    save_state(Path(job.out, "global.pt"), {"provenance": made.source, "trials": models})
-    write_metrics(job, made)
+
+    def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
+        models = {result.key: result.kept for result in finished}
+        save_state(Path(job.out, "global.pt"), {"provenance": source, "trials": models})
+
+    def evaluator(own: Scenario, method: Spec, data: TrialData) -> GlobalEvaluator:
+        return GlobalEvaluator(method, data.clients(own, method))
+
+    run_rounds(job, device, evaluator, keep)
 
 
 class GlobalEvaluator(Evaluator):

@@ -30,7 +30,7 @@ from fedrepro.numbers.model_evaluation import (
     strange,
 )
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.rounds_job import run_rounds, write_metrics
+from fedrepro.stages.rounds_job import FinishedTrial, run_rounds
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvaluation
 from fedrepro.training.federation.clients import GraphNodes
@@ -47,20 +47,21 @@ def run(job: Job, device: str = "cpu") -> None:
     `confusion.parquet` has the confusion of classes at the end, `nodes.pt` the last beliefs of
     nodes.
     """
-    made = run_rounds(job, device, node_evaluator)
-    ended = [result for result in made.finished if result.kept is not None]
-    kept = {result.key: result.kept["nodes"] for result in ended}
-    save_state(Path(job.out, "nodes.pt"), {"provenance": made.source, "trials": kept})
-    rows = [
-        (result.trial, result.setting.name, belief, *at, int(count))
-        for result in ended
-        for belief, counts in result.kept["confusion"].items()
-        for at, count in np.ndenumerate(counts)
-    ]
-    names = ("trial", "setting", "belief", "client", "label", "predicted", "count")
-    table = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    write_table(Path(job.out, "confusion.parquet"), table, "confusion", made.source)
-    write_metrics(job, made)
+
+    def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
+        kept = {result.key: result.kept["nodes"] for result in finished}
+        save_state(Path(job.out, "nodes.pt"), {"provenance": source, "trials": kept})
+        rows = [
+            (result.trial, result.setting.name, belief, *at, int(count))
+            for result in finished
+            for belief, counts in result.kept["confusion"].items()
+            for at, count in np.ndenumerate(counts)
+        ]
+        names = ("trial", "setting", "belief", "client", "label", "predicted", "count")
+        table = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        write_table(Path(job.out, "confusion.parquet"), table, "confusion", source)
+
+    run_rounds(job, device, node_evaluator, keep)
 
 
 def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEvaluator:

@@ -66,19 +66,17 @@ class FinishedTrial:
         return str(self.trial) + ("" if self.setting.number is None else f";{self.setting.name}")
 
 
-@dataclass(frozen=True)
-class FinishedJob:
-    """The measurements of a job, by setting and trial, with their provenance."""
-
-    finished: Sequence[FinishedTrial]
-    source: Mapping[str, Any]
-
-
-def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJob:
-    """Run every trial to its last round, and write timings.
+def run_rounds(
+    inputs: Job,
+    device: str,
+    evaluator_of: EvaluatorOf,
+    keep: Callable[[list[FinishedTrial], Mapping[str, Any]], None],
+) -> None:
+    """Run every trial to its last round, and write timings and metrics.
 
     A setting that fails with an error of its own stops, and has a row of metric `failed`. A killed
-    run goes on from its last checkpoint, which stays until `write_metrics`.
+    run goes on from its last checkpoint. keep(finished, provenance) writes further files before
+    the metrics, from the trials that have plain data to keep.
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
@@ -86,10 +84,8 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
     if not measuring.race:  # only in a race they have several settings
         scenario.training.single()
         method.single()
-    given, seconds = (
-        ScenarioData.of(inputs, device_of(device)),
-        float(os.environ.get(CHECKPOINT_SECONDS, "20")),
-    )
+    given = ScenarioData.of(inputs, device_of(device))
+    seconds = float(os.environ.get(CHECKPOINT_SECONDS, "20"))
     follow = tuple(dict.fromkeys((*inputs.follow, *([SPLIT] if measuring.race else []))))
     meaning = checkpoint_fingerprint(given, method, measuring, follow)
     measured = tuple(dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate)))
@@ -188,15 +184,11 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
         **{name: [result.times[name] for result in finished] for name in finished[0].times},
     }
     write_table(Path(inputs.out, TIMINGS), columns, "timings", source | resources_used())
-    return FinishedJob(finished, source)
-
-
-def write_metrics(inputs: Job, made: FinishedJob) -> None:
-    """Write the metrics of a job, its last file, and remove its checkpoints."""
-    table = Table(inputs.scenario.specs)
-    for result in made.finished:
+    keep([result for result in finished if result.kept is not None], source)
+    table = Table(scenario.specs)
+    for result in finished:
         table.add(result.rows)
-    write_table(Path(inputs.out, METRICS), table.arrow(), "metrics", made.source)
+    write_table(Path(inputs.out, METRICS), table.arrow(), "metrics", source)
     shutil.rmtree(Path(inputs.out, CHECKPOINTS), ignore_errors=True)
 
 

@@ -288,8 +288,8 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
     """Apply a method at the setting that validation examples choose, the first of equals."""
     models, known = context.models, context.known
-    grid: dict[str, list[Any]] = {}
-    if item.meta["grid"] and known.validation_inputs is not None:
+    inputs, labels, grid = known.validation_inputs, known.validation_labels, dict[str, list[Any]]()
+    if item.meta["grid"] and inputs is not None:
         grid = {name: list(values) for name, values in item.meta["grid"].items()}
     settings = list(item.spec(grid).expand())
     costly, draws = prepared_by(context, settings[0], seed), Draws(RngKey(seed, 0))
@@ -300,8 +300,8 @@ def _best(item: Component, context: ModelContext, examples: Examples, seed: int)
 
     results = [applied(setting, costly) for setting in settings]
     scores = [0.0]
-    if grid:
-        held = Examples(tensor_of(known.validation_inputs), tensor_of(known.validation_labels))
+    if grid and inputs is not None and labels is not None:
+        held = Examples(tensor_of(inputs), tensor_of(labels))
         scores = [measured(done.made, held)["accuracy"] for done in results]
     best = int(np.argmax(scores))
     done = results[best]

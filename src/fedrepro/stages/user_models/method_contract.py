@@ -94,7 +94,7 @@ def problem_of(
     data = ClientData(examples["train"], rows, validation, examples["clients"])
     clients = Clients(model, network, settings, data, needs=NEEDS, own=own)
     counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
-    at_server = {
+    at_server: dict[str, Any] = {
         f"{what}_{part}": value
         for what, name in (("validation", "server"), ("public", "public"))
         for part, value in zip(("inputs", "labels"), pairs[name], strict=True)
