@@ -299,7 +299,7 @@ def test_what_a_table_averages_over_rounds_is_followed():
     methods = [{"name": "variational_consensus"}, {"name": "local"}]
     for last, expected in ((1, set()), (3, {"server_validation"})):
         exhibit = validated(methods=methods, last_rounds=last)
-        followed = {run.method.name: splits for run, (_, splits) in exhibit.splits.items()}
+        followed = {one.spec.name: set(one.follow) for one in exhibit.measures}
         assert followed == {"variational_consensus": expected, "local": set()}
 
 
