@@ -31,49 +31,45 @@ def test_the_example_of_a_million_clients_can_be_planned() -> None:
     assert {run.scenario.clients for run in exhibit.runs} == {10**6}
 
 
-def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
-    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    (tmp_path / "moons.py").write_text(code)
-    (tmp_path / "config").symlink_to(ROOT / "config")
-    # a second folder of the package stands for the file in src/fedrepro/datasets
+ROWS = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
+FLOWERS = "\n".join(["length,kind,width", *ROWS])
+
+
+def listed(folder: Path, file: str, code: str, name: str) -> str:
+    """What `fedrepro data list` says once a data set of this file was fetched."""
+    (folder / file).write_text(code)
+    # a second folder of the package stands for the file in src/fedrepro/components/datasets
     start = (
         "import sys, fedrepro.components.datasets as found; found.__path__.append(sys.argv[1])\n"
         "from fedrepro.cli.main import main\n"
-        "assert main(['data', 'fetch', 'moons+examples~1000']) == 0\n"
-        "assert main(['data', 'list']) == 0\n"
+        "sys.exit(main(['data', 'fetch', sys.argv[2]]) or main(['data', 'list']))\n"
     )
-    command = [sys.executable, "-c", start, str(tmp_path)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", start, str(folder), name]
+    env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_MIRROR"}
+    run = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert "moons: Two moons" in run.stdout
-    assert "train: 1,000 (upper: 500, lower: 500)" in run.stdout
-    assert "natural groups: 2" in run.stdout
+    return run.stdout
+
+
+def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
+    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    said = listed(tmp_path, "moons.py", code, "moons+examples~1000")
+    assert "moons: Two moons" in said
+    assert "train: 1,000 (upper: 500, lower: 500)" in said
+    assert "natural groups: 2" in said
 
 
 def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
     *_, code = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    (tmp_path / "flowers.py").write_text(code)
     (tmp_path / "config").mkdir()
     table = (ROOT / "config" / "datasets.csv").read_text()
     (row,) = re.findall(r"^    (flowers,.*)$", PAGE, re.M)
     (tmp_path / "config" / "datasets.csv").write_text(f"{table}{row}\n")
     (tmp_path / "config" / "config.yaml").write_text("scale: quick\nmirror: mine\n")
     (tmp_path / "mine" / "flowers").mkdir(parents=True)
-    lines = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
-    file = tmp_path / "mine" / "flowers" / "flowers.csv"
-    file.write_text("\n".join(["length,kind,width", *lines]))
-    start = (
-        "import sys, fedrepro.components.datasets as found; found.__path__.append(sys.argv[1])\n"
-        "from fedrepro.cli.main import main\n"
-        "sys.exit(main(['data', 'fetch', 'flowers']) or main(['data', 'list']))\n"
-    )
-    command = [sys.executable, "-c", start, str(tmp_path)]
-    env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_MIRROR"}
-    run = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert "train: 70 (lily: 23, rose: 47)" in run.stdout
+    (tmp_path / "mine" / "flowers" / "flowers.csv").write_text(FLOWERS)
+    assert "train: 70 (lily: 23, rose: 47)" in listed(tmp_path, "flowers.py", code, "flowers")
 
 
 def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
@@ -81,14 +77,10 @@ def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(code)
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("scale: quick\ncomponents: [mine.py]\n")
-    lines = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
-    (tmp_path / "flowers.csv").write_text("\n".join(["length,kind,width", *lines]))
+    (tmp_path / "flowers.csv").write_text(FLOWERS)
     job = {"stage": "prepare", "dataset": {"name": "my_flowers"}, "raw": ".", "out": "data"}
-    done = loaded.python(
-        ["-m", "fedrepro", "job", json.dumps(job)],
-        tmp_path,
-        {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
-    )
+    own = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    done = loaded.python(["-m", "fedrepro", "job", json.dumps(job)], tmp_path, own)
     assert done.returncode == 0, done.stderr
     assert "my_flowers: train 60, validation 10, test 20" in done.stderr
 

@@ -248,27 +248,26 @@ def test_trials_of_before_and_after_a_parameter_was_added_are_read_together():
     )
 
 
-def test_a_trial_that_is_missing_is_named():
-    tables = tables_of(plan())
-    run = next(run for run in tables if run.method.name == "pfnm")
-    tables[run] = tables[run].slice(0, 40)
-    with pytest.raises(FedreproError, match=r"clients 2: pfnm.* in each of 2 trials"):
-        summarise(plan().exhibit(KEY), tables)
+def without(metric, table):
+    return table.filter([name != metric for name in table["metric"].to_pylist()])
 
 
-def test_a_method_that_is_missing_is_named():
-    tables = {run: table.slice(0, 0) for run, table in tables_of(plan()).items()}
-    with pytest.raises(FedreproError, match="the metrics hold nothing of pfnm"):
-        summarise(plan().exhibit(KEY), tables)
-
-
-def test_a_choice_without_its_criterion_is_a_sentence():
-    made = choosing("client_train")
-    tables = {
-        run: table.filter([m != "accuracy_clients" for m in table["metric"].to_pylist()])
-        for run, table in tables_of(made).items()
-    }
-    with pytest.raises(FedreproError, match="chosen by accuracy_clients on the train split"):
+@pytest.mark.parametrize(
+    ("rule", "cut", "sentence"),
+    [
+        ("pooled_train", lambda table: table.slice(0, 40), "clients 2: pfnm.* in each of 2 trials"),
+        ("pooled_train", lambda table: table.slice(0, 0), "the metrics hold nothing of pfnm"),
+        (
+            "client_train",
+            lambda table: without("accuracy_clients", table),
+            "chosen by accuracy_clients on the train split",
+        ),
+    ],
+)
+def test_rows_that_are_missing_are_named(rule, cut, sentence):
+    made = choosing(rule)
+    tables = {r: cut(t) if r.method.name == "pfnm" else t for r, t in tables_of(made).items()}
+    with pytest.raises(FedreproError, match=sentence):
         summarise(made.exhibit(KEY), tables)
 
 

@@ -144,9 +144,8 @@ def provenance(
     record: dict[str, Any] = {**own_origin, "seed": seed, **parts}
     for spec in specs:
         record.setdefault("resolved", {}).setdefault(spec.kind, []).append(spec.resolved)
-        record.setdefault("component_files", {})[f"{spec.kind} {spec.name}"] = file_of(
-            spec.component
-        )
+        files = record.setdefault("component_files", {})
+        files[f"{spec.kind} {spec.name}"] = file_of(spec.component)
     behind = [other for other in origins(inputs) if other != own_origin]
     return record | ({"behind": behind} if behind else {})
 
@@ -170,11 +169,10 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def resources_used() -> dict[str, float]:
     """Measure the processor time of this process in seconds, and its peak memory in bytes.
 
-    Memory counts mapped data sets and, in a job that was forked from a preloaded process, the
-    libraries loaded there.
+    Memory counts mapped data sets, and libraries that a preloaded process loaded before a fork.
     """
     unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"cpu_seconds": time.process_time(), "peak_bytes": peak}
 
 

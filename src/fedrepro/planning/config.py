@@ -215,10 +215,16 @@ class ExhibitFile(Strict):
             merged[DRAWING] = _drawing(merged[DRAWING], where)
         return _validated(ExhibitSettings, merged, where)
 
-    def is_table(self, name: str, scale: str) -> bool:
-        """Whether an exhibit is written as a table rather than drawn."""
-        drawing = self._merged(name, scale).get(DRAWING)
-        return isinstance(drawing, Mapping) and drawing.get("name") == TABLE
+    def tables(self, scale: str) -> list[str]:
+        """Return the names of the exhibits that are written as tables at a scale."""
+
+        def is_table(name: str) -> bool:
+            with contextlib.suppress(FedreproError):  # `settings` reports it
+                drawing = self._merged(name, scale).get(DRAWING)
+                return isinstance(drawing, Mapping) and drawing.get("name") == TABLE
+            return False
+
+        return [name for name in self.exhibits if is_table(name)]
 
     def _where(self, name: str, scale: str) -> str:
         return f"{self.place}, {name} at scale {scale}"
@@ -346,13 +352,9 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
     """Return the names of the exhibits that are tables, by scale/paper."""
-    names: dict[str, list[str]] = {}
-    for file in files.values():
-        for name, scale in itertools.product(file.exhibits, SCALES):
-            with contextlib.suppress(FedreproError):  # `settings` reports it
-                if file.is_table(name, scale):
-                    names.setdefault(f"{scale}/{file.paper}", []).append(name)
-    return names
+    places = itertools.product(SCALES, files.values())
+    names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
+    return {place: own for place, own in names.items() if own}
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:

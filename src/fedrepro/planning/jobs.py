@@ -374,7 +374,7 @@ class Jobs:
         if pieces not in self._local:  # many methods read them
             self._local.add(pieces)
             specs = {spec.kind: spec for spec in scenario.specs}
-            given = self._data(scenario, trials) | {"trials": trials}
+            given: dict[str, Any] = {"trials": trials, **self._data(scenario, trials)}
             for folder in folders_of(pieces):
                 clients = TrialBlock.parse(folder.removeprefix(base))
                 job = partial(Job, "train", folder, specs, self.seed, clients=clients, **given)
