@@ -112,7 +112,7 @@ def weights_after(name: str, dtype: str, turned: bool = False) -> dict[str, np.n
     examples = SimpleNamespace(
         inputs=Stored(np.ascontiguousarray(scaled[:, order])),
         targets=Stored(rng.integers(0, 10, EXAMPLES)),
-        dtype=f"torch.{dtype}",
+        kind=np.dtype(dtype),
         scale=255.0 if dtype == "float32" and most == 256 else 1.0,
     )
     procedure = Procedure(network, settings, terms)

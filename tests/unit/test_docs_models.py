@@ -10,7 +10,7 @@ import pytest
 
 from fedrepro.core.registry import components, parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.training.gradients import Layout
+from fedrepro.training.flat_models import Layout
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "models.md").read_text()

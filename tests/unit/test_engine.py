@@ -1,198 +1,269 @@
-"""The engine equals a plain loop per client, and its bytes do not depend on how work is cut."""
+"""The engine equals a plain loop per client, and bytes do not depend on how its work is cut."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import plain
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given as drawn_by
 from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
+from fedrepro.core.portable_ops.aligned_buffers import PAD
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.network import Network
 from fedrepro.networks.network import dense as network_of_sizes
-from fedrepro.training.engine import train
+from fedrepro.networks.predict import network_of
+from fedrepro.training.compiled_trainer import CompiledTrainer
+from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.gradients import Layout
+from fedrepro.training.flat_models import Layout
+from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
-from fedrepro.training.training_settings import settings_of
+from fedrepro.training.training_settings import Procedure, Settings, settings_of
 
-SIZES = [70, 7, 33, 64, 1, 32, 31]
-FEATURES, CLASSES = 12, 4
-RATES = [None, 0.2, 0.1, 0.05, None, 0.1, 0.3]
-
-
-def procedure(name, **values):
-    return settings_of(components("training")[name].spec({"epochs": 2, **values}))
-
-
-ADAM = procedure("adam")
-PROCEDURES = {
-    "amsgrad": ADAM,
-    "adam": procedure("adam", amsgrad=False, l2=0.01),
-    "plain": procedure("sgd", lr=0.1),
-    "sgd": procedure("sgd", l2=0.01),
-    "momentum": procedure("sgd", momentum=0.9),
+SIZES = [40, 9, 24, 1, 16, 33]
+FEATURES, CLASSES = 64, 4
+MODELS = {
+    "logistic": "logistic",
+    "dense": "mlp+hidden~6",
+    "deep": "mlp+hidden~8@3@6",
+    "dropout": "mlp+dropout~0.5+hidden~6",
+    "convolutional": "cnn+channels~2+hidden~5+kernel~3",
+    "variational": "variational_mlp+hidden~5",
 }
+OPTIMISERS = {
+    "plain": ("sgd", {"lr": 0.1}),
+    "sgd": ("sgd", {"l2": 0.01}),
+    "momentum": ("sgd", {"lr": 0.05, "momentum": 0.9, "l2": 0.01}),
+    "adam": ("adam", {"amsgrad": False, "l2": 0.01}),
+    "amsgrad": ("adam", {"lr": 0.01}),
+}
+PATHS = ["compiled", "grouped", "loop"]
 
 
-def problem(dtype=torch.float32):
-    rng = np.random.default_rng(0)
-    count = sum(SIZES)
-    inputs = torch.tensor(rng.random((count, FEATURES)), dtype=dtype)
-    labels = torch.tensor(rng.integers(0, CLASSES, count))
+def procedure(name="plain", **values):
+    token, own = OPTIMISERS[name]
+    given = {"epochs": 2, "batch_size": 8, "init": "fan_in", **own, **values}
+    return settings_of(components("training")[token].spec(given))
+
+
+@dataclass(frozen=True)
+class Training:
+    """Clients who train a network from a start of their own each."""
+
+    net: Network
+    given: Settings
+    examples: Examples
+    tasks: list[Task]
+    start: dict[str, np.ndarray]
+
+    def run(self, **more: Any):
+        return train(self.net, self.examples, self.tasks, self.given, self.start, **more)
+
+    def average(self, weights, **more: Any):
+        return average(self.net, self.examples, self.tasks, self.given, self.start, weights, **more)
+
+    def only(self, *chosen):
+        start = {name: value[list(chosen)] for name, value in self.start.items()}
+        return replace(self, tasks=[self.tasks[j] for j in chosen], start=start)
+
+    def each(self, **values):
+        """With fields of the tasks: a list for each."""
+        rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+        tasks = [replace(task, **row) for task, row in zip(self.tasks, rows, strict=True)]
+        return replace(self, tasks=tasks)
+
+
+def training(kind="dense", given=None, dtype=torch.float32, spread=None):
+    """Random examples; or blobs of a spread, on which running accuracy rises and then wavers."""
+    given = given or procedure()
+    rng, count = np.random.default_rng(1), sum(SIZES)
+    inputs, labels = rng.random((count, FEATURES)), rng.integers(0, CLASSES, count)
+    if spread is not None:
+        inputs = np.eye(CLASSES, FEATURES)[labels]
+        inputs = inputs + spread * rng.standard_normal((count, FEATURES))
     rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
-    return Examples(inputs, labels), [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
+    tasks = [Task(own, RngKey(0, 0, j)) for j, own in enumerate(rows)]
+    net = network_of(parse_token("model", MODELS[kind]), (8, 8), CLASSES)
+    examples = Examples(torch.tensor(inputs, dtype=dtype), torch.tensor(labels))
+    start = initial_weights(net, given, [task.rng for task in tasks])
+    start = {name: value.astype(examples.kind) for name, value in start.items()}
+    return Training(net, given, examples, tasks, start)
 
 
-def plain_loop(dense, examples, task, given, start):
-    layers = len(dense.sizes) - 1
+def require_same(one, two, rows=slice(None)):
+    """Models of `one` have the bytes of these models of `two`."""
+    assert np.array_equal(one.loss, two.loss[rows], equal_nan=True)
+    assert np.array_equal(one.steps, two.steps[rows])
+    for name, value in one.tensors.items():
+        assert np.array_equal(value, two.tensors[name][rows], equal_nan=True), name
+        if one.gradients is not None and two.gradients is not None:
+            assert np.array_equal(one.gradients[name], two.gradients[name][rows], equal_nan=True)
+
+
+def require_near(one, two, tolerance=1e-10):
+    for name, value in one.items():
+        assert np.abs(value - two[name]).max() < tolerance, name
+
+
+def alone(own, j):
+    """Weights of a client after a plain loop."""
+    layers, rate = len(own.net.sizes) - 1, own.net.dropout
     return plain.loop(
-        lambda w, x, noise: plain.mlp(w, x, noise, layers), examples, task, given, start
+        lambda w, x, noise: plain.mlp(w, x.flatten(1), noise, layers, rate),
+        own.examples,
+        own.tasks[j],
+        own.given,
+        {name: value[j] for name, value in own.start.items()},
+        random=rate > 0,
     )
 
 
-@pytest.mark.parametrize("hidden", [(), (5,), (8, 3, 6)])
-@pytest.mark.parametrize("name", PROCEDURES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_stacked_equals_a_loop_per_client(hidden, name, dtype, tolerance):
-    dense, given = network_of_sizes((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
-    examples, tasks = problem(dtype)
-    start = initial_weights(dense, given, [task.rng for task in tasks])
-    start = {
-        k: v.astype(np.float64 if dtype == torch.float64 else np.float32) for k, v in start.items()
-    }
-    found = train(dense, examples, tasks, given, start, block=3)
-    for j, task in enumerate(tasks):
-        own = plain_loop(dense, examples, task, given, {k: v[j] for k, v in start.items()})
-        for key, value in own.items():
-            assert np.abs(found.tensors[key][j] - value).max() < tolerance, (key, j)
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr("fedrepro.training.training_settings.PIECE_ROWS", 7)
 
 
-@pytest.mark.parametrize("name", PROCEDURES)
-@pytest.mark.parametrize("hidden", [(), (50,), (17, 9)])
-def test_bytes_do_not_depend_on_the_block(name, hidden):
-    dense, given = network_of_sizes((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
-    examples, tasks = problem()
-    start = initial_weights(dense, given, [task.rng for task in tasks])
-    whole = train(dense, examples, tasks, given, start, keep_gradients=True, block=7)
-    for size in (1, 2, 5):
-        other = train(dense, examples, tasks, given, start, keep_gradients=True, block=size)
-        for key in whole.tensors:
-            assert np.array_equal(whole.tensors[key], other.tensors[key])
-            assert np.array_equal(whole.gradients[key], other.gradients[key])
+# ---------------------------------------------------------------------------- what a step computes
+
+
+@pytest.mark.parametrize("kind", ["logistic", "dense", "deep"])
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
+def test_training_equals_a_plain_loop_per_client(kind, name, dtype, tolerance):
+    own = training(kind, procedure(name), dtype)
+    found = own.run(block=3)
+    for j in range(len(own.tasks)):
+        require_near(alone(own, j), {k: v[j] for k, v in found.tensors.items()}, tolerance)
 
 
 def test_descent_in_the_product_equals_descent_along_a_gradient():
     """Which is written down only for those who ask for it."""
-    dense, given = network_of_sizes((FEATURES, 16, CLASSES)), PROCEDURES["plain"]
-    examples, tasks = problem(torch.float64)
-    tasks = [replace(task, lr=lr) for task, lr in zip(tasks, RATES, strict=True)]
-    start = initial_weights(dense, given, [task.rng for task in tasks])
-    start = {name: value.astype(np.float64) for name, value in start.items()}
-    within = train(dense, examples, tasks, given, start, block=4)
-    along = train(dense, examples, tasks, given, start, block=4, keep_gradients=True)
+    rates = [None, 0.2, 0.1, 0.05, None, 0.3]
+    own = training(dtype=torch.float64).each(lr=rates)
+    within, along = own.run(), own.run(keep_gradients=True)
     assert within.gradients is None
     assert np.abs(within.loss - along.loss).max() < 1e-12
-    for name, value in within.tensors.items():
-        assert np.abs(value - along.tensors[name]).max() < 1e-12
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True))
-def test_bytes_do_not_depend_on_the_company(chosen):
-    dense = network_of_sizes((FEATURES, 16, CLASSES))
-    examples, tasks = problem()
-    start = initial_weights(dense, ADAM, [task.rng for task in tasks])
-    whole = train(dense, examples, tasks, ADAM, start)
-    some = train(
-        dense, examples, [tasks[j] for j in chosen], ADAM,
-        {k: v[chosen] for k, v in start.items()},
-    )  # fmt: skip
-    for key in whole.tensors:
-        assert np.array_equal(whole.tensors[key][chosen], some.tensors[key])
-
-
-def test_every_epoch_of_every_round_has_an_order_of_its_own():
-    _, tasks = problem()
-    rounds = [replace(tasks[0], rng=tasks[0].rng.at(round=r)) for r in range(4)]
-    orders = {epoch_order(task, epoch).tobytes() for task in rounds for epoch in range(4)}
-    assert len(orders) == 16
-    assert len({epoch_order(tasks[0], epoch).tobytes() for epoch in range(16)}) == 16
+    require_near(within.tensors, along.tensors, 1e-12)
 
 
 def test_the_summed_gradient_is_that_of_the_data_loss():
-    dense = network_of_sizes((FEATURES, CLASSES))
     given = procedure("sgd", lr=1e-9, l2=0.5, epochs=1, batch_size=1000)
-    examples, tasks = problem(torch.float64)
-    start = {
-        k: v.astype(np.float64) for k, v in initial_weights(dense, given, [tasks[0].rng]).items()
-    }
-    found = train(dense, examples, tasks[:1], given, start, keep_gradients=True)
-    weight = torch.tensor(start["weight0"][0], requires_grad=True)
-    rows = torch.tensor(tasks[0].rows)
-    out = examples.inputs[rows] @ weight + torch.tensor(start["bias0"][0])
-    torch.nn.functional.cross_entropy(out, examples.targets[rows]).backward()
+    own = training("logistic", given, torch.float64).only(0)
+    found = own.run(keep_gradients=True)
+    weight = torch.tensor(own.start["weight0"][0], requires_grad=True)
+    rows = torch.tensor(own.tasks[0].rows)
+    out = own.examples.inputs[rows] @ weight + torch.tensor(own.start["bias0"][0])
+    torch.nn.functional.cross_entropy(out, own.examples.targets[rows]).backward()
     assert np.abs(found.gradients["weight0"][0] - weight.grad.numpy()).max() < 1e-12
     assert found.steps.tolist() == [1]
 
 
+@pytest.mark.parametrize("terms", [(), (Entropy(),)])
+@pytest.mark.parametrize("kind", ["dense", "convolutional"])
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_loss_is_the_mean_cross_entropy_of_the_minibatches(kind, terms, soft):
+    """With a rate of nearly zero the weights stay, so it is that of the start."""
+    own = training(kind, procedure(lr=1e-30), torch.float64)
+    if soft:
+        shares = torch.softmax(torch.rand(sum(SIZES), CLASSES, dtype=torch.float64), 1)
+        own = replace(own, examples=replace(own.examples, targets=shares))
+    found = own.run(terms=terms)
+    assert found.loss.dtype == np.float64
+    for j, task in enumerate(own.tasks):
+        tensors = {name: torch.from_numpy(value[j]) for name, value in own.start.items()}
+        losses = []
+        for epoch in range(own.given.epochs):
+            for rows in torch.from_numpy(epoch_order(task, epoch)).split(8):
+                logits = own.net.logits(tensors, own.examples.inputs[rows])
+                wanted = own.examples.targets[rows]
+                losses.append(torch.nn.functional.cross_entropy(logits, wanted))
+        assert abs(found.loss[j] - float(torch.stack(losses).mean())) < 1e-12
+
+
 def test_soft_targets_are_cross_entropy_against_them():
-    dense = network_of_sizes((FEATURES, 5, CLASSES))
-    examples, tasks = problem(torch.float64)
-    shares = torch.softmax(2 * torch.nn.functional.one_hot(examples.targets, CLASSES).double(), 1)
-    soft = replace(examples, targets=shares)
-    start = {
-        k: v.astype(np.float64) for k, v in initial_weights(dense, ADAM, [tasks[2].rng]).items()
-    }
-    found = train(dense, soft, tasks[2:3], ADAM, start)
-    own = plain_loop(dense, soft, tasks[2], ADAM, {k: v[0] for k, v in start.items()})
-    assert all(np.abs(found.tensors[k][0] - own[k]).max() < 1e-10 for k in own)
+    own = training(given=procedure("amsgrad"), dtype=torch.float64)
+    shares = 2 * torch.nn.functional.one_hot(own.examples.targets, CLASSES).double()
+    own = replace(own, examples=replace(own.examples, targets=torch.softmax(shares, 1)))
+    found = own.run()
+    require_near(alone(own, 2), {k: v[2] for k, v in found.tensors.items()})
 
 
-def test_a_loss_that_is_not_finite_names_client_trial_and_step():
-    dense = network_of_sizes((FEATURES, 5, CLASSES))
-    examples, tasks = problem()
-    examples.inputs[tasks[2].rows] = float("nan")
-    start = initial_weights(dense, ADAM, [task.rng for task in tasks])
-    with pytest.raises(FedreproError, match="client 2 in trial 0 is not finite at step 1; lower"):
-        train(dense, examples, tasks, ADAM, start).checked()
+def test_a_loss_beyond_the_smallest_probability_is_finite():
+    """exp(-200) is zero in single precision; the loss of 200 is not infinite."""
+    examples = Examples(torch.ones(1, 1), torch.zeros(1, dtype=torch.int64))
+    start = {"weight0": np.array([[[0.0, 200.0]]], np.float32),
+             "bias0": np.zeros((1, 2), np.float32)}  # fmt: skip
+    task = Task(np.array([0]), RngKey(0, 0, 0))
+    found = train(network_of_sizes((1, 2)), examples, [task], procedure(epochs=1), start)
+    assert found.loss.tolist() == [200.0]
+    assert found.finite.all()
 
 
-def test_a_client_without_examples_is_a_sentence():
-    dense = network_of_sizes((FEATURES, CLASSES))
-    examples, tasks = problem()
-    empty = Task(np.empty(0, np.int64), RngKey(0, 3, 9))
-    start = initial_weights(dense, ADAM, [tasks[0].rng, empty.rng])
-    with pytest.raises(FedreproError, match="client 9 of trial 3 has no training examples"):
-        train(dense, examples, [tasks[0], empty], ADAM, start)
+def test_stored_bytes_train_as_their_scaled_floats_do():
+    own = training()
+    stored = (own.examples.inputs * 255).to(torch.uint8)
+    one = replace(own, examples=Examples(stored, own.examples.targets, 255.0))
+    two = replace(own, examples=replace(own.examples, inputs=stored.float() / 255))
+    require_same(one.run(), two.run())
 
 
-def test_starts_are_each_clients_own_unless_shared():
-    dense = network_of_sizes((FEATURES, 5, CLASSES))
-    places = [RngKey(0, 0, 0), RngKey(0, 0, 1), RngKey(0, 1, 0)]
-    own = initial_weights(dense, ADAM, places)["weight0"]
-    assert not np.array_equal(own[0], own[1])
-    shared = initial_weights(dense, procedure("adam", shared_init=True), places)["weight0"]
-    assert np.array_equal(shared[0], shared[1])
-    assert not np.array_equal(shared[0], shared[2])
-    assert np.allclose(own.std(), ADAM.weight_sd, rtol=0.1)
+# ------------------------------------------------------------------------- how the work is cut
 
 
-@given(st.lists(st.integers(1, 90), min_size=1, max_size=6), st.integers(1, 40), st.integers(1, 3))
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("kind", ["dense", "dropout", "convolutional", "variational"])
+@pytest.mark.parametrize("optimiser", ["plain", "momentum", "amsgrad"])
+@pytest.mark.parametrize("batch", [8, None])
+def test_bytes_do_not_depend_on_the_company(kind, optimiser, batch):
+    """Clients with other numbers of examples, steps and rates change nothing."""
+    steps, rates = [1, 6, 4, 2, 13, 5], [None, 0.02, 0.02, None, None, 0.003]
+    own = training(kind, procedure(optimiser, batch_size=batch)).each(steps=steps, lr=rates)
+    how = {"terms": [Entropy(1.3)] if batch else [], "keep_gradients": True}
+    whole = own.run(**how)
+    assert whole.steps.tolist() == steps
+    for chosen in ([1, 2], *([j] for j in range(len(steps)))):
+        require_same(own.only(*chosen).run(**how), whole, chosen)
+
+
+@pytest.mark.parametrize("patience", [0, 2])
+def test_chunks_may_end_anywhere(monkeypatch, patience):
+    own = training(given=procedure("amsgrad", epochs=25, patience=patience), spread=0.6)
+    whole = own.run()
+    monkeypatch.setattr("fedrepro.training.minibatches.CHUNK_BYTES", 8 * len(SIZES) * 8 * 5)
+    monkeypatch.setattr("fedrepro.training.minibatches.VISITED_ROWS", 50)
+    require_same(own.run(), whole)
+
+
+def test_every_epoch_of_every_round_has_an_order_of_its_own():
+    task = training().tasks[0]
+    rounds = [replace(task, rng=task.rng.at(round=r)) for r in range(4)]
+    assert len({epoch_order(one, epoch).tobytes() for one in rounds for epoch in range(4)}) == 16
+    assert len({epoch_order(task, epoch).tobytes() for epoch in range(16)}) == 16
+    (chunk,) = schedule([replace(task, steps=15)], 8, epochs=1)  # five minibatches an epoch
+    for epoch, rows in enumerate(chunk.index[:, 0].reshape(3, 40)):
+        assert np.array_equal(rows, epoch_order(task, epoch))
+    assert chunk.epoch[:, 0].tolist() == [0] * 5 + [1] * 5 + [2] * 5
+
+
+@drawn_by(
+    st.lists(st.integers(1, 90), min_size=1, max_size=6), st.integers(1, 40), st.integers(1, 3)
+)
 def test_a_schedule_visits_every_example_once_an_epoch(sizes, batch, epochs):
     sizes = sorted(sizes, reverse=True)
     tasks = [Task(np.arange(n) + 100 * j, RngKey(0, 0, j)) for j, n in enumerate(sizes)]
     chunks = list(schedule(tasks, batch, epochs))
-    index = np.concatenate([chunk.index for chunk in chunks])
-    size = np.concatenate([chunk.size for chunk in chunks])
-    active = np.concatenate([chunk.active for chunk in chunks])
+    index, size, active = (
+        np.concatenate([getattr(chunk, name) for chunk in chunks])
+        for name in ("index", "size", "active")
+    )
     counts = np.arange(batch) < size[..., None]
     for j, n in enumerate(sizes):
         own = index[:, j][counts[:, j]]
@@ -204,7 +275,7 @@ def test_a_schedule_visits_every_example_once_an_epoch(sizes, batch, epochs):
     assert (np.diff(active) <= 0).all()
 
 
-@given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 40))
+@drawn_by(st.integers(1, 50), st.integers(1, 9), st.integers(1, 40))
 def test_a_number_of_steps_is_the_beginning_of_whole_epochs(size, batch, steps):
     whole = Task(np.arange(size), RngKey(0, 0, 0))
     epochs = -(-steps // whole.per_epoch(batch))
@@ -214,76 +285,209 @@ def test_a_number_of_steps_is_the_beginning_of_whole_epochs(size, batch, steps):
     assert np.array_equal(some.size, all_of_them.size[:steps])
 
 
-def test_chunks_are_the_whole_schedule_cut(monkeypatch):
-    _, tasks = problem()
-    tasks = sorted(tasks, key=lambda task: -len(task.rows))
-    (whole,) = schedule(tasks, 8, 3)
-    monkeypatch.setattr("fedrepro.training.minibatches.CHUNK_BYTES", 5 * 8 * 8 * len(tasks))
-    chunks = list(schedule(tasks, 8, 3))
-    assert len(chunks) == -(-len(whole.index) // 5)
-    assert np.array_equal(np.concatenate([chunk.index for chunk in chunks]), whole.index)
-    assert np.array_equal(np.concatenate([chunk.size for chunk in chunks]), whole.size)
-    assert [chunk.first for chunk in chunks] == list(range(0, len(whole.index), 5))
-
-
-def test_stored_bytes_train_as_their_scaled_floats_do():
-    examples, tasks = problem()
-    stored = (examples.inputs * 255).to(torch.uint8)
-    dense = network_of_sizes((FEATURES, 5, CLASSES))
-    start = initial_weights(dense, ADAM, [task.rng for task in tasks])
-    floats = replace(examples, inputs=stored.float() / 255)
-    one = train(dense, Examples(stored, examples.targets, 255.0), tasks, ADAM, start)
-    two = train(dense, floats, tasks, ADAM, start)
-    assert all(np.array_equal(one.tensors[k], two.tensors[k]) for k in start)
-
-
-@given(st.lists(st.integers(1, 20), min_size=2, max_size=4), st.integers(1, 3))
+@drawn_by(st.lists(st.integers(1, 20), min_size=2, max_size=4), st.integers(1, 3))
 def test_packing_is_the_inverse_of_unpacking(sizes, models):
     layout = Layout(network_of_sizes(tuple(sizes)).shapes)
     rng = np.random.default_rng(0)
     tensors = {k: rng.random((models, *s), np.float32) for k, s in layout.shapes.items()}
     flat = layout.pack(tensors)
     assert flat.shape == (models, layout.size)
-    assert all(at % 16 == 0 for at in layout.offsets.values())
-    back = layout.unpack(flat)
-    views = layout.views(torch.from_numpy(flat))
+    assert layout.size % 16 == 0
+    back, views = layout.unpack(flat), layout.views(torch.from_numpy(flat))
     for key, value in tensors.items():
         assert np.array_equal(back[key], value)
         assert np.array_equal(views[key].numpy(), value)
     assert layout.numbers == sum(v[0].size for v in tensors.values())
 
 
-@pytest.mark.parametrize("name", PROCEDURES)
+@pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("block", [1, 3, 7])
-@pytest.mark.parametrize("path", ["compiled", "grouped", "loop"])
+@pytest.mark.parametrize("path", PATHS)
 def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block, path):
-    dense, given = network_of_sizes((FEATURES, 6, CLASSES)), PROCEDURES[name]
-    examples, tasks = problem()
-    start = initial_weights(dense, given, [task.rng for task in tasks])
-    run = partial(train, dense, examples, settings=given, path=path)
-    whole = run([replace(t, steps=9) for t in tasks], start=start, memory={})
-    # some stop sooner than others
-    halves = [(4 + j % 2, 5 - j % 2) for j in range(len(tasks))]
-    early = [replace(t, steps=n) for t, (n, _) in zip(tasks, halves, strict=True)]
-    late = [replace(t, steps=n, done=m) for t, (m, n) in zip(tasks, halves, strict=True)]
-    first = run(early, start=start, memory={}, block=block)
-    assert first.memory["steps"].tolist() == [m for m, _ in halves]
-    second = run(late, start=first.tensors, memory=first.memory, block=block)
-    for key, value in whole.tensors.items():
-        assert np.array_equal(value, second.tensors[key]), key
+    own = training(given=procedure(name))
+    whole = own.each(steps=[9] * 6).run(memory={}, path=path)
+    early = [4 + j % 2 for j in range(6)]  # some stop sooner than others
+    first = own.each(steps=early).run(memory={}, block=block, path=path)
+    assert first.memory["steps"].tolist() == early
+    late = replace(own, start=first.tensors).each(steps=[9 - n for n in early], done=early)
+    second = late.run(memory=first.memory, block=block, path=path)
     assert whole.memory.keys() == second.memory.keys()
-    for key, value in whole.memory.items():
-        assert np.array_equal(value, second.memory[key]), key
-    assert (
-        train(dense, examples, tasks[:1], given, {k: v[:1] for k, v in start.items()}).memory
-        is None
-    )
+    for one, other in ((whole.tensors, second.tensors), (whole.memory, second.memory)):
+        assert all(np.array_equal(value, other[key]) for key, value in one.items())
+    assert own.only(0).run().memory is None
 
 
-def test_what_goes_on_does_not_stop_early():
-    dense, given = network_of_sizes((FEATURES, CLASSES)), replace(ADAM, patience=2)
-    examples, tasks = problem()
-    start = initial_weights(dense, given, [RngKey(0)])
-    for going_on, memory in ((tasks, {}), ([replace(task, done=1) for task in tasks], None)):
-        with pytest.raises(FedreproError, match="cannot stop early; leave `patience`"):
-            train(dense, examples, going_on, given, start, memory=memory)
+# ------------------------------------------------------------ steps on all examples of a client
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("kind", ["dense", "convolutional"])
+@pytest.mark.parametrize("optimiser", ["plain", "momentum", "amsgrad"])
+@pytest.mark.parametrize("terms", [(), (Entropy(1.3, 0.7),)])
+def test_a_step_is_one_on_the_gradient_of_all_examples(kind, optimiser, terms):
+    """As a minibatch of all of them is; terms over examples are summed over pieces."""
+    own = training(kind, procedure(optimiser, batch_size=None, epochs=3), torch.float64)
+    how = {"keep_gradients": True, "terms": terms}
+    found = own.run(**how)
+    assert found.steps.tolist() == [3] * len(SIZES)
+    for j, size in enumerate(SIZES):
+        large = replace(own.only(j), given=replace(own.given, batch_size=size)).run(**how)
+        assert abs(large.loss[0] - found.loss[j]) < 1e-12
+        for name in own.start:
+            assert np.abs(large.tensors[name] - found.tensors[name][j]).max() < 1e-10
+            assert np.abs(large.gradients[name] - found.gradients[name][j]).max() < 1e-10
+
+
+@pytest.mark.parametrize("term", [Entropy(over="minibatch"), GaussianPrior(0.1)])
+def test_a_term_that_looks_at_a_whole_minibatch_is_refused(term):
+    own = training("variational", procedure(batch_size=None))
+    with pytest.raises(FedreproError, match=r"cannot be computed in pieces .* give a batch_size"):
+        own.run(terms=[term])
+
+
+def test_memory_of_a_step_does_not_grow_with_the_examples():
+    """No more rows are gathered at once than a piece has, however many a client holds."""
+    own = training(given=procedure(batch_size=None, epochs=1))
+    trainer = CompiledTrainer(Procedure(own.net, own.given), own.examples, False)
+    assert len(trainer.room.x) == 128 * FEATURES + PAD
+
+
+def test_a_rate_for_all_is_that_of_the_settings():
+    one, two = training(given=procedure(lr=0.03)), training()
+    require_same(one.run(), two.each(lr=[0.03] * 6).run())
+
+
+def test_a_token_asks_for_whole_data():
+    assert settings_of(parse_token("training", "sgd+batch_size~none")).batch_size is None
+    assert settings_of(components("training")["sgd"].spec({"batch_size": None})).batch_size is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "sentence"),
+    [
+        ({"rows": np.empty(0, np.int64)}, {}, "client 1 of trial 0 has no training examples"),
+        ({"steps": 0}, {}, "client 1 of trial 0 is to take 0 steps; give it"),
+        ({"done": 1}, {"patience": 2}, "cannot stop early; leave `patience`"),
+        ({}, {"patience": 2, "memory": {}}, "cannot stop early; leave `patience`"),
+    ],
+)
+def test_a_task_that_cannot_be_trained_is_a_sentence(changes, more, sentence):
+    own = training(given=procedure(patience=more.pop("patience", 0)))
+    own.tasks[1] = replace(own.tasks[1], **changes)
+    with pytest.raises(FedreproError, match=sentence):
+        own.run(**more)
+
+
+# --------------------------------------------------------------------------------- early stopping
+
+
+def stopping(kind="dense", name="amsgrad", dtype=torch.float32, **values):
+    given = procedure(name, **{"epochs": 25, "patience": 2, **values})
+    return training(kind, given, dtype, spread=0.6)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "dense", "dropout"])
+@pytest.mark.parametrize("name", ["amsgrad", "plain"])
+@pytest.mark.parametrize("patience", [1, 3])
+def test_early_stopping_equals_a_plain_loop(kind, name, patience):
+    own = stopping(kind, name, torch.float64, patience=patience)
+    found = own.run()
+    for j in range(len(own.tasks)):
+        require_near(alone(own, j), {k: v[j] for k, v in found.tensors.items()})
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("batch", [8, None])
+def test_a_model_that_stopped_is_one_that_was_to_take_its_steps(path, batch):
+    """Of its tensors, its mean loss and its summed gradients alike."""
+    own = stopping(batch_size=batch)
+    found = own.run(keep_gradients=True, path=path)
+    planned = [task.total(batch, 25) for task in own.tasks]
+    assert (found.steps < planned).any()
+    counted = replace(own.each(steps=found.steps.tolist()), given=replace(own.given, patience=0))
+    require_same(counted.run(keep_gradients=True, path=path), found)
+    assert replace(own, given=counted.given).run().steps.tolist() == planned
+
+
+def test_an_average_is_of_models_as_they_stopped():
+    own = stopping()
+    each, found = own.run().tensors, own.average([1 / 6] * 6).tensors
+    for key, value in each.items():
+        assert np.allclose(found[key][0], value.mean(0), atol=1e-6)
+
+
+# ----------------------------------------------------------------------- models that are not finite
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolutional"])
+@pytest.mark.parametrize("optimiser", ["plain", "amsgrad"])
+@pytest.mark.parametrize("patience", [0, 2])
+def test_the_others_finish_with_the_same_bytes(kind, optimiser, patience):
+    own = training(kind, procedure(optimiser, lr=0.01, patience=patience))
+    well = own.run(keep_gradients=True)
+    assert well.checked() is well
+    own.examples.inputs[own.tasks[2].rows[5]] = float("nan")
+    found, others = own.run(keep_gradients=True), [0, 1, 3, 4, 5]
+    assert np.flatnonzero(~found.finite).tolist() == [2]
+    assert np.flatnonzero(found.failed_at >= 0).tolist() == [2]
+    assert np.isnan(found.loss[2])
+    for name, value in found.tensors.items():
+        assert np.array_equal(value[others], well.tensors[name][others])
+        assert np.array_equal(found.gradients[name][others], well.gradients[name][others])
+        assert np.isnan(value[2]).all()
+    require_same(own.only(2).run(), found, [2])
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolutional"])
+def test_the_step_of_failing_is_the_first_with_a_loss_that_is_not_finite(kind):
+    own = training(kind)
+    own.examples.inputs[epoch_order(own.tasks[0], 0)[8 * 3 + 2]] = float("nan")
+    found = own.run()
+    assert found.failed_at.tolist() == [3, -1, -1, -1, -1, -1]
+    with pytest.raises(FedreproError, match="client 0 in trial 0 is not finite at step 4; lower"):
+        found.checked()
+
+
+def test_weights_that_leave_the_numbers_in_the_last_step_are_not_finite():
+    own = training(given=procedure(lr=1e38, epochs=1, batch_size=40)).only(0)
+    own.examples.inputs.mul_(1e4)
+    found = own.run()
+    assert found.failed_at.tolist() == [-1]
+    assert found.finite.tolist() == [False]
+    with pytest.raises(FedreproError, match="client 0 in trial 0 is not finite at step 2; lower"):
+        found.checked()
+
+
+class Poison:
+    """A loss that is not a number for models whose first input is below one half."""
+
+    additive = True
+
+    def shapes(self, network):
+        return {}
+
+    def loss(self, look):
+        return torch.where(look.x[:, 0, 0] < 0.5, float("nan"), 0.0) * look.x.sum((1, 2))
+
+
+def test_a_term_that_is_not_finite_fails_its_model():
+    own = training(given=procedure(epochs=1, batch_size=64))
+    found = own.run(terms=[Poison()])
+    firsts = [own.examples.inputs[epoch_order(task, 0)[0], 0] for task in own.tasks]
+    assert found.finite.tolist() == [bool(first >= 0.5) for first in firsts]
+    assert found.failed_at.tolist() == [-1 if first >= 0.5 else 0 for first in firsts]
+
+
+def test_an_average_leaves_out_what_is_not_finite_and_says_so():
+    own, weights = training(), [0.1, 0.2, 0.3, 0.15, 0.2, 0.05]
+    well = own.run()
+    own.examples.inputs[own.tasks[2].rows] = float("nan")
+    found = own.average(weights)
+    assert (found.left_out, found.weight) == (1, pytest.approx(0.7))
+    for name, value in found.tensors.items():
+        wanted = sum(weights[j] * well.tensors[name][j] for j in (0, 1, 3, 4, 5))
+        assert np.allclose(value[0], wanted, atol=1e-6)
+    own.examples.inputs.fill_(float("nan"))
+    found = own.average(weights)
+    assert (found.weight, found.left_out) == (0.0, 6)
+    assert not any(value.any() for value in found.tensors.values())

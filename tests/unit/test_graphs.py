@@ -281,7 +281,7 @@ def mine(tmp_path, monkeypatch):
         (b"", "is empty"),
         (b"0.5,0.5\n0.5;0.5\n", "line 2: '0.5;0.5' is not a number"),
         (b"0.5,0.5\n0.5,\n", "line 2: '' is not a number"),
-        (b"\xff\xfe\x00", "is not a text of numbers"),
+        (b"\xff\xfe\x00", "line 1: .* is not a number"),
         (b"0.5,0.5\n0.5\n", "not square"),
     ],
 )

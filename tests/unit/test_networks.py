@@ -14,10 +14,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.training.engine import choose_path, possible, train
+from fedrepro.training.autograd_trainer import right_predictions
+from fedrepro.training.engine import choose_path, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.gradients import Layout, cross_entropy, observed_hits, observed_losses
+from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import Procedure, settings_of
@@ -154,19 +155,6 @@ def test_every_path_equals_a_plain_loop_per_client(name, dtype, tolerance, optim
             check(name, examples, tasks, given, start, found, tolerance)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_bytes_do_not_depend_on_the_block(name):
-    given, net = procedure("adam", epochs=2), network(name)
-    examples, tasks = problem(name, torch.float32)
-    start = starts(net, given, tasks, torch.float32)
-    whole = train(net, examples, tasks, given, start, block=5)
-    for block in (1, 2, 3):
-        other = train(net, examples, tasks, given, start, block=block)
-        assert all(np.array_equal(whole.tensors[k], other.tensors[k]) for k in start)
-    alone = train(net, examples, tasks[2:3], given, {k: v[2:3] for k, v in start.items()})
-    assert all(np.array_equal(whole.tensors[k][2:3], alone.tensors[k]) for k in start)
-
-
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("name", ["mlp", "fedavg-cnn"])
 def test_clients_may_have_learning_rates_and_steps_of_their_own(name, optimiser):
@@ -179,24 +167,6 @@ def test_clients_may_have_learning_rates_and_steps_of_their_own(name, optimiser)
         found = train(net, examples, tasks, given, start, block=block)
         check(name, examples, tasks, given, start, found, 1e-10)
     assert found.steps.tolist() == [7, 2, 1, 4, 9]
-
-
-def test_bytes_of_wide_variational_networks_do_not_depend_on_the_block():
-    """Their weights are drawn and moved in parts, which are the same in any company."""
-    net = network_of(components("model")["variational_mlp"].spec({"hidden": [51]}), (28, 28), 10)
-    given = procedure("adam", batch_size=5)
-    rng = np.random.default_rng(0)
-    examples = Examples(
-        torch.from_numpy(rng.integers(0, 256, (40, 784), np.uint8)),
-        torch.from_numpy(rng.integers(0, 10, 40)),
-        255.0,
-    )
-    tasks = [Task(np.arange(n), RngKey(0, 0, j)) for j, n in enumerate((18, 40, 7))]
-    start = initial_weights(net, given, [task.rng for task in tasks])
-    whole = train(net, examples, tasks, given, start, terms=[GaussianPrior()], block=3)
-    for block in (1, 2):
-        other = train(net, examples, tasks, given, start, terms=[GaussianPrior()], block=block)
-        assert all(np.array_equal(whole.tensors[k], other.tensors[k]) for k in start)
 
 
 @pytest.mark.parametrize("name", ["mlp-dropout", "variational"])
@@ -374,7 +344,8 @@ def chosen(net, device, terms):
 
 
 def ways(net, terms, device="cpu"):
-    return possible(Procedure(net, procedure("sgd"), terms), device)
+    compiled = chosen(net, device, terms) == "compiled"
+    return ("compiled", "grouped", "loop") if compiled else ("grouped", "loop")
 
 
 class Weighed(Entropy):
@@ -436,22 +407,17 @@ def compared(moved, name, terms):
         assert any(np.abs(ours.private[k] - private[k]).max() > 1e-3 for k in private)
 
 
-def test_bytes_of_written_out_terms_do_not_depend_on_the_block():
-    the_same_in_every_block([Entropy(1.3)])
-
-
-def the_same_in_every_block(terms):
+def the_same_in_any_company(terms):
     given, net = procedure(epochs=2), network("mlp")
     examples, tasks = problem("mlp", torch.float32)
     start, private = starts(net, given, tasks, torch.float32), drawn_by(terms, net, tasks)
-    whole, *others = (
-        train(net, examples, tasks, given, start, terms=terms, private=private, block=block)
-        for block in (len(tasks), 2, 1)
-    )
-    for other in others:
-        assert np.array_equal(whole.loss, other.loss)
+    whole = train(net, examples, tasks, given, start, terms=terms, private=private)
+    for j, task in enumerate(tasks):
+        own, mine = ({k: v[[j]] for k, v in of.items()} for of in (start, private))
+        other = train(net, examples, [task], given, own, terms=terms, private=mine)
+        assert whole.loss[j] == other.loss[0]
         for name, value in (whole.tensors | whole.private).items():
-            assert np.array_equal(value, (other.tensors | other.private)[name]), name
+            assert np.array_equal(value[[j]], (other.tensors | other.private)[name]), name
 
 
 def test_a_path_that_cannot_train_a_network_is_a_sentence():
@@ -569,14 +535,31 @@ def test_of_shares_the_largest_is_the_right_class():
     logits = torch.nn.functional.one_hot(torch.tensor([[0, 3, 1], [2, 0, 1]]), 4).float()
     weight = torch.tensor([[0.5, 0.5, 0.0]]).expand(2, 3)
     for y in (right, shares):
-        assert observed_hits(logits, y, weight).tolist() == [2, 1]
+        assert right_predictions(logits, y, weight).tolist() == [2, 1]
 
 
-def test_what_is_observed_is_the_loss_that_is_differentiated():
-    """Labels, and shares that need not sum to one: two models, three examples, four classes."""
-    given = np.random.default_rng(0)
-    logits = torch.from_numpy(3 * given.standard_normal((2, 3, 4)))
-    weight = torch.from_numpy(given.random((2, 3)))
-    for y in (torch.tensor([[0, 3, 1], [2, 2, 1]]), torch.from_numpy(given.random((2, 3, 4)))):
-        losses = cross_entropy(logits, y, weight)
-        torch.testing.assert_close(observed_losses(logits.clone(), y, weight), losses)
+def test_starts_are_each_clients_own_unless_shared():
+    net, given = network("mlp"), procedure("adam", init="normal")
+    places = [RngKey(0, 0, 0), RngKey(0, 0, 1), RngKey(0, 1, 0)]
+    own = initial_weights(net, given, places)["weight0"]
+    assert not np.array_equal(own[0], own[1])
+    shared = initial_weights(net, replace(given, shared_init=True), places)["weight0"]
+    assert np.array_equal(shared[0], shared[1])
+    assert not np.array_equal(shared[0], shared[2])
+    assert np.allclose(own.std(), given.weight_sd, rtol=0.1)
+
+
+def test_glorot_starts_have_the_spread_of_their_fans():
+    made = network_of(components("model")["mlp"].spec({"hidden": [200]}), (400,), 10)
+    drawn = made.initial(RngKey(0), 0.1, 0.0, "glorot")
+    limit = np.sqrt(6 / 600)
+    assert np.abs(drawn["weight0"]).max() <= limit
+    assert drawn["weight0"].std() == pytest.approx(limit / np.sqrt(3), rel=0.02)
+    assert not drawn["bias0"].any()
+    image = network_of(
+        components("model")["cnn"].spec({"channels": [16], "hidden": [8]}), (3, 8, 8), 10
+    )
+    kernels = image.initial(RngKey(0), 0.1, 0.0, "glorot")["weight0"]
+    reference = torch.empty(kernels.shape)
+    torch.nn.init.xavier_uniform_(reference, generator=torch.Generator().manual_seed(0))
+    assert np.abs(kernels).max() == pytest.approx(float(reference.abs().max()), rel=0.01)

@@ -11,7 +11,6 @@ import torch
 
 from fedrepro.core.portable_ops.torch_ops import (
     exponential,
-    log_sum_exp,
     logarithm,
     multiplied,
     portable_affine,
@@ -70,11 +69,8 @@ def test_an_affine_map_leaves_out_gradients_that_nobody_asked_for():
 def test_exponentials_are_those_of_torch():
     x = torch.linspace(-30, 5, 2001)
     assert torch.allclose(exponential(x), x.exp(), rtol=4e-6)
-    rows = x[:2000].view(100, 20)
-    assert torch.allclose(log_sum_exp(rows), torch.logsumexp(rows, -1), rtol=1e-6, atol=1e-6)
     positive = x.exp()
     assert torch.allclose(logarithm(positive), positive.log(), rtol=1e-6, atol=1e-6)
-    assert log_sum_exp(torch.tensor([[0.0, float("nan")], [0.0, float("inf")]])).isnan().all()
     assert torch.equal(root(positive), positive.double().sqrt().float())
     assert torch.autograd.gradcheck(logarithm, drawn(6).abs().add(0.1).requires_grad_())
 

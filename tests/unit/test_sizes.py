@@ -8,9 +8,9 @@ import torch
 
 from fedrepro.core.registry import read_token
 from fedrepro.networks.predict import network_of
-from fedrepro.training.block_trainer import activations, block_size
+from fedrepro.training.autograd_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
-from fedrepro.training.gradients import Layout
+from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Entropy
 from fedrepro.training.training_settings import LazyGpuTensors, Procedure, settings_of
 

@@ -83,10 +83,9 @@ def test_one_of_the_kinds_changes_nothing():
 def by_example(task, chunks):
     """What is done to each example in each epoch, whatever the minibatch."""
     crops = Crops(network())
-    crops.begin([task])
     found = {}
     for chunk in chunks:
-        drawn = crops.drawn(chunk)
+        drawn = crops.drawn(chunk, [task])
         for step, (rows, count) in enumerate(zip(chunk.index[:, 0], chunk.size[:, 0], strict=True)):
             for place in range(count):
                 key = int(chunk.epoch[step, 0]), int(rows[place])

@@ -17,7 +17,8 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.clients import Clients, initial_weights
-from fedrepro.training.gradients import Adam, Layout
+from fedrepro.training.flat_models import Layout, descend, new_memory
+from fedrepro.training.training_settings import Settings
 
 if TYPE_CHECKING:
     import torch
@@ -50,10 +51,10 @@ class DownpourSgd:
     ] = None
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start with master weights as a client would, and an Adam state of zeros."""
+        """Return the first state: drawn master weights, and Adam's moments of zero."""
         start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
         flat = torch_of(Layout(clients.network.shapes).pack(start))
-        return {"flat": flat, "optimiser": _adam(flat, clients).state()}
+        return {"flat": flat, "optimiser": new_memory(flat, _adam(clients))}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
@@ -66,11 +67,10 @@ class DownpourSgd:
         sent = sent[np.isfinite(sent.sum(1))]  # a master does not follow a client that diverged
         if self.messages == "averaged" and len(sent):
             sent = sent.mean(0, keepdims=True)
-        adam = _adam(flat, clients)
-        adam.restore(state["optimiser"])
+        memory = {name: value.clone() for name, value in state["optimiser"].items()}
         for message in sent:
-            adam.step(flat, torch_of(message[None]))
-        return {"flat": flat, "optimiser": adam.state()}, Report()
+            descend(flat, torch_of(message[None]), memory, _adam(clients))
+        return {"flat": flat, "optimiser": memory}, Report()
 
     def _messages(self, flat: torch.Tensor, clients: Clients, rng: RngKey) -> np.ndarray:
         """Collect what the clients send: mean gradients of their local steps, (J, size), flat."""
@@ -119,5 +119,5 @@ def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
     return clients.with_subset(stretch)
 
 
-def _adam(flat: torch.Tensor, clients: Clients) -> Adam:
-    return Adam(flat, replace(clients.settings, optimiser="adam"))
+def _adam(clients: Clients) -> Settings:
+    return replace(clients.settings, optimiser="adam")

@@ -16,7 +16,8 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
-from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of, scaled
+from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of
+from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import (
     given_back,
     largest,
@@ -149,11 +150,12 @@ def _grid(height: int, width: int, row: int, each: int) -> Array:
 
 @inner
 def lay_image(
-    convs: Convolutions, source: Array, scale: Any, inverse: Any, move: Any, b: int, room: Images
+    convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
     """Write an image (C, H, W) as (H, W, C) inside the zeros of the lowest layer, as example b.
 
-    `move` says if it is mirrored, and how far it moves down and to the right; zeros come in.
+    `scale` is the divisor of its numbers, and the inverse. `move` says if it is mirrored, and how
+    far it moves down and to the right; zeros come in.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -165,7 +167,7 @@ def lay_image(
             for k in range(channels):
                 value = images.dtype.type(0)
                 if inside:
-                    value = scaled(source[(k * height + y) * width + x], scale, inverse)
+                    value = scaled(source[(k * height + y) * width + x], scale[0], scale[1])
                 images[to + k] = value
 
 

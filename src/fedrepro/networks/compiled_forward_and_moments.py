@@ -6,13 +6,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
 from fedrepro.core.portable_ops import compiled_math as products
-from fedrepro.core.portable_ops import cpu_instructions, implicit_convolution
+from fedrepro.core.portable_ops import cpu_instructions, elementary_functions, implicit_convolution
 from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.compiled_math import Array, compiled, inner, padded_to, row_of
+from fedrepro.core.portable_ops.compiled_math import (
+    Array,
+    by_type,
+    compiled,
+    inner,
+    padded_to,
+    row_of,
+)
 from fedrepro.core.portable_ops.cpu_instructions import flush, restore
+from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import product_at
 from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.networks.compiled_convolutions import (
@@ -38,9 +45,16 @@ from fedrepro.networks.compiled_convolutions import (
     take_errors,
     turn_kernels,
 )
-from fedrepro.networks.compiled_lstm import lay_letters
+from fedrepro.networks.compiled_lstm import Recurrent, lay_letters, unrolled
+from fedrepro.networks.layers import MARGIN, SHIFTS
 
-CALLS = products, implicit_convolution, cpu_instructions, compiled_convolutions
+CALLS = (
+    products,
+    elementary_functions,
+    implicit_convolution,
+    cpu_instructions,
+    compiled_convolutions,
+)
 
 
 @partial(compiled, calls=CALLS)
@@ -51,7 +65,7 @@ def record_convolutions(
     before = flush()
     one = inputs.dtype.type(1)
     for b in range(len(inputs)):
-        lay_image(convs, inputs[b], one, one, (0, 0, 0), b, room)
+        lay_image(convs, inputs[b], (one, one), (0, 0, 0), b, room)
     features(convs, weights, len(inputs), room, x)
     restore(before)
 
@@ -131,39 +145,52 @@ def add_errors(
     restore(before)
 
 
-@partial(
-    compiled,
-    calls=(products, implicit_convolution, cpu_instructions, compiled_convolutions, compiled_lstm),
-)
+def _forward_images(
+    body: Any, weights: Any, inputs: Any, rows: Any, scale: Any, crops: Any, room: Any, x: Any
+) -> None:
+    mirrored, down, right = 0, 0, 0
+    for b in range(len(rows)):
+        if len(crops):
+            mirrored, shift = divmod(crops[b], SHIFTS * SHIFTS)
+            down, right = shift // SHIFTS - MARGIN, shift % SHIFTS - MARGIN
+        lay_image(body, inputs[rows[b]], scale, (mirrored, down, right), b, room)
+    features(body, weights, len(rows), room, x)
+
+
+def _forward_letters(
+    body: Any, weights: Any, inputs: Any, rows: Any, scale: Any, crops: Any, room: Any, x: Any
+) -> None:
+    for b in range(len(rows)):
+        lay_letters(inputs[rows[b]], b, len(rows), room)
+    unrolled(body, weights, len(rows), room, x)
+
+
+def _copy_inputs(
+    body: Any, weights: Any, inputs: Any, rows: Any, scale: Any, crops: Any, room: Any, x: Any
+) -> None:
+    size = inputs.shape[1]
+    for i in range(len(rows)):
+        to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
+        for j in range(size):
+            to[j] = scaled(source[j], scale[0], scale[1])
+
+
+# forward_body(body, weights, inputs, rows, scale, crops, room, x) writes to x, (rows, numbers)
+# flat: outputs of the body of a network for these rows of the inputs (N, D). scale: divisor and its
+# inverse. crops: how each image is moved (`training/augmentation_and_noise.py`), or empty.
+forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: _forward_letters})
+
+
+@partial(compiled, calls=(*CALLS, compiled_lstm))
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
     """Write the body's outputs for inputs (N, D) to out, flat, `rows` at a time.
 
     For a prediction after each letter, letters (T, B) of those rows come one after another.
     """
     before = flush()
-    each = (len(out) - PAD) // len(inputs)
+    each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)
+    every, crops = np.arange(len(inputs)), np.empty(0, np.int64)
     for first in range(0, len(inputs), rows):
-        some = inputs[first : first + rows]
-        give(body, weights, some, room, out[first * each :])
+        some = every[first : first + rows]
+        forward_body(body, weights, inputs, some, (one, one), crops, room, out[first * each :])
     restore(before)
-
-
-def give(body: Any, weights: Array, inputs: Array, room: Any, out: Array) -> None:
-    """Write the body's outputs for a few inputs."""
-    raise NotImplementedError
-
-
-@overload(give, jit_options={"error_model": "numpy"}, strict=False)
-def _give(body: Any, weights: Any, inputs: Any, room: Any, out: Any) -> Any:
-    def images(body: Any, weights: Any, inputs: Any, room: Any, out: Any) -> None:
-        one = inputs.dtype.type(1)
-        for b in range(len(inputs)):
-            lay_image(body, inputs[b], one, one, (0, 0, 0), b, room)
-        features(body, weights, len(inputs), room, out)
-
-    def letters(body: Any, weights: Any, inputs: Any, room: Any, out: Any) -> None:
-        for b in range(len(inputs)):
-            lay_letters(inputs[b], b, len(inputs), room)
-        compiled_lstm.unrolled(body, weights, len(inputs), room, out)
-
-    return images if body.instance_class is Convolutions else letters

@@ -16,13 +16,13 @@ from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import aligned
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
-    exp_of,
     inner,
     multiplier,
     padded_to,
     product,
     row_of,
 )
+from fedrepro.core.portable_ops.elementary_functions import exp_of
 from fedrepro.networks.memory_layout import Parts
 
 TURNED = 16  # side of the squares in which a matrix is transposed

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedrepro.core.portable_ops.torch_ops import convolved, multiplied, portable_affine
+from fedrepro.core.portable_ops.torch_ops import convolved, portable_affine
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +16,8 @@ Shape = tuple[int, ...]
 Tensors = Mapping[str, "torch.Tensor"]
 # grouped: all models by one call. unfolded: as batched products, for GPUs
 Convolution = Literal["grouped", "unfolded"]
+MARGIN = 4  # pixels of zeros around an image, within which a crop of its size is taken
+SHIFTS = 2 * MARGIN + 1  # of a crop, down and to the right each
 # softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
 SPREAD = -3.5
 
@@ -301,10 +302,22 @@ class Lstm:
     def output(self, shape: Shape) -> Shape:
         return (self.units,) if self.last else (shape[0], self.units)
 
-    def forward(self, own: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        tensors = [own[name] for name in ("weight", "recurrent", "bias")]
-        states: torch.Tensor = _cell().apply(x.permute(2, 0, 1, 3), *tensors)
-        return states[-1] if self.last else states.permute(1, 2, 0, 3)
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
+        import torch
+
+        weight, recurrent = (tensors[k].transpose(1, 2) for k in ("weight", "recurrent"))
+        models, batch, steps, _ = x.shape
+        given = portable_affine(x.flatten(1, 2), weight, tensors["bias"])
+        none = torch.zeros_like(tensors["bias"])
+        state = cell = x.new_zeros(models, batch, self.units)
+        states = []
+        for own in given.view(models, batch, steps, -1).unbind(2):
+            gates = own + portable_affine(state, recurrent, none)
+            entry, forget, new, out = gates.chunk(4, -1)
+            cell = forget.sigmoid() * cell + entry.sigmoid() * new.tanh()
+            state = out.sigmoid() * cell.tanh()
+            states.append(state)
+        return state if self.last else torch.stack(states, 2)
 
 
 @dataclass(frozen=True)
@@ -316,89 +329,3 @@ class EachPosition(Plain):
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         return x.flatten(1, 2)
-
-
-def _beside(timed: torch.Tensor) -> torch.Tensor:
-    return timed.transpose(0, 1).flatten(1, 2)
-
-
-def _timed(flat: torch.Tensor, steps: int) -> torch.Tensor:
-    return flat.view(len(flat), steps, -1, flat.shape[-1]).transpose(0, 1)
-
-
-@cache
-def _cell() -> Any:
-    """Make the autograd function, on first use, because torch is imported late."""
-    import torch
-
-    sigmoid_backward = torch.ops.aten.sigmoid_backward
-    tanh_backward = torch.ops.aten.tanh_backward
-
-    class LstmCell(torch.autograd.Function):
-        """All time steps of a layer: x (T, A, B, I) to states (T, A, B, H)."""
-
-        @staticmethod
-        def forward(
-            ctx: Any,
-            x: torch.Tensor,
-            weight: torch.Tensor,
-            recurrent: torch.Tensor,
-            bias: torch.Tensor,
-        ) -> torch.Tensor:
-            steps, models, batch = x.shape[:3]
-            units = recurrent.shape[2]
-            projected = multiplied(_beside(x), weight.transpose(1, 2)).add_(bias.unsqueeze(1))
-            transposed = recurrent.transpose(1, 2)
-            gates = _timed(projected, steps).contiguous()
-            states = x.new_empty(steps, models, batch, units)
-            cells, squashed = torch.empty_like(states), torch.empty_like(states)
-            for t in range(steps):
-                gate = gates[t]
-                if t:
-                    gate.add_(multiplied(states[t - 1], transposed))
-                entry, forget, new, out = gate.chunk(4, -1)
-                gate[..., : 2 * units].sigmoid_()
-                new.tanh_()
-                out.sigmoid_()
-                torch.mul(entry, new, out=cells[t])
-                if t:
-                    cells[t].addcmul_(forget, cells[t - 1])
-                torch.tanh(cells[t], out=squashed[t])
-                torch.mul(out, squashed[t], out=states[t])
-            ctx.save_for_backward(x, weight, recurrent, gates, states, cells, squashed)
-            return states
-
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            x, weight, recurrent, gates, states, cells, squashed = ctx.saved_tensors
-            errors = torch.empty_like(gates)
-            state_error = torch.zeros_like(states[0])
-            cell_error = torch.zeros_like(states[0])
-            for t in reversed(range(len(x))):
-                entry, forget, new, out = gates[t].chunk(4, -1)
-                to_entry, to_forget, to_new, to_out = errors[t].chunk(4, -1)
-                state_error = state_error + grad[t]
-                through = tanh_backward(state_error * out, squashed[t])
-                cell_error = cell_error + through
-                to_entry.copy_(sigmoid_backward(cell_error * new, entry))
-                if t:
-                    to_forget.copy_(sigmoid_backward(cell_error * cells[t - 1], forget))
-                else:
-                    to_forget.zero_()
-                to_new.copy_(tanh_backward(cell_error * entry, new))
-                to_out.copy_(sigmoid_backward(state_error * squashed[t], out))
-                cell_error = cell_error * forget
-                if t:
-                    state_error = multiplied(errors[t], recurrent)
-            flat = _beside(errors)
-            before = torch.cat([torch.zeros_like(states[:1]), states[:-1]])
-            transposed = flat.transpose(1, 2)
-            weight_grad = multiplied(transposed, _beside(x))
-            recurrent_grad = multiplied(transposed, _beside(before))
-            x_grad = None
-            if ctx.needs_input_grad[0]:
-                back = multiplied(flat, weight)
-                x_grad = _timed(back, len(x))
-            return x_grad, weight_grad, recurrent_grad, flat.sum(1)
-
-    return LstmCell

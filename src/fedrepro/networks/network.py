@@ -238,21 +238,10 @@ class Network:
         and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1). glorot: weights
         uniform within ±√(6/(fan_in + fan_out)), the rest as before, but constant biases.
         """
-        purpose = "initial-weights"
-        if init != "normal":
-            generator, parameters = rng.stream(purpose), self.parameters.items()
-            return {name: _start(own, generator, bias, init) for name, own in parameters}
-        sizes = [
-            math.prod(own.shape) if own.role in ("weight", "table") else 0
-            for own in self.parameters.values()
-        ]
-        numbers = _normals(rng.key(purpose), weight_sd, sum(sizes))
-        parts = np.split(numbers, np.cumsum(sizes)[:-1])
+        generator = rng.stream("initial-weights")
         return {
-            name: part.reshape(own.shape)
-            if own.role in ("weight", "table")
-            else np.full(own.shape, own.start if own.role == "spread" else bias, np.float32)
-            for (name, own), part in zip(self.parameters.items(), parts, strict=True)
+            name: _start(own, generator, weight_sd, bias, init)
+            for name, own in self.parameters.items()
         }
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
@@ -314,28 +303,19 @@ def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
     return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))
 
 
-def _normals(key: int, sd: float, count: int) -> np.ndarray:
-    """Draw N(0, sd²), float32 (count,), by the Philox generator with this key."""
-    try:
-        from fedrepro.core.portable_ops.philox import normals
-    except (ImportError, AttributeError):  # tables that are private to Numba: the bits are NumPy's
-        generator = np.random.Generator(np.random.Philox(key=key))
-        return generator.normal(0.0, sd, count).astype(np.float32)
-    return normals(key, sd, count)
-
-
 def _start(
-    parameter: Parameter, generator: np.random.Generator, bias: float, init: Init
+    parameter: Parameter, generator: np.random.Generator, weight_sd: float, bias: float, init: Init
 ) -> np.ndarray:
-    if parameter.role == "spread":
-        return np.full(parameter.shape, parameter.start, np.float32)
-    if parameter.role == "bias" and init != "fan_in":
-        return np.full(parameter.shape, bias, np.float32)
-    if parameter.role == "table":
-        return generator.standard_normal(parameter.shape, np.float32)
+    role, shape = parameter.role, parameter.shape
+    if role == "spread" or (role == "bias" and init != "fan_in"):
+        return np.full(shape, parameter.start if role == "spread" else bias, np.float32)
+    if init == "normal":
+        return generator.normal(0.0, weight_sd, shape).astype(np.float32)
+    if role == "table":
+        return generator.standard_normal(shape, np.float32)
     fans = parameter.fan_in + parameter.fan_out
     limit = math.sqrt(6 / fans) if init == "glorot" else 1 / math.sqrt(parameter.fan_in)
-    return generator.uniform(-limit, limit, parameter.shape).astype(np.float32)
+    return generator.uniform(-limit, limit, shape).astype(np.float32)
 
 
 def split(network: Network) -> tuple[Network, Network]:

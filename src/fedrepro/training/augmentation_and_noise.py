@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import Noise, Shape
+from fedrepro.networks.layers import MARGIN, SHIFTS, Noise, Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.minibatches import Chunk, Task
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import torch
 
 CROPS = "augmentation"
-MARGIN = 4  # pixels of zeros around an image, within which a crop of its size is taken
-SHIFTS = 2 * MARGIN + 1
 KINDS = 2 * SHIFTS**2
 WORD = 2**64 - 1
 
@@ -69,19 +67,14 @@ class Crops:
     def __init__(self, network: Network) -> None:
         require_images(network)
         self.shape: Shape = network.shape
-        self.tasks: Sequence[Task] = ()
         self._placed: torch.Tensor | None = None
 
-    def begin(self, tasks: Sequence[Task]) -> None:
-        """Let these models take the places of others."""
-        self.tasks = tasks
-
-    def drawn(self, chunk: Chunk) -> torch.Tensor:
-        """Draw the move of each example of a chunk: int64 (steps, models, batch)."""
+    def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
+        """Draw the move of each example of these models: int64 (steps, models, batch)."""
         import torch
 
         moves = np.zeros_like(chunk.index)
-        for i, task in enumerate(self.tasks):
+        for i, task in enumerate(tasks):
             epochs = chunk.epoch[:, i]
             for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
                 key = task.rng.at(epoch=int(epoch)).key(CROPS)

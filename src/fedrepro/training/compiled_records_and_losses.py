@@ -15,30 +15,24 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
+    by_type,
     compiled,
-    exp_of,
     fma,
     inner,
-    log_of,
     padded_to,
     row_of,
-    scaled,
-    softplus_of,
 )
+from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of
 from fedrepro.core.portable_ops.philox import words
 from fedrepro.networks.compiled_convolutions import (
     Convolutions,
     Images,
-    features,
-    lay_image,
     learn_kernels,
 )
-from fedrepro.networks.compiled_lstm import Recurrent, Times, lay_letters, learn_unrolled, unrolled
-from fedrepro.training.augmentation_and_noise import MARGIN, SHIFTS
+from fedrepro.networks.compiled_lstm import Recurrent, Times, learn_unrolled
 from fedrepro.training.compiled_representation_matching import Laid, Maps, features_of, give_back
 
 SGD, ADAM, AMSGRAD = range(3)
@@ -81,7 +75,9 @@ class Net(NamedTuple):
     predictions, `each` for an example; biased: whether maps have biases. pairs (J, 2), pair_maps,
     pair_shares (J,): of representation matching, between affine maps; given: the maps f_j from
     images. tensors (T, 3): of drawn weights, where each begins, its rows and columns; table: of
-    normal numbers. size: of the network's numbers, or of its means. by: the address of the product.
+    normal numbers.
+    Code for pairs and tensors is compiled where there are some. size: of the network's numbers, or
+    of its means. by: the address of the product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -91,13 +87,13 @@ class Net(NamedTuple):
     rows: int
     each: int
     biased: bool
-    pairs: Array
+    pairs: Array | Nothing
     pair_maps: Array
     pair_shares: Array
     given: Maps | Nothing
     kept: Any
     entropies: Array
-    tensors: Array
+    tensors: Array | Nothing
     table: Array
     size: int
     by: int
@@ -168,10 +164,11 @@ STRIP = 4096  # numbers of a model that are moved while they are in the first ca
 DRAWN = 2**15  # random numbers at a time
 
 
-@inner
-def draw(net: Net, model: Model, key: Array, inside: int, room: Scratch) -> None:
-    """Weights of a step: θ = μ + σ ε, σ = log(1 + exp(ρ)); ε goes where ρ's gradient will be."""
+def _draw(net: Any, model: Any, order: Any, step: Any, room: Any) -> Any:
+    # θ = μ + σ ε, σ = log(1 + exp(ρ)); ε goes where ρ's gradient will be
     before, noise = 0, model.gradient[net.size :]
+    epoch, inside = order.places[step]
+    key = order.keys[epoch]
     for t in range(len(net.tensors)):
         at, rows, columns = net.tensors[t]
         for first in range(0, rows * columns, DRAWN):
@@ -188,6 +185,16 @@ def draw(net: Net, model: Model, key: Array, inside: int, room: Scratch) -> None
             s = softplus_of(spreads[k])
             deviation[k] = s
             used[k] = fma(s, ours[k], means[k])
+    return net.size
+
+
+def _drawn_not(net: Any, model: Any, order: Any, step: Any, room: Any) -> Any:
+    return 0
+
+
+# draw(net, model, order, step, room) draws the weights of a step, where they are drawn, and returns
+# how many numbers lie before the spreads, or 0.
+draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 
 
 @inner
@@ -206,14 +213,11 @@ def scatter_normals(
         out[i // columns * row + i % columns] = pair.imag if k % 2 else pair.real
 
 
-@inner
-def variational_gradients(model: Model, size: int, first: int, last: int, share: Any) -> None:
-    """Turn the gradient at the weights, and the noise, into gradients of means and spreads.
-
-    With `share` of KL(N(μ, σ²) ‖ N(m, s²)) in the loss ∂μ = g + share (μ - m) / s² and ∂ρ = (g ε +
-    share (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ), where the last factor is the slope of the softplus;
-    it is exactly zero where both deviations are equal. Source: P2P, eq. (8).
-    """
+def _gradients_of_draws(net: Any, model: Any, first: Any, last: Any, share: Any) -> None:
+    # With `share` of KL(N(μ, σ²) ‖ N(m, s²)) in the loss ∂μ = g + share (μ - m) / s² and
+    # ∂ρ = (g ε + share (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ), where the last factor is the slope of
+    # the softplus; it is exactly zero where both deviations are equal. Source: P2P, eq. (8).
+    size = net.size
     means, spreads = model.weights[first:last], model.weights[size + first : size + last]
     at_means, at_spreads = model.gradient[first:last], model.gradient[size + first : size + last]
     deviation, prior = model.deviation[first:last], model.prior[first:last]
@@ -224,6 +228,15 @@ def variational_gradients(model: Model, size: int, first: int, last: int, share:
         at_means[k] = fma(means[k] - prior[k], inverse, g)
         pull = (s - p) * (s + p) * inverse / s
         at_spreads[k] = fma(g, at_spreads[k], pull) * exp_of(spreads[k] - s)
+
+
+def _as_they_are(net: Any, model: Any, first: Any, last: Any, share: Any) -> None:
+    pass
+
+
+# variational_gradients(net, model, first, last, share) turns the gradient at drawn weights, and the
+# noise, into gradients of means and spreads.
+variational_gradients = by_type(_gradients_of_draws, {Nothing: _as_they_are}, "tensors")
 
 
 @compiled
@@ -330,51 +343,6 @@ def scale(net: Net, rows: int, step: float, errors: Array) -> None:
         error[classes:] = 0
 
 
-def _by(field: str, plain: Any, kinds: dict[Any, Any]) -> Any:
-    """Make a function that is another one for each type of a field of `net`, its first argument."""
-
-    def chosen(net: Any, *_: Any) -> Any:
-        kind = net.types[net.instance_class._fields.index(field)]
-        return kinds.get(kind.instance_class, plain)
-
-    def called(*_: Any) -> Any:
-        raise NotImplementedError  # outside of compiled code
-
-    overload(called, jit_options={"error_model": "numpy"}, strict=False)(chosen)
-    return called
-
-
-def _inputs(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
-    size = data.inputs.shape[1]
-    for i in range(len(rows)):
-        to, source = room.x[i * size : (i + 1) * size], data.inputs[rows[i]]
-        for j in range(size):
-            to[j] = scaled(source[j], data.scale, data.inverse)
-
-
-def _images(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
-    # moved as `crops` says (`step_randomness.py`), if it says so
-    mirrored, down, right = 0, 0, 0
-    for b in range(len(rows)):
-        if len(crops):
-            mirrored, shift = divmod(crops[b], SHIFTS * SHIFTS)
-            down, right = shift // SHIFTS - MARGIN, shift % SHIFTS - MARGIN
-        move, image = (mirrored, down, right), data.inputs[rows[b]]
-        lay_image(net.body, image, data.scale, data.inverse, move, b, room.body)
-    features(net.body, model.weights, len(rows), room.body, room.x)
-
-
-def _letters(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
-    for b in range(len(rows)):
-        lay_letters(data.inputs[rows[b]], b, len(rows), room.body)
-    unrolled(net.body, model.weights, len(rows), room.body, room.x)
-
-
-# forward_body(net, model, data, rows, crops, room) writes to room.x, (rows, inputs), what the
-# affine maps are given of these rows.
-forward_body = _by("body", _inputs, {Convolutions: _images, Recurrent: _letters})
-
-
 def _judge(net: Any, data: Any, rows: Any, room: Any) -> Any:
     return at_outputs(data.targets, rows, net, room)
 
@@ -395,7 +363,7 @@ def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
 
 # evaluate_rows(net, data, rows, room) writes the errors of the logits, and returns the sum of the
 # losses, and how many predictions are right.
-evaluate_rows = _by("body", _judge, {Recurrent: _judge_letters})
+evaluate_rows = by_type(_judge, {Recurrent: _judge_letters}, "body")
 
 
 def _learn(net: Any, model: Any, rows: Any, room: Any) -> None:
@@ -412,7 +380,7 @@ def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
 
 # learn_body(net, model, rows, room) adds the gradients of the body over `rows` examples;
 # room.below: errors of room.x.
-learn_body = _by("body", _learn, {Convolutions: _learn_images, Recurrent: _learn_letters})
+learn_body = by_type(_learn, {Convolutions: _learn_images, Recurrent: _learn_letters}, "body")
 
 
 def _nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
@@ -430,4 +398,4 @@ def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: 
 # match_images(net, model, to, add, rows, step, room) matches representations of images, below the
 # affine layers: it writes the error of each, and updates the maps between the two networks. Returns
 # what the received network passes to its affine layers, and the same in the order of inputs.
-match_images = _by("given", _nothing, {Maps: _match})
+match_images = by_type(_nothing, {Maps: _match}, "given")

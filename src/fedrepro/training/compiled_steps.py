@@ -18,6 +18,7 @@ import numpy as np
 from fedrepro.core.portable_ops import compiled_math as products
 from fedrepro.core.portable_ops import (
     cpu_instructions,
+    elementary_functions,
     implicit_convolution,
     philox,
     sparse_products,
@@ -25,6 +26,7 @@ from fedrepro.core.portable_ops import (
 from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
+    by_type,
     compiled,
     fma,
     inner,
@@ -34,7 +36,12 @@ from fedrepro.core.portable_ops.compiled_math import (
 )
 from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
 from fedrepro.core.portable_ops.philox import words
-from fedrepro.networks import compiled_convolutions, compiled_lstm
+from fedrepro.networks import (
+    compiled_convolutions,
+    compiled_forward_and_moments,
+    compiled_lstm,
+)
+from fedrepro.networks.compiled_forward_and_moments import forward_body
 from fedrepro.training import compiled_records_and_losses, compiled_representation_matching
 from fedrepro.training.compiled_records_and_losses import (
     AMSGRAD,
@@ -43,13 +50,13 @@ from fedrepro.training.compiled_records_and_losses import (
     Data,
     Model,
     Net,
+    Nothing,
     Scratch,
     StepNumbers,
     StepOrder,
     add_entropy,
     draw,
     evaluate_rows,
-    forward_body,
     learn_body,
     match_images,
     scale,
@@ -58,11 +65,13 @@ from fedrepro.training.compiled_records_and_losses import (
 
 CALLS = (
     products,
+    elementary_functions,
     philox,
     implicit_convolution,
     sparse_products,
     cpu_instructions,
     compiled_convolutions,
+    compiled_forward_and_moments,
     compiled_lstm,
     compiled_representation_matching,
     compiled_records_and_losses,
@@ -85,15 +94,14 @@ def train(
     The optimiser goes on from `taken` steps.
     """
     before = flush()
-    right, drawn_weights = 0, len(net.tensors) > 0
+    right = spreads = 0
     to = model.weights if descent.direct else model.gradient
     lower = net.maps[0]  # numbers of the body, which adds to its gradient
     for s in range(len(losses)):
         rows = order.rows[order.ends[s] : order.ends[s + 1]]
         share = 1.0 / len(rows)
         step = -descent.lr * share if descent.direct else share
-        if drawn_weights:
-            draw(net, model, order.keys[order.places[s, 0]], order.places[s, 1], room)
+        spreads = draw(net, model, order, s, room)
         losses[s] = 0.0
         model.gradient[:lower] = 0
         for piece in range(-(-len(rows) // order.piece)):
@@ -103,7 +111,8 @@ def train(
                 words(order.keys[order.places[s, 0]], order.places[s, 1], piece, 0, room.words)
             first, after = order.ends[s] + piece * order.piece, len(part)
             after += first
-            forward_body(net, model, data, part, order.crops[first:after], room)
+            crops, by = order.crops[first:after], (data.scale, data.inverse)
+            forward_body(net.body, model.weights, data.inputs, part, by, crops, room.body, room.x)
             prefetch(data.inputs, order.rows[after : after + order.piece])
             count = len(part) * net.each
             forward(net, model.used, count, room, room.x, room.activations, net.kept)
@@ -113,34 +122,34 @@ def train(
             for term in net.entropies:
                 add_entropy(net, count, term, room)
             scale(net, count, step / net.each, room.errors)
-            if len(net.pairs):
-                match(net, model, to, add, count, step, room)
-            backward(net, model, to, add, count, room)
+            matched = match(net, model, to, add, count, step, room)
+            backward(net, model, to, add, count, room, matched)
             learn_body(net, model, len(part), room)
         if descent.direct:
             for k in range(lower):
                 model.weights[k] += model.gradient[k]
         else:
-            move(net, descent, model, taken + s + 1)
+            move(net, descent, model, taken + s + 1, spreads)
     restore(before)
     return right
 
 
 @inner
-def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
-    """Take a step of the optimiser, strip by strip, so that gradients stay in the cache."""
+def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
+    """Take a step of the optimiser, strip by strip, so that gradients stay in the cache.
+
+    `spreads` of drawn weights lie behind as many means; 0 where none are drawn.
+    """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
     if descent.kind != SGD:
         rate = number(descent.lr / (1.0 - power(descent.beta1, step)))
         root = number(1.0 / np.sqrt(1.0 - power(descent.beta2, step)))
-    drawn_too = net.size if len(net.tensors) else 0  # spreads lie behind the means
-    while first < len(model.weights) - drawn_too:
+    while first < len(model.weights) - spreads:
         end = net.size if first < net.size else len(model.weights)
         last = min(first + STRIP, end)
-        if drawn_too:
-            variational_gradients(model, net.size, first, last, descent.share)
-        for at in range(0, drawn_too + 1, net.size):
+        variational_gradients(net, model, first, last, descent.share)
+        for at in range(0, spreads + 1, net.size):
             descend(descent, (rate, root), model, at + first, at + last, first < net.size)
         first = last
 
@@ -204,14 +213,9 @@ def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
             hidden[i * row + j] = value * larger if drawn[i * m + j] < below else nothing
 
 
-@inner
-def match(
-    net: Net, model: Model, to: Array, add: bool, rows: int, step: float, room: Scratch
-) -> None:
-    """Representation matching: errors of activations, and each f_j learns (the methods of RM).
-
-    An activation is counted from the input of the affine maps, 0.
-    """
+def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+    # errors of activations, and each f_j learns; an activation is counted from the input of the
+    # affine maps, 0
     last, across, number = len(net.maps), padded_to(rows), room.errors.dtype.type
     x, lowest = match_images(net, model, to, add, rows, step, room)
     forward(net, model.received, rows, room, x, room.theirs, number(1))
@@ -234,6 +238,16 @@ def match(
                 room.errors[at + k] = before + room.below[below]
                 below += across
         accumulate_gradient(net.by, to, add, True, of, rows, inputs, back, room.zeros)
+    return True
+
+
+def _match_nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+    return False
+
+
+# match(net, model, to, add, rows, step, room) is representation matching (the methods of RM): it
+# writes errors of activations and updates the maps f_j; returns whether there are any.
+match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 
 
 @inner
@@ -250,14 +264,16 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 
 
 @inner
-def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch) -> None:
+def backward(
+    net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
+) -> None:
     """Propagate errors of the logits to all maps, and let each learn.
 
     Errors of a hidden layer are zero where its units are. Units that dropout left out are zero as
     well, and those it kept were made larger. Errors that matching wrote there are added.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
-    nothing, larger, matched = number(0), number(1) / net.kept, len(net.pairs) > 0
+    nothing, larger = number(0), number(1) / net.kept
     for layer in range(len(net.maps) - 1, -1, -1):
         n, m = net.sizes[layer], net.sizes[layer + 1]
         of, above = (net.maps[layer], n, m), (errors, net.activations[layer], row_of(m))

@@ -78,7 +78,7 @@ class CompiledTrainer:
         self.compiled: Any = compiled_records_and_losses  # which imports Numba
         self.procedure, self.drawn = procedure, network.all_drawn
         self.dense = network.of_means if self.drawn else network
-        self.dtype = np.dtype(str(examples.dtype).removeprefix("torch."))
+        self.dtype = examples.kind
         layers = parts_of(self.dense)
         assert layers is not None
         self.layers = layers
@@ -174,7 +174,7 @@ class CompiledTrainer:
             loss_parts.append(losses)
             done += len(losses)
             if stopping is not None:
-                stopping.see(done, np.array([right]), ())
+                stopping.see(done, np.array([right]))
             if not np.isfinite(losses).all() or (stopping and not stopping.running[0]):
                 break
         planned = task.total(settings.batch_size, settings.epochs)
@@ -207,8 +207,8 @@ class CompiledTrainer:
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
         sizes, below = layers.sizes, layers.below
-        body: Any = self.compiled.Nothing()
-        buffers: Any = body
+        body: Any = (nothing := self.compiled.Nothing())
+        buffers: Any = nothing
         if below:
             matched = any(compiled_kind(term) == "matching" for term in self.procedure.losses)
             body, buffers = body_of(network, layers, at, rows, self.dtype, matched)
@@ -216,7 +216,7 @@ class CompiledTrainer:
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = self._pairs()
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
-        given: Any = self.compiled.Nothing()
+        given: Any = nothing
         if images:
             private = self.procedure.private
             given = maps_of(layers, body, pairs[:images], shares[:images], private, at, self.dtype)
@@ -236,13 +236,13 @@ class CompiledTrainer:
             rows,
             network.predictions,
             layers.biased,
-            np.array(pairs[images:], np.int64).reshape(-1, 2) - len(layers.convolutions),
+            np.array(pairs[images:], np.int64) - len(layers.convolutions) if pairs else nothing,
             np.array([at[f"match{j}_weight"] for j in range(images, len(pairs))], np.int64),
             np.array(shares[images:], np.float64),
             given,
             self.dtype.type(1 - network.dropout),
             np.array(entropies, np.float64).reshape(-1, 3),
-            np.array(tensors if self.drawn else [], np.int64).reshape(-1, 3),
+            np.array(tensors, np.int64) if self.drawn else nothing,
             normal_pairs(self.dtype)
             if self.drawn
             else np.empty(0, np.result_type(self.dtype, "c8")),
@@ -268,7 +268,7 @@ class CompiledTrainer:
 
     def _room(self, body: Any) -> Any:
         sizes, rows = self.net.sizes.tolist(), self.net.rows
-        across, matching = padded_to(rows), len(self.net.pairs) > 0
+        across, matching = padded_to(rows), not isinstance(self.net.pairs, self.compiled.Nothing)
         hidden = sum(map(row_of, sizes[1:])) * rows
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])

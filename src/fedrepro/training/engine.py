@@ -2,24 +2,23 @@
 
 On the CPU networks go one after another through compiled steps (`compiled_steps.py`), so the bytes
 of a client's weights cannot depend on others. Networks that these do not know are differentiated
-automatically (`block_trainer.py`), on the CPU one model at a time too, on a GPU many at once.
+automatically (`autograd_trainer.py`), on the CPU one model at a time too, on a GPU many at once.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
-from fedrepro.training.block_trainer import BlockTrainer
+from fedrepro.training.autograd_trainer import AutogradTrainer
 from fedrepro.training.compiled_trainer import CompiledTrainer, written_out
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Correction, Term, WeightTerm
@@ -156,22 +155,23 @@ def train(
         FedreproError: For a client without examples or steps, and for private tensors that are
             missing or of another shape.
     """
-    began = time.perf_counter()
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
         raise FedreproError("a correction of every step needs `reference`: what is added to it")
     given = InitialTensors(start, private or {}, reference)
-    work = _TrainingRun(procedure, examples, tasks, given, memory, keep_gradients, block, path)
-    tensors = work.empty(network.shapes)
-    summed = work.empty(network.shapes) if keep_gradients else None
-    for part in work.parts():
-        for name in tensors:
-            tensors[name][part.chosen] = part.tensors[name]
-            if summed is not None and part.summed is not None:
-                summed[name][part.chosen] = part.summed[name]
-    for value in (*tensors.values(), *(summed or {}).values()):
-        value[~work.finite] = np.nan
-    return Trained(**work.outcome(began), tensors=tensors, gradients=summed, memory=work.memory)
+    tensors = {k: np.empty((len(tasks), *v), examples.kind) for k, v in network.shapes.items()}
+    summed = {k: np.empty_like(v) for k, v in tensors.items()} if keep_gradients else None
+
+    def keep(part: TrainedModels, finite: np.ndarray) -> None:
+        for kept, made in ((tensors, part.tensors), (summed or {}, part.summed or {})):
+            for name, value in kept.items():
+                value[part.chosen] = made[name]
+                value[part.chosen[~finite]] = np.nan
+
+    outcome, memory = _run(
+        procedure, examples, tasks, given, keep, memory, keep_gradients, block, path
+    )
+    return Trained(**outcome, tensors=tensors, gradients=summed, memory=memory)
 
 
 def average(
@@ -193,30 +193,27 @@ def average(
     one. Of buffers that count something it is the weight times the largest. Models are folded into
     the sum as they are done, so memory does not grow with their number.
     """
-    began = time.perf_counter()
-    procedure = Procedure(network, settings, terms)
-    work = _TrainingRun(
-        procedure, examples, tasks, InitialTensors(start, private or {}), None, False, block, path
-    )
-    total = {name: np.zeros((1, *shape), work.dtype) for name, shape in network.shapes.items()}
+    total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
     summed = {name: value for name, value in total.items() if name not in most}
-    for part in work.parts():
-        whole = work.finite[part.chosen]
+
+    def fold(part: TrainedModels, finite: np.ndarray) -> None:
+        share = np.array(weights)[part.chosen]
         for name, value in most.items():
-            np.maximum(value, part.tensors[name][whole].max(0, initial=0), out=value)
+            np.maximum(value, part.tensors[name][finite].max(0, initial=0), out=value)
         if isinstance(part.tensors, LazyGpuTensors):
             on_gpu = {k: v for k, v in part.tensors.tensors.items() if k not in most}
-            share = np.array(weights)[part.chosen[whole]]
-            _add_on_gpu(summed, on_gpu, np.flatnonzero(whole), share)
-            continue
+            _add_on_gpu(summed, on_gpu, np.flatnonzero(finite), share[finite])
+            return
         # one by one, in an order that does not depend on the block
-        for i, model in enumerate(part.chosen):
-            if work.finite[model]:
-                for name, value in summed.items():
-                    value[0] += value.dtype.type(weights[model]) * part.tensors[name][i]
-    outcome = work.outcome(began)
-    went_in = math.fsum(w for w, finite in zip(weights, work.finite, strict=True) if finite)
+        for i in np.flatnonzero(finite):
+            for name, value in summed.items():
+                value[0] += value.dtype.type(share[i]) * part.tensors[name][i]
+
+    given = InitialTensors(start, private or {})
+    procedure = Procedure(network, settings, terms)
+    outcome, _ = _run(procedure, examples, tasks, given, fold, None, False, block, path)
+    went_in = math.fsum(w for w, whole in zip(weights, outcome["finite"], strict=True) if whole)
     for value in most.values():
         value *= went_in
     return Averaged(**outcome, tensors=total, weight=went_in)
@@ -239,81 +236,63 @@ def _add_on_gpu(
         total[name][0] += torch.tensordot(share, some, dims=1).cpu().numpy()
 
 
-class _TrainingRun:
-    """How the training of these tasks goes, model by model."""
+def _run(
+    procedure: Procedure,
+    examples: Examples,
+    tasks: Sequence[Task],
+    given: InitialTensors,
+    take: Callable[[TrainedModels, np.ndarray], None],
+    memory: Mapping[str, np.ndarray] | None,
+    keep_gradients: bool,
+    block: int | None,
+    path: StepPath | None,
+) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+    """Train the models of tasks part by part; return the fields of `Outcome`, and the memory.
 
-    def __init__(
-        self,
-        procedure: Procedure,
-        examples: Examples,
-        tasks: Sequence[Task],
-        given: InitialTensors,
-        memory: Mapping[str, np.ndarray] | None,
-        keep_gradients: bool,
-        block: int | None,
-        path: StepPath | None,
-    ) -> None:
-        check_tasks(procedure, tasks, given, memory is not None)
-        device = examples.inputs.device.type
-        path = require(path, procedure, device) if path else choose_path(procedure, device)
-        self.trainer: CompiledTrainer | BlockTrainer
-        if path == "compiled":
-            self.trainer = CompiledTrainer(procedure, examples, keep_gradients)
-        else:
-            block = 1 if path == "loop" else block
-            self.trainer = BlockTrainer(procedure, examples, tasks, keep_gradients, block)
-        self.tasks, self.given = tasks, given
-        self.shapes, self.dtype = procedure.network.shapes, str(examples.dtype).split(".")[-1]
-        # those of a model that is not finite stay as they were given
-        self.private = {
-            name: np.array(given.private[name], self.dtype) for name in procedure.private
-        }
-        self.memory = None if memory is None else {k: v.copy() for k, v in memory.items()}
-        if self.memory == {}:  # it is zero to begin with
-            room = (len(tasks), self.trainer.size)
-            buffers = {k: np.zeros(room, self.dtype) for k in procedure.settings.remembered}
-            self.memory = {"steps": np.zeros(len(tasks), np.int64), **buffers}
-        self.steps = np.zeros(len(tasks), np.int64)
-        self.finite = np.ones(len(tasks), bool)
-        self.failed_at = np.full(len(tasks), -1)
-        self.loss = np.full(len(tasks), np.nan)
-
-    def parts(self) -> Iterator[TrainedModels]:
-        """Train models part by part; a part is valid until the next one is asked for."""
-        for part in self.trainer.parts(self.tasks, self.given, self.memory):
-            chosen = part.chosen
-            self.steps[chosen] = part.taken
-            for i, model in enumerate(chosen.tolist()):
-                losses = part.losses[:, i]
-                lost = ~np.isfinite(losses)
-                self.failed_at[model] = lost.argmax() if lost.any() else -1
-                self.finite[model] = not lost.any() and part.finite[i]
-                if self.finite[model]:
-                    # an exact sum does not depend on how the steps were cut
-                    self.loss[model] = math.fsum(losses.tolist()) / self.steps[model]
-            if self.memory is not None:
-                self.memory["steps"][chosen] += self.steps[chosen]
-            whole = self.finite[chosen]
-            for name, value in part.private.items():
-                self.private[name][chosen[whole]] = value[whole]
-            yield part
-
-    def outcome(self, began: float) -> dict[str, Any]:
-        """Collect the fields of `Outcome`."""
-        return {
-            "private": self.private,
-            "finite": self.finite,
-            "failed_at": self.failed_at,
-            "loss": self.loss,
-            "steps": self.steps,
-            "seconds": time.perf_counter() - began,
-            "places": tuple(task.rng for task in self.tasks),
-        }
-
-    def empty(self, shapes: Mapping[str, Shape]) -> dict[str, np.ndarray]:
-        """Make room for the tensors of all models."""
-        models = len(self.tasks)
-        return {name: np.empty((models, *shape), self.dtype) for name, shape in shapes.items()}
+    take: is called with each part, and which of its models are finite: bool (m,).
+    """
+    began, count = time.perf_counter(), len(tasks)
+    check_tasks(procedure, tasks, given, memory is not None)
+    path = choose_path(procedure, examples.inputs.device.type, path)
+    trainer: CompiledTrainer | AutogradTrainer
+    if path == "compiled":
+        trainer = CompiledTrainer(procedure, examples, keep_gradients)
+    else:
+        block = 1 if path == "loop" else block
+        trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients, block)
+    # those of a model that is not finite stay as they were given
+    private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
+    kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
+    if kept == {}:  # it is zero to begin with
+        names = procedure.settings.remembered
+        kept = {k: np.zeros((count, trainer.size), examples.kind) for k in names}
+        kept["steps"] = np.zeros(count, np.int64)
+    steps, finite = np.zeros(count, np.int64), np.ones(count, bool)
+    failed_at, loss = np.full(count, -1), np.full(count, np.nan)
+    for part in trainer.parts(tasks, given, kept):
+        chosen = part.chosen
+        steps[chosen] = part.taken
+        lost = ~np.isfinite(part.losses)
+        failed_at[chosen] = np.where(lost.any(0), lost.argmax(0), -1)
+        whole = finite[chosen] = part.finite & ~lost.any(0)
+        for i in np.flatnonzero(whole):
+            # an exact sum does not depend on how the steps were cut
+            loss[chosen[i]] = math.fsum(part.losses[:, i].tolist()) / part.taken[i]
+        if kept is not None:
+            kept["steps"][chosen] += part.taken
+        for name, value in part.private.items():
+            private[name][chosen[whole]] = value[whole]
+        take(part, whole)
+    outcome = {
+        "private": private,
+        "finite": finite,
+        "failed_at": failed_at,
+        "loss": loss,
+        "steps": steps,
+        "seconds": time.perf_counter() - began,
+        "places": tuple(task.rng for task in tasks),
+    }
+    return outcome, kept
 
 
 def check_tasks(
@@ -355,31 +334,21 @@ def check_tasks(
 # Other networks and terms are differentiated automatically, on the CPU one model after another
 # (loop), on a GPU in a stacked forward pass (grouped).
 StepPath = Literal["compiled", "grouped", "loop"]
-PATHS: tuple[StepPath, ...] = get_args(StepPath)
 
 
-def choose_path(procedure: Procedure, device: str) -> StepPath:
-    """Choose the path of a training: compiled steps wherever they can be taken."""
+def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
+    """Choose how a training computes its steps: compiled wherever that is possible.
+
+    Raises:
+        FedreproError: For a wanted path that cannot train by this procedure.
+    """
+    known = not procedure.perturbations and written_out(procedure.network, procedure.losses)
+    if wanted == "compiled" and not (known and device == "cpu"):
+        raise FedreproError(
+            f"path 'compiled' cannot train this {procedure.network.kind} network; use grouped, loop"
+        )
+    if wanted is not None:
+        return wanted
     if device == "cuda":
         return "grouped"
-    return "compiled" if "compiled" in possible(procedure, device) else "loop"
-
-
-def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
-    """List the paths that can train by this procedure on a device."""
-    paths = ["grouped", "loop"]
-    known = not procedure.perturbations and written_out(procedure.network, procedure.losses)
-    if known and device == "cpu":
-        paths.append("compiled")
-    return tuple(path for path in PATHS if path in paths)
-
-
-def require(path: StepPath, procedure: Procedure, device: str) -> StepPath:
-    """Return the path, or raise FedreproError if it cannot train so."""
-    able = possible(procedure, device)
-    if path not in able:
-        raise FedreproError(
-            f"path '{path}' cannot train this {procedure.network.kind} network; "
-            f"use {', '.join(able)}"
-        )
-    return path
+    return "compiled" if known else "loop"

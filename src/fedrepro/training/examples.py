@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.training.gradients import first
 
 if TYPE_CHECKING:
     import torch
@@ -40,9 +39,23 @@ class Examples:
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
+    @property
+    def kind(self) -> np.dtype:
+        """NumPy's name of that type."""
+        return np.dtype(str(self.dtype).removeprefix("torch."))
+
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """Scale inputs of some rows as networks see them: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
+
+    def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gather rows (A, B): scaled inputs (A, B, D), and targets (A, B) or (A, B, K)."""
+        flat = rows.reshape(-1)
+        x = self.inputs.index_select(0, flat).to(self.dtype)
+        if self.scale != 1.0:
+            x.div_(self.scale)
+        y = self.targets.index_select(0, flat)
+        return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
         """Replace the inputs by activations of hidden layers, (N, units); tensors (1, *shape)."""
@@ -132,58 +145,6 @@ class GeneratedExamples(Examples):
 
 
 MOST_BYTES = 2 * 2**30  # of examples that are made at once because all are asked for
-
-# Minibatches of small blocks are read some at a time, or looking rows up would cost more than
-# fetching them. They stay in the cache until they are used.
-AHEAD_FLOATS = 2**17
-
-
-class Reader:
-    """Gathers minibatches of A models into buffers that are allocated once."""
-
-    def __init__(self, examples: Examples, models: int, batch: int) -> None:
-        self.examples = examples
-        inputs, targets = examples.inputs, examples.targets
-        self.ahead = max(1, AHEAD_FLOATS // (models * batch * inputs.shape[1]))
-        rows = (self.ahead * models, batch)
-        self.stored = inputs.new_empty(*rows, inputs.shape[1])
-        self.x = self.stored
-        if not inputs.is_floating_point():
-            self.x = inputs.new_empty(*rows, inputs.shape[1], dtype=examples.dtype)
-        self.y = targets.new_empty(*rows, *targets.shape[1:])
-
-    def minibatches(
-        self, index: torch.Tensor, active: Sequence[int]
-    ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Gather each step: its number, inputs (A, B, D) and targets of the models that train.
-
-        They are valid until the next ones are asked for.
-
-        Args:
-            index: int64 (steps, models, B).
-            active: how many models train at each step, never growing.
-        """
-        for at in range(0, len(active), self.ahead):
-            rows = index[at : at + self.ahead, : active[at]]
-            x, y = self.read(rows.reshape(-1, rows.shape[-1]))
-            x, y = (part.view(*rows.shape[:2], *part.shape[1:]) for part in (x, y))
-            for step, count in enumerate(active[at : at + self.ahead]):
-                yield at + step, first(x[step], count), first(y[step], count)
-
-    def read(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather rows (A, B): inputs (A, B, D) and targets (A, B) or (A, B, K)."""
-        import torch
-
-        examples, flat = self.examples, rows.reshape(-1)
-        count = len(rows)
-        stored, x, y = first(self.stored, count), first(self.x, count), first(self.y, count)
-        torch.index_select(examples.inputs, 0, flat, out=stored.view(len(flat), -1))
-        torch.index_select(examples.targets, 0, flat, out=y.view(len(flat), *y.shape[2:]))
-        if x is not stored:
-            x.copy_(stored)  # for itself it takes a third of what it takes in the division
-        if examples.scale != 1.0:
-            x.div_(examples.scale)
-        return x, y
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:

@@ -80,14 +80,10 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
     edges[i, j], bool (N, N), says whether a step leads from i to j.
     """
-    distances = np.full(len(edges), -1, np.int64)
-    front, steps = np.zeros(len(edges), bool), 0
-    front[start] = True
-    while front.any():
-        distances[front] = steps
-        front = edges[front].any(0) & (distances < 0)
-        steps += 1
-    return distances
+    from scipy.sparse.csgraph import shortest_path
+
+    steps = shortest_path(edges.astype(float), unweighted=True, indices=start)
+    return np.where(np.isinf(steps), -1, steps).astype(np.int64)
 
 
 def period(weights: np.ndarray) -> int:
@@ -243,24 +239,25 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """Read the numbers of each line.
+    """Read the numbers of each line of a file.
 
     Raises:
         FedreproError: For a missing or a garbled file.
     """
-    try:
-        text = _bytes(path).decode()
-    except UnicodeDecodeError:
-        raise FedreproError(
-            f"{path} is not a text of numbers; write a line for each node"
-        ) from None
-    lines = [line for line in text.splitlines() if line.strip()]
+    text = _bytes(path).decode(errors="replace")
+    lines = [line.split(",") for line in text.splitlines() if line.strip()]
     if not lines:
         raise FedreproError(f"{path} is empty; write a line for each node, such as 0.25,0.75")
-    return [
-        [_number(cell, path, line) for cell in text.split(",")]
-        for line, text in enumerate(lines, start=1)
-    ]
+    for number, line in enumerate(lines, start=1):
+        for cell in line:
+            try:
+                float(cell)
+            except ValueError:
+                raise FedreproError(
+                    f"{path}, line {number}: {shown(cell.strip())} is not a number; lines are "
+                    "numbers joined by commas"
+                ) from None
+    return [[float(cell) for cell in line] for line in lines]
 
 
 def checksum_of_graph(path: Path) -> str:
@@ -280,13 +277,3 @@ def _bytes(path: Path) -> bytes:
         raise FedreproError(f"{path} is missing; graphs there are {names}") from None
     except OSError as error:
         raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
-
-
-def _number(cell: str, path: Path, line: int) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        raise FedreproError(
-            f"{path}, line {line}: {shown(cell.strip())} is not a number; lines are numbers joined "
-            "by commas"
-        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -211,27 +211,13 @@ class EarlyStopping:
         self.best -= 1
         self.kept: dict[int, list[torch.Tensor]] = {}
 
-    def parts(self, chunk: Chunk) -> Iterator[Chunk]:
-        """Cut a chunk where a model that still trains ends an epoch, without those behind the last.
+    @property
+    def last(self) -> int:
+        """The number of models up to the last one that still trains."""
+        return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
-        A part is made when the one before it has been seen.
-        """
-        steps = 1 if chunk.whole is not None else len(chunk.index)
-        at = 0
-        while at < steps and self.running.any():
-            now, ends = chunk.first + at, self.per_epoch[self.running]
-            length = min(steps - at, int((ends - now % ends).min()))
-            some = chunk
-            if chunk.whole is None:
-                part = slice(at, at + length)
-                cut = {k: getattr(chunk, k)[part] for k in ("index", "size", "active", "epoch")}
-                some = replace(chunk, first=now, **cut)
-            last = int(np.flatnonzero(self.running).max()) + 1
-            yield replace(some, active=[min(count, last) for count in some.active])
-            at += length
-
-    def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor]) -> None:
-        """Count right predictions, int (models,), of a part that ends with the step `end`.
+    def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
+        """Count right predictions, int (models,), of steps that end with `end` in one epoch.
 
         Of a model that stops now the rows of `buffers` (models, …) are kept.
         """

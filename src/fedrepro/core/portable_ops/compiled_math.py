@@ -1,4 +1,4 @@
-"""Products, exponentials and random words in compiled code: the same bits on every processor.
+"""Functions compiled by Numba, and matrix products: the same bits on every processor.
 
 A product is written in LLVM's vectors, which each machine maps to its registers: an element is
 one chain of fused multiplications and additions in the order of its sum, whatever the width of the
@@ -9,8 +9,7 @@ its version nor the branch that it takes can change a result. Nothing here allow
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -33,31 +32,6 @@ Array = np.ndarray[Any, Any]
 cgutils: Any = untyped
 numba_types: Any = types
 Function = Callable[..., Any]
-
-SINGLE = np.float32
-LOWEST = SINGLE(-87.0)  # what lies below has no normal number as its exponential
-BITS, BIAS = np.int32(23), np.int32(127)  # of a float32: where its exponent is, and what is zero
-PER_TWO = SINGLE(1 / math.log(2))
-# log 2 in two parts, the first short enough for its multiples to be exact
-TWO_HIGH = SINGLE(355 / 512)
-TWO_LOW = SINGLE(math.log(2) - 355 / 512)
-# exp(r) = 1 + r + r² (E0 + E1 r + …) where |r| is at most log(2) / 2, by Chebyshev interpolation;
-# the relative error is 1e-8
-E0, E1, E2 = SINGLE(0.5), SINGLE(0.1666657703), SINGLE(0.04166655466)
-E3, E4 = SINGLE(0.008363173075), SINGLE(0.001392617612)
-# log(1 + t) = 2 atanh(z) = 2 z (1 + A1 z² + A2 z⁴ + …) with z = t / (2 + t), at most a third; 4e-9
-A1, A2 = SINGLE(0.3333316082), SINGLE(0.2001229762)
-A3, A4 = SINGLE(0.1398257887), SINGLE(0.1407888918)
-ONE, TWO, NOTHING = SINGLE(1), SINGLE(2), SINGLE(0)
-# the same for float64: Taylor's terms of exp up to r¹³, and of atanh
-FRACTION, HALFWAY = np.int64(52), np.int64(1023)
-LEAST = -708.0
-PER_TWO_64 = 1 / math.log(2)
-TWO_HIGH_64 = float.fromhex("0x1.62e42fefa0000p-1")
-TWO_LOW_64 = float.fromhex("0x1.cf79abc9e3b3ap-40")
-TERMS = tuple(1 / math.factorial(k) for k in range(2, 14))
-ODD = tuple(1 / (2 * k + 1) for k in range(1, 18))
-ROOT_HALF = math.sqrt(0.5)
 
 
 def named_after(function: Function, calls: Collection[ModuleType]) -> None:
@@ -93,6 +67,26 @@ def inner(function: Function) -> Any:
     return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
+def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
+    """Make a function of compiled code that is another one for each type of its first argument.
+
+    Args:
+        plain: the function for all types that `kinds` lacks.
+        kinds: functions by the class of a named tuple.
+        field: the field of the first argument whose type counts, instead of its own.
+    """
+
+    def chosen(first: Any, *_: Any) -> Function:
+        kind = first.types[first.instance_class._fields.index(field)] if field else first
+        return kinds.get(getattr(kind, "instance_class", type(None)), plain)
+
+    def called(*_: Any) -> Any:
+        raise NotImplementedError  # outside of compiled code
+
+    overload(called, jit_options={"error_model": "numpy"}, strict=False)(chosen)
+    return called
+
+
 padded_to, row_of = inner(aligned_buffers.padded_to), inner(aligned_buffers.row_of)
 
 
@@ -105,6 +99,7 @@ WIDE = _wide()
 # how many rows and columns of a product are computed at a time: accumulators fill the registers
 ROWS, COLUMNS = (12, 32) if WIDE else (6, 16)
 HALF = COLUMNS // 2
+HEIGHTS = (1, *range(2, ROWS + 1, 2))
 VECTOR = 512  # bits; LLVM makes of them what the machine has
 UNROLLED = 4
 FEW = 4096  # numbers that stay in the first cache
@@ -112,44 +107,121 @@ FEW = 4096  # numbers that stay in the first cache
 PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
-def _tile_of(
-    typing: Any, columns: Any, rows: Any, length: Any, out: Any, begin: Any, a: Any, b: Any
-) -> Any:
-    """Compute out = begin + a @ b for one row or an even number up to ROWS; `columns` is a literal.
+class Vectors:
+    """Writer of code for vectors of `lanes` numbers, by default of VECTOR bits."""
 
-    Each matrix is a tuple (pointer, where it begins there, its strides).
+    def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
+        bits = dtype.bitwidth
+        self.builder, self.bytes, self.lanes = builder, bits // 8, lanes or VECTOR // bits
+        self.type = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), self.lanes)
+        self.fused = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(self.type, [self.type] * 3),
+            f"llvm.fma.v{self.lanes}f{bits}",
+        )
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        return self.builder.call(self.fused, [a, b, c])
+
+    def spread(self, pointer: Any) -> Any:
+        """Load a number into all lanes."""
+        nowhere, word = ir.Constant(self.type, ir.Undefined), ir.IntType(32)
+        number = self.builder.load(pointer)
+        lane = self.builder.insert_element(nowhere, number, ir.Constant(word, 0))
+        zeros = ir.Constant(ir.VectorType(word, self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(lane, nowhere, zeros)
+
+    def at(self, pointer: Any, place: Any = None) -> Any:
+        """Point to the vector that begins `place` numbers behind a pointer."""
+        if place is not None:
+            pointer = self.builder.gep(pointer, [place])
+        return self.builder.bitcast(pointer, self.type.as_pointer())
+
+    def load(self, pointer: Any) -> Any:
+        return self.builder.load(pointer, align=self.bytes)
+
+    def store(self, value: Any, pointer: Any) -> None:
+        self.builder.store(value, pointer, align=self.bytes)
+
+
+def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """Point to number `at` of an array."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+
+def _tile_of(
+    typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
+) -> Any:
+    """Compute out = begin + a @ b for up to ROWS rows; the number of columns is a literal.
+
+    terms: runs of a sum, and terms of a run. out, begin: (pointer, at, row stride). a, b: (pointer,
+    at, stride from run to run, from term to term). of: a's row stride; or (places, at), from where
+    on the places of a's rows are listed.
     """
-    width = columns.literal_value
+    width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, rows, length, *matrices = arguments
-        starts, strides = [], []
-        for value in matrices:
-            data, at, *steps = cgutils.unpack_tuple(builder, value)
-            starts.append(builder.gep(data, [at]))
-            strides.append(steps)
-        (out, begin, a, b), (out_row, begin_row, (a_row, a_inner), b_row) = starts, strides
+        _, rows, terms, *matrices, of = arguments
+        index, number = rows.type, signature.args[3][0].dtype
+        vector = Vectors(builder, number, min(width, VECTOR // number.bitwidth))
+        parts = [cgutils.unpack_tuple(builder, value) for value in matrices]
+        out, begin, a, b = (builder.gep(data, [at]) for data, at, *_ in parts)
+        (out_row,), (begin_row,), a_steps, b_steps = (steps for _, _, *steps in parts)
+        runs, length = cgutils.unpack_tuple(builder, terms)
+        if listed:
+            places, first = cgutils.unpack_tuple(builder, of)
+            of = builder.gep(places, [first])
+
+        def constant(value: int) -> Any:
+            return ir.Constant(index, value)
+
+        def across(pointer: Any, at: Any) -> list[Any]:
+            """Point to the vectors of a row."""
+            starts = range(0, width, vector.lanes)
+            return [vector.at(pointer, builder.add(at, constant(start))) for start in starts]
+
+        def row_of_a(r: int) -> Any:
+            at = builder.load(builder.gep(of, [constant(r)])) if listed else constant(r)
+            return builder.gep(a, [at if listed else builder.mul(at, of)])
 
         def tile(height: int) -> None:
-            each = [
-                builder.gep(a, [builder.mul(ir.Constant(length.type, r), a_row)])
-                for r in range(height)
-            ]
-            targets = (out, *out_row), (begin, *begin_row)
-            size = height, width, signature.args[3][0].dtype.bitwidth
-            write_tile(
-                builder, size, (None, length), targets, each, (None, a_inner), b, (None, *b_row)
-            )
+            each = [row_of_a(r) for r in range(height)]
 
-        by_height(builder, rows, (1, *range(2, ROWS + 1, 2)), tile)
+            def run(sums: list[Any], turn: Any) -> list[Any]:
+                """Add the terms of one run."""
+                a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
+
+                def add(sums: list[Any], k: Any) -> list[Any]:
+                    """Add one more term to each sum."""
+                    at = builder.add(b_at, builder.mul(k, b_steps[1]))
+                    values = [vector.load(pointer) for pointer in across(b, at)]
+                    at, new = builder.add(a_at, builder.mul(k, a_steps[1])), []
+                    for r, row in enumerate(each):
+                        factor = vector.spread(builder.gep(row, [at]))
+                        own = sums[r * len(values) : (r + 1) * len(values)]
+                        new += [vector.fma(factor, v, s) for v, s in zip(values, own, strict=True)]
+                    return new
+
+                whole = builder.and_(length, constant(-UNROLLED))
+                sums, k = loop(builder, sums, constant(0), whole, add, UNROLLED)
+                return loop(builder, sums, k, length, add, 1)[0]
+
+            def pointers(matrix: Any, step: Any) -> list[Any]:
+                rows = (builder.mul(constant(r), step) for r in range(height))
+                return [pointer for at in rows for pointer in across(matrix, at)]
+
+            sums = [vector.load(pointer) for pointer in pointers(begin, begin_row)]
+            sums, _ = loop(builder, sums, constant(0), runs, run, 1)
+            for value, pointer in zip(sums, pointers(out, out_row), strict=True):
+                vector.store(value, pointer)
+
+        by_height(builder, rows, range(1, ROWS + 1) if listed else HEIGHTS, tile)
         return context.get_dummy_value()
 
-    return types.void(
-        numba_types.literal(width), types.intp, types.intp, out, begin, a, b
-    ), generate
+    return types.void(numba_types.literal(width), types.intp, terms, out, begin, a, b, of), generate
 
 
-_tile: Any = intrinsic(prefer_literal=True)(_tile_of)
+tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
@@ -163,80 +235,6 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
         tile(height)
         builder.branch(done)
     builder.position_at_end(done)
-
-
-def write_tile(
-    builder: Any,
-    size: tuple[int, int, int],
-    terms: tuple[Any, Any],
-    targets: Any,
-    each: list[Any],
-    a_steps: tuple[Any, Any],
-    b: Any,
-    b_steps: tuple[Any, Any],
-) -> None:
-    """Write the code of out = begin + a @ b for a tile that the registers hold.
-
-    `size` is rows, columns, bits of a number; `terms` runs of a sum, or None for one, and terms of
-    a run; `targets` pointer and row stride of out and of begin; `each` where a's rows begin;
-    `a_steps`, `b_steps` strides from run to run, and from term to term.
-    """
-    height, width, bits = size
-    lanes = min(width, VECTOR // bits)
-    vectors, runs = width // lanes, terms[0]
-    vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
-    index, size_bytes = terms[1].type, bits // 8
-    fused = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f{bits}"
-    )
-
-    def constant(value: int) -> Any:
-        return ir.Constant(index, value)
-
-    def vector_at(pointer: Any, at: Any, place: int) -> Any:
-        at = builder.add(at, constant(place * lanes))
-        return builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer())
-
-    (out, out_row), (begin, begin_row) = targets
-    sums = [
-        builder.load(vector_at(begin, builder.mul(constant(r), begin_row), v), align=size_bytes)
-        for r in range(height)
-        for v in range(vectors)
-    ]
-    nowhere = ir.Constant(vector, ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-
-    def run(sums: list[Any], turn: Any) -> list[Any]:
-        """Add the terms of one run."""
-        a_at, b_at = (
-            constant(0) if turn is None else builder.mul(turn, steps[0])
-            for steps in (a_steps, b_steps)
-        )
-
-        def add(sums: list[Any], k: Any) -> list[Any]:
-            """Add one more term to each sum."""
-            at = builder.add(b_at, builder.mul(k, b_steps[1]))
-            across = [builder.load(vector_at(b, at, v), align=size_bytes) for v in range(vectors)]
-            at = builder.add(a_at, builder.mul(k, a_steps[1]))
-            new_sums = []
-            for r in range(height):
-                scalar = builder.load(builder.gep(each[r], [at]))
-                lane = builder.insert_element(nowhere, scalar, ir.Constant(ir.IntType(32), 0))
-                spread = builder.shuffle_vector(lane, nowhere, zeros)
-                for v in range(vectors):
-                    new_sums.append(builder.call(fused, [spread, across[v], sums[r * vectors + v]]))
-            return new_sums
-
-        whole = builder.and_(terms[1], constant(-UNROLLED))
-        sums, k = loop(builder, sums, constant(0), whole, add, UNROLLED)
-        sums, _ = loop(builder, sums, k, terms[1], add, 1)
-        return sums
-
-    sums = run(sums, None) if runs is None else loop(builder, sums, constant(0), runs, run, 1)[0]
-    for r in range(height):
-        for v in range(vectors):
-            target = vector_at(out, builder.mul(constant(r), out_row), v)
-            builder.store(sums[r * vectors + v], target, align=size_bytes)
 
 
 def loop(
@@ -280,25 +278,25 @@ def _multiply(
     for first in range(0, columns, panel):
         last = min(first + panel, columns)
         for k in range(0, max(length, 1), TERMS_OF_PANEL):
-            terms, row = min(TERMS_OF_PANEL, length - k), 0
+            terms, row = (1, min(TERMS_OF_PANEL, length - k)), 0
             start, start_row = (out, out_row) if k else (begin, begin_row)
             while row < rows:
                 height = min(ROWS, rows - row)
                 height -= height % 2 * (height > 1)
-                left = (a, row * a_row + k * a_inner, a_row, a_inner)
+                left = (a, row * a_row + k * a_inner, 0, a_inner)
                 j = first
                 while j < last:
                     target = (out, row * out_row + j, out_row)
                     before = (start, row * start_row + j, start_row)
-                    right = (b, k * b_row + j, b_row)
+                    right = (b, k * b_row + j, 0, b_row)
                     if j + COLUMNS <= last:
-                        _tile(COLUMNS, height, terms, target, before, left, right)
+                        tile(COLUMNS, height, terms, target, before, left, right, a_row)
                         j += COLUMNS
                     elif j + HALF <= last:
-                        _tile(HALF, height, terms, target, before, left, right)
+                        tile(HALF, height, terms, target, before, left, right, a_row)
                         j += HALF
                     else:
-                        _tile(PAD, height, terms, target, before, left, right)
+                        tile(PAD, height, terms, target, before, left, right, a_row)
                         j += PAD
                 row += height
 
@@ -324,28 +322,31 @@ def by_address(function: Function, signature: Any, dtype: str) -> Any:
         return numba.cfunc(signature)(function)
 
 
+# Compute out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
+#
+# by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
+# of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
+# be 0: the same row for all. a (rows, inner) has a second stride. An element is
+# begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
 def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:
-    """Compute out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
+    return types.void(by, out, begin, a, b, size), call_address
 
-    by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
-    of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
-    be 0: the same row for all. a (rows, inner) has a second stride. An element is
-    begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
+
+def call_address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Write a call of the function at an address, with the numbers of the tuples that follow.
+
+    An array at the beginning of a tuple, and the place after it, become a pointer.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address, *matrices, size = arguments
-        values: list[Any] = []
-        for kind, value in zip(signature.args[1:5], matrices, strict=True):
-            array, at, *strides = cgutils.unpack_tuple(builder, value)
-            data = context.make_array(kind[0])(context, builder, array).data
-            values += [builder.gep(data, [at]), *strides]
-        values += cgutils.unpack_tuple(builder, size)
-        kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
-        builder.call(builder.inttoptr(address, kind.as_pointer()), values)
-        return context.get_dummy_value()
-
-    return types.void(by, out, begin, a, b, size), generate
+    address, *tuples = arguments
+    values: list[Any] = []
+    for kind, value in zip(signature.args[1:], tuples, strict=True):
+        parts = cgutils.unpack_tuple(builder, value)
+        if isinstance(kind[0], types.Array):
+            parts[:2] = [array_at(context, builder, kind[0], *parts[:2])]
+        values += parts
+    function = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+    builder.call(builder.inttoptr(address, function.as_pointer()), values)
+    return context.get_dummy_value()
 
 
 product: Any = intrinsic(_product)
@@ -363,112 +364,3 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # a · b + c, rounded once: half the instructions, and the same bits on every machine
 fma: Any = intrinsic(_fma)
-
-
-def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """Compute value / scale of a stored number, given inverse = 1 / scale."""
-    raise NotImplementedError
-
-
-@overload(scaled, jit_options={"error_model": "numpy"})
-def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
-    number = np.float32 if inverse == types.float32 else np.float64
-
-    def byte(value: Any, scale: Any, inverse: Any) -> Any:
-        # the quotient, rounded once (Markstein): a division takes five times as long
-        x = number(value)
-        q = x * inverse
-        return fma(fma(-q, scale, x), inverse, q)
-
-    def floating(value: Any, scale: Any, inverse: Any) -> Any:
-        return value / scale
-
-    return byte if value == types.uint8 else floating
-
-
-@inner
-def odd_terms(q: float) -> float:
-    """Sum 1/3 + q/5 + q²/7 + …: atanh(z) = z + z q times this, where q = z² is at most a ninth."""
-    p = 0.0
-    for k in range(len(ODD)):
-        p = fma(p, q, ODD[len(ODD) - 1 - k])
-    return p
-
-
-@inner
-def log_of(x: float) -> float:
-    """Compute log(x) of a float64 that is at least the smallest normal number, or not finite."""
-    if not 0 < x < math.inf:
-        return x
-    bits = np.float64(x).view(np.int64)
-    twos = (bits >> FRACTION) - HALFWAY
-    m = np.int64(bits - (twos << FRACTION)).view(np.float64)
-    if m > 2 * ROOT_HALF:
-        m, twos = 0.5 * m, twos + 1
-    z = (m - 1.0) / (m + 1.0)
-    q = z * z
-    small = fma(2.0 * z, q * odd_terms(q), 2.0 * z)
-    log_x: float = fma(np.float64(twos), TWO_HIGH_64, fma(np.float64(twos), TWO_LOW_64, small))
-    return log_x
-
-
-def softplus_of(x: Any) -> Any:
-    """Compute log(1 + exp(x)) of a scalar in compiled functions; `_softplus_of` has each dtype."""
-    raise NotImplementedError
-
-
-def exp_of(x: Any) -> Any:
-    """Compute exp(x) of a scalar that is not above zero, likewise."""
-    raise NotImplementedError
-
-
-@overload(exp_of, jit_options={"error_model": "numpy"})
-def _exp_of(x: Any) -> Function:
-    def double(x: Any) -> Any:
-        bounded = LEAST if x < LEAST else x
-        twos = np.rint(bounded * PER_TWO_64)
-        r = fma(-twos, TWO_LOW_64, fma(-twos, TWO_HIGH_64, bounded))
-        p = TERMS[11]
-        p = fma(p, r, TERMS[10])
-        p = fma(p, r, TERMS[9])
-        p = fma(p, r, TERMS[8])
-        p = fma(p, r, TERMS[7])
-        p = fma(p, r, TERMS[6])
-        p = fma(p, r, TERMS[5])
-        p = fma(p, r, TERMS[4])
-        p = fma(p, r, TERMS[3])
-        p = fma(p, r, TERMS[2])
-        p = fma(p, r, TERMS[1])
-        p = fma(p, r, TERMS[0])
-        scale = np.int64((np.int64(twos) + HALFWAY) << FRACTION).view(np.float64)
-        return (fma(p, r * r, r) + 1.0) * scale
-
-    def single(x: Any) -> Any:
-        # comparisons that are false keep what is not a number
-        bounded = LOWEST if x < LOWEST else x
-        twos = np.rint(bounded * PER_TWO)
-        r = fma(-twos, TWO_LOW, fma(-twos, TWO_HIGH, bounded))
-        p = fma(fma(fma(fma(E4, r, E3), r, E2), r, E1), r, E0)
-        scale = np.int32((np.int32(twos) + BIAS) << BITS).view(SINGLE)
-        return (fma(p, r * r, r) + ONE) * scale
-
-    return single if x == types.float32 else double
-
-
-@overload(softplus_of, jit_options={"error_model": "numpy"})
-def _softplus_of(x: Any) -> Function:
-    def double(x: Any) -> Any:
-        t = exp_of(-abs(x))
-        z = t / (2.0 + t)
-        q = z * z
-        return max(x, 0.0) + fma(2.0 * z, q * odd_terms(q), 2.0 * z)
-
-    def single(x: Any) -> Any:
-        t = exp_of(-abs(x))
-        z = t / (TWO + t)
-        q = z * z
-        p = fma(fma(fma(fma(A4, q, A3), q, A2), q, A1), q, ONE)
-        above = NOTHING if x < NOTHING else x  # what is not a number stays
-        return fma(TWO * z, p, above)
-
-    return single if x == types.float32 else double

@@ -16,7 +16,14 @@ from numba import types
 from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 
-from fedrepro.core.portable_ops.compiled_math import VECTOR, WIDE, by_height, loop
+from fedrepro.core.portable_ops.compiled_math import (
+    VECTOR,
+    WIDE,
+    Vectors,
+    array_at,
+    by_height,
+    loop,
+)
 
 cgutils: Any = untyped
 LANE_BYTES = VECTOR // 8
@@ -27,37 +34,16 @@ HELD = 10 if WIDE else 5
 CASES = range(1, VECTORS + STRIPS)
 
 
-class _Tile:
+class _Tile(Vectors):
     """Writer of the code for the vectors of a tile."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
-        self.context, self.builder, self.index = context, builder, index
-        self.bytes = dtype.bitwidth // 8
-        self.lanes = LANE_BYTES // self.bytes
-        number = ir.FloatType() if self.bytes == 4 else ir.DoubleType()
-        self.vector = ir.VectorType(number, self.lanes)
-        self.fused = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(self.vector, [self.vector] * 3),
-            f"llvm.fma.v{self.lanes}f{8 * self.bytes}",
-        )
-
-    def fma(self, a: Any, b: Any, c: Any) -> Any:
-        return self.builder.call(self.fused, [a, b, c])
+        super().__init__(builder, dtype)
+        self.context, self.index = context, index
 
     def data(self, kind: Any, array: Any, at: Any) -> Any:
-        """Return a pointer to element `at` of an array."""
-        data = self.context.make_array(kind)(self.context, self.builder, array).data
-        return self.builder.gep(data, [at])
-
-    def spread(self, pointer: Any) -> Any:
-        """Load a number into all lanes."""
-        nowhere, word = ir.Constant(self.vector, ir.Undefined), ir.IntType(32)
-        lane = self.builder.insert_element(
-            nowhere, self.builder.load(pointer), ir.Constant(word, 0)
-        )
-        zeros = ir.Constant(ir.VectorType(word, self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(lane, nowhere, zeros)
+        """Point to number `at` of an array."""
+        return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
         """Write the code of all kinds of tiles, and a switch between them."""
@@ -80,15 +66,14 @@ class _Tile:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
             starts = [self.builder.mul(ir.Constant(self.index, r), apart) for r in part]
-        to = self.vector.as_pointer()
-        return [self.builder.bitcast(self.builder.gep(first, [at]), to) for at in starts]
+        return [self.at(first, at) for at in starts]
 
-    def load(self, pointers: list[Any]) -> list[Any]:
-        return [self.builder.load(pointer, align=self.bytes) for pointer in pointers]
+    def load_all(self, pointers: list[Any]) -> list[Any]:
+        return [self.load(pointer) for pointer in pointers]
 
-    def store(self, values: list[Any], pointers: list[Any]) -> None:
+    def store_all(self, values: list[Any], pointers: list[Any]) -> None:
         for value, pointer in zip(values, pointers, strict=True):
-            self.builder.store(value, pointer, align=self.bytes)
+            self.store(value, pointer)
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
@@ -116,11 +101,11 @@ def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any
             def add(sums: list[Any], m: Any) -> list[Any]:
                 row = builder.gep(rows, [builder.load(builder.gep(which, [m]))])
                 amount = tile.spread(builder.gep(amounts, [m]))
-                values = tile.load(tile.pointers(row, case, below, some))
+                values = tile.load_all(tile.pointers(row, case, below, some))
                 return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
 
-            sums, _ = loop(builder, tile.load(targets), first, end, add, 1)
-            tile.store(sums, targets)
+            sums, _ = loop(builder, tile.load_all(targets), first, end, add, 1)
+            tile.store_all(sums, targets)
 
         tile.write(kind, write)
         return context.get_dummy_value()
@@ -155,23 +140,23 @@ def _lift(
         totals = tile.data(kinds[6], totals, zero)
 
         def write(case: int, some: range) -> None:
-            weights = tile.load(tile.pointers(row, case, below, some))
+            weights = tile.load_all(tile.pointers(row, case, below, some))
             targets = tile.pointers(target, case, below, some)
 
             def add(moves: list[Any], m: Any) -> list[Any]:
                 seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
                 amount = tile.spread(builder.gep(amounts, [m]))
                 lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
-                place = [builder.bitcast(builder.gep(totals, [lanes]), tile.vector.as_pointer())]
-                (total,) = tile.load(place)
-                values = tile.load(tile.pointers(seat, case, apart, some))
+                place = tile.at(totals, lanes)
+                total = tile.load(place)
+                values = tile.load_all(tile.pointers(seat, case, apart, some))
                 for value, weight in zip(values, weights, strict=True):
                     total = tile.fma(value, weight, total)
-                tile.store([total], place)
+                tile.store(total, place)
                 return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
 
-            moves, _ = loop(builder, tile.load(targets), zero, count, add, 1)
-            tile.store(moves, targets)
+            moves, _ = loop(builder, tile.load_all(targets), zero, count, add, 1)
+            tile.store_all(moves, targets)
 
         tile.write(kind, write)
         return context.get_dummy_value()
@@ -191,8 +176,7 @@ def _total(typing: Any, sums: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments
         tile = _Tile(context, builder, signature.args[0].dtype, at.type)
-        pointer = tile.data(signature.args[0], sums, at)
-        (value,) = tile.load([builder.bitcast(pointer, tile.vector.as_pointer())])
+        value = tile.load(tile.at(tile.data(signature.args[0], sums, at)))
         word, lanes = ir.IntType(32), tile.lanes
         while lanes > 1:
             lanes //= 2

@@ -24,17 +24,13 @@ if TYPE_CHECKING:
     import torch
 
 
-def multiplied(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Compute a @ b, (n, k) by (k, m) or stacks of both, into `out` if given, without gradients."""
+def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Compute a @ b, (n, k) by (k, m) or stacks of both, without gradients."""
     import torch
 
     if a.device.type != "cpu":
-        return torch.matmul(a, b, out=out)
-    left, right = a.detach().numpy(), b.detach().numpy()
-    if out is None:
-        return torch.from_numpy(np.matmul(left, right))
-    np.matmul(left, right, out=out.detach().numpy())
-    return out
+        return torch.matmul(a, b)
+    return torch.from_numpy(np.matmul(a.detach().numpy(), b.detach().numpy()))
 
 
 def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -95,14 +91,6 @@ def root(x: torch.Tensor) -> torch.Tensor:
         if detached.device.type == "cpu"
         else detached.sqrt()
     )
-
-
-def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
-    """Compute log sum_k e**x_k over the last axis; NaN where any x is not finite."""
-    top = x.amax(-1, keepdim=True)
-    terms = ((x - top) * math.log2(math.e)).exp2_()
-    # the largest term is 1, so what is added to it is at least 0
-    return (terms.sum(-1) - 1).log1p().add(top.squeeze(-1))
 
 
 def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.networks.network import Network
-from fedrepro.training.examples import Examples, Reader
-from fedrepro.training.gradients import Layout
+from fedrepro.training.examples import Examples
+from fedrepro.training.flat_models import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +132,7 @@ def gradients_at(
             "many as the smallest has (`with_subset`), or let them train for one step"
         )
     index = torch.from_numpy(np.stack(rows)).to(examples.inputs.device)
-    x, y = Reader(examples, *index.shape).read(index)
+    x, y = examples.gathered(index)
     layout = Layout(network.shapes)
     flat = torch.from_numpy(layout.pack(weights)).to(x).repeat(len(index), 1).requires_grad_()
     logits = network.forward(layout.views(flat), x, Pass())

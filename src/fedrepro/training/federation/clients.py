@@ -29,7 +29,7 @@ from fedrepro.training.federation.client_queries import (
 )
 from fedrepro.training.federation.cost_counter import CostCounter, models_sent
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
-from fedrepro.training.gradients import Layout
+from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.mixing_matrices import mixed

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
-from fedrepro.training.gradients import Layout
+from fedrepro.training.flat_models import Layout
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
@@ -43,40 +43,40 @@ class ClientCost:
 
 @dataclass
 class CostCounter:
-    """An account that `Clients` keep for the harness, which starts a new one for each round.
+    """The account that `Clients` keep of a round, for the harness, which starts a new one for each.
 
-    seconds: in which clients trained, evaluated or answered. exchanges, passes: of `ClientCost`,
-    for what clients were asked. held: tensors that the server sent to all of them for that.
+    spent: messages, exchanges and passes for questions, and seconds in which clients trained,
+    evaluated or answered. losses: of each client that trained, by training. rejected: trainings
+    that gave no finite model. held: tensors that the server has sent to all clients for a question.
     """
 
-    traffic: Traffic = field(default_factory=Traffic)
+    spent: ClientCost = field(default_factory=ClientCost)
     losses: dict[int, list[float]] = field(default_factory=dict)
     rejected: int = 0
-    seconds: float = 0.0
-    exchanges: int = 0
-    passes: float = 0.0
     held: dict[str, np.ndarray] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Forget what has happened."""
-        self.traffic, self.losses, self.rejected, self.seconds = Traffic(), {}, 0, 0.0
-        self.exchanges, self.passes, self.held = 0, 0.0, {}
+        """Set the account to zero."""
+        vars(self).update(vars(CostCounter()))
 
     @property
-    def spent(self) -> ClientCost:
-        """The account so far."""
-        return ClientCost(self.traffic, self.exchanges, self.passes, self.seconds)
+    def traffic(self) -> Traffic:
+        return self.spent.traffic
+
+    @property
+    def seconds(self) -> float:
+        return self.spent.seconds
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         """Count the time in which clients work."""
         began = time.perf_counter()
         yield
-        self.seconds += time.perf_counter() - began
+        self.spent += ClientCost(seconds=time.perf_counter() - began)
 
     def sent(self, traffic: Traffic) -> None:
         """Count messages up or down."""
-        self.traffic += traffic
+        self.spent += ClientCost(traffic)
 
     def asked(
         self,
@@ -92,9 +92,8 @@ class CostCounter:
         With None clients answered for the models that they sent, with which the answers go. Tensors
         that all clients have from before are not sent again.
         """
-        self.passes += passes
         if weights is None:
-            self.sent(Traffic(bytes_up=up))
+            self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
             return
         new = {
             name: value
@@ -104,8 +103,7 @@ class CostCounter:
         if all_of_them:
             self.held |= {k: v for k, v in new.items() if len(v) == 1}
         down = sum(v[0].nbytes for v in new.values()) * clients
-        self.exchanges += 1
-        self.sent(Traffic(clients, clients, up, down))
+        self.spent += ClientCost(Traffic(clients, clients, up, down), 1, passes)
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
         """Count the trainings of these clients; losses float64 (n,), finite bool (n,)."""

@@ -1,0 +1,337 @@
+"""Training by automatic differentiation: own modules, loss terms without compiled steps, and GPUs.
+
+On the CPU one model trains after another, on a GPU blocks of as many as its memory holds. Models
+are ordered by number of steps, so that the ones that still train are the first ones of a block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.core.diagnostics.machine_facts import slots
+from fedrepro.networks.layers import Convolution2d, Pass, Variational
+from fedrepro.networks.torch_modules import OwnModule
+from fedrepro.training.augmentation_and_noise import Crops, noise_of
+from fedrepro.training.examples import Examples
+from fedrepro.training.flat_models import Layout, descend
+from fedrepro.training.loss_terms import TermInputs
+from fedrepro.training.minibatches import Chunk, Task
+from fedrepro.training.training_settings import (
+    EarlyStopping,
+    InitialTensors,
+    LazyGpuTensors,
+    Procedure,
+    TrainedModels,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+BUFFERS = 5  # weights, gradients and three optimiser states
+# activations wait for the backward pass with their gradients, and kernels need room of their own
+SEEN_AT_ONCE = 3
+
+
+def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
+    """Count the models of a block: one on the CPU, or what fits half of a job's share of the GPU.
+
+    Blocks are made equally large, because a small one costs nearly as many kernels. A GPU holds the
+    activations of a whole block as well. All of its memory counts and not what is free, so that a
+    run that goes on is cut as before.
+    """
+    import torch
+
+    if device.type != "cuda":
+        return 1
+    each = 4 * (BUFFERS * Layout(procedure.shapes).size + SEEN_AT_ONCE * activations(procedure))
+    _, memory = torch.cuda.mem_get_info(device)
+    most = max(1, memory // slots() // 2 // each)
+    return -(-models // -(-models // most))
+
+
+def activations(procedure: Procedure) -> int:
+    """Count the floats of one model's activations in a step, windows of convolutions included.
+
+    Terms of the loss are taken to hold as many again.
+    """
+    outputs = windows = 0
+    for layer, shape, _ in procedure.network.places:
+        out = layer.output(shape)
+        outputs += layer.held if isinstance(layer, OwnModule) else math.prod(out)
+        if isinstance(layer, Convolution2d):
+            windows += shape[0] * layer.kernel**2 * math.prod(out[1:])
+    return procedure.rows * (outputs + windows) * (2 if procedure.losses else 1)
+
+
+class AutogradTrainer:
+    """Trains the models of tasks block by block, `block` of them together or what fits."""
+
+    def __init__(
+        self,
+        procedure: Procedure,
+        examples: Examples,
+        tasks: Sequence[Task],
+        keep_gradients: bool,
+        block: int | None,
+    ) -> None:
+        self.procedure, self.examples, self.keep = procedure, examples, keep_gradients
+        self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
+        self.size = self.inner.size + self.outer.size
+        self.block = block or block_size(procedure, examples.inputs.device, len(tasks))
+        crop = procedure.settings.augment != "none"
+        self.crops = Crops(procedure.network) if crop else None
+
+    def parts(
+        self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, np.ndarray] | None
+    ) -> Iterator[TrainedModels]:
+        """Train block after block; `memory` of the optimiser is overwritten."""
+        settings = self.procedure.settings
+        steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
+        pieces = [self.procedure.pieces(task) for task in tasks]
+        order = np.lexsort((np.negative(pieces), np.negative(steps)))
+        # the fused kernel of an optimiser knows one number of steps
+        alike = memory is None or len(set(memory["steps"].tolist())) == 1
+        length = self.block if alike else 1
+        for at in range(0, len(order), length):
+            yield _Block(self, tasks, order[at : at + length], given, memory).trained()
+
+
+class _Block:
+    """The models of a block and the steps that they take.
+
+    flat: (models, size), the network's numbers, then those of the terms' private tensors.
+    """
+
+    def __init__(
+        self,
+        trainer: AutogradTrainer,
+        tasks: Sequence[Task],
+        chosen: np.ndarray,
+        given: InitialTensors,
+        memory: Mapping[str, np.ndarray] | None,
+    ) -> None:
+        import torch
+
+        self.trainer, self.procedure, self.examples = trainer, trainer.procedure, trainer.examples
+        self.chosen, self.tasks, self.memory = chosen, [tasks[i] for i in chosen], memory
+        self.device, self.dtype = self.examples.inputs.device, self.examples.dtype
+        settings, network = self.procedure.settings, self.procedure.network
+        self.flat = torch.zeros(len(chosen), trainer.size, dtype=self.dtype, device=self.device)
+        inner = self.network_part(self.flat)
+        inner.copy_(self._packed(given.start))
+        if given.private:
+            private = {name: value[chosen] for name, value in given.private.items()}
+            self.flat[:, trainer.inner.size :] = torch.from_numpy(trainer.outer.pack(private))
+        self.start = self.flat.clone()  # what terms compare the weights with
+        if given.reference is not None:
+            self.network_part(self.start).copy_(self._packed(given.reference))
+        self.summed = torch.zeros_like(self.flat) if trainer.keep else None
+        self.rates = [settings.lr if task.lr is None else task.lr for task in self.tasks]
+        self.shares = torch.tensor(
+            self.procedure.shares(self.tasks), dtype=self.dtype, device=self.device
+        )
+        self.moments = {
+            name: torch.zeros_like(self.flat)
+            if memory is None
+            else torch.from_numpy(memory[name][chosen]).to(self.device)
+            for name in settings.remembered
+        }
+        taken = 0 if memory is None else int(memory["steps"][chosen[0]])
+        self.moments["steps"] = torch.full((), float(taken), device=self.device)
+        noise = noise_of(self.tasks, settings.batch_size, self.device)
+        self.noise = noise if network.draws else None
+        # a variational network has the same weights in all pieces of a step
+        self.fresh_pieces = not any(isinstance(layer, Variational) for layer in network.layers)
+        weights = trainer.inner.views(inner)
+        self.buffers = [weights[name] for name in network.buffers]
+
+    def _packed(self, tensors: Mapping[str, np.ndarray]) -> torch.Tensor:
+        import torch
+
+        shared = len(next(iter(tensors.values()))) == 1
+        own = tensors if shared else {name: value[self.chosen] for name, value in tensors.items()}
+        return torch.from_numpy(self.trainer.inner.pack(own))
+
+    def network_part(self, flat: torch.Tensor) -> torch.Tensor:
+        """View the network's numbers in vectors (A, size)."""
+        return flat[:, : self.trainer.inner.size]
+
+    def trained(self) -> TrainedModels:
+        """Take all steps, or stop when no model has a finite loss any more."""
+        import torch
+
+        losses, taken = self._all_steps()
+        if self.memory is not None:
+            for name in self.procedure.settings.remembered:
+                self.memory[name][self.chosen] = self.moments[name].cpu().numpy()
+        trainer, summed = self.trainer, self.summed
+        weights = trainer.inner.views(self.network_part(self.flat))
+        private = trainer.outer.views(self.flat[:, trainer.inner.size :])
+        gradients = None if summed is None else trainer.inner.views(self.network_part(summed))
+        return TrainedModels(
+            self.chosen,
+            losses,
+            taken,
+            torch.isfinite(self.flat).all(1).cpu().numpy(),
+            LazyGpuTensors(weights) if self.device.type != "cpu" else _arrays(weights),
+            _arrays(private),
+            None if gradients is None else _arrays(gradients),
+        )
+
+    def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return losses (steps, models), zero where a model has no more, and steps (models,)."""
+        stopping = EarlyStopping(self.tasks, self.procedure.settings)
+        kept = [self.flat] if self.summed is None else [self.flat, self.summed]
+        each, lost = [], np.zeros(len(self.tasks), bool)
+        for chunk in self.procedure.plan(self.tasks):
+            losses = self._steps(chunk, stopping, kept)
+            each.append(losses)
+            lost |= ~np.isfinite(losses).all(0) & stopping.running
+            if (lost | ~stopping.running).all():
+                break
+        stopping.put_back(kept)
+        whole = np.concatenate(each)
+        whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
+        return whole, stopping.taken
+
+    def _steps(
+        self, chunk: Chunk, stopping: EarlyStopping, kept: Sequence[torch.Tensor]
+    ) -> np.ndarray:
+        """Take the steps of a chunk, unless all models stop before: losses (steps, models).
+
+        An example weighs one over the examples of its minibatch, or of its client where the chunk
+        is one step in pieces; what fills up a minibatch weighs nothing.
+        """
+        import torch
+
+        network, crops = self.procedure.network, self.trainer.crops
+        index = torch.from_numpy(chunk.index).to(self.device)
+        size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
+        counts = torch.arange(index.shape[-1], device=self.device) < size
+        whole = chunk.whole is not None
+        if chunk.whole is not None:
+            size = torch.from_numpy(chunk.whole).to(self.device).unsqueeze(-1)
+        weights = counts.to(self.dtype) / size.clamp_min(1)
+        moves = None if crops is None else crops.drawn(chunk, self.tasks).to(self.device)
+        losses = weights.new_zeros(1 if whole else len(index), len(self.tasks))
+        right = torch.zeros(len(self.tasks), dtype=torch.int64, device=self.device)
+        total = torch.zeros_like(self.flat) if whole else self.flat
+        for piece, active in enumerate(chunk.active):
+            step, count = 0 if whole else piece, min(active, stopping.last)
+            if not count:
+                return losses[:step].cpu().numpy()
+            weight = weights[piece, :count]
+            x, y = self.examples.gathered(index[piece, :count])
+            if crops is not None and moves is not None:
+                x = crops.moved(x, moves[piece, :count])
+            y = network.asked(x, y)
+            drawn = piece if whole and self.fresh_pieces else 0
+            loss, logits, gradient = self._gradient(chunk.first + step, drawn, x, y, weight)
+            losses[step, :count] += loss
+            if stopping.patience:
+                right[:count] += right_predictions(logits, y, network.weighed(weight))
+            if whole:
+                total[:count] += gradient
+                if piece + 1 < len(chunk.active):
+                    continue
+                gradient = total[: min(chunk.active[0], stopping.last)]
+            else:
+                gradient = self._perturbed(gradient, chunk.first + step, x, y, weight)
+            self._descend(gradient)
+            if stopping.patience:
+                stopping.see(chunk.first + step + 1, right.cpu().numpy(), kept)
+                right.zero_()
+        return losses.cpu().numpy()
+
+    def _gradient(
+        self, step: int, piece: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Differentiate the loss of x (A, B, D) and targets y, weighed by weight (A, B).
+
+        Returns the cross-entropies (A,), which are not finite where a term is not, the logits, and
+        the gradients (A, size). Running statistics move.
+        """
+        import torch
+
+        trainer, network, terms = self.trainer, self.procedure.network, self.procedure.losses
+        count, inner = len(x), trainer.inner.size
+        leaf = self.flat[:count].detach().requires_grad_()
+        tensors = trainer.inner.views(leaf[:, :inner])
+        gpu = self.device.type == "cuda"
+        run = Pass("unfolded" if gpu else "grouped", self.noise, keep=bool(terms))
+        if self.noise is not None:
+            self.noise.at(step, count, piece)
+            if network.buffers:  # rows that fill up would be counted as others
+                run.rows = (weight > 0).sum(-1).tolist()
+        logits, weight = network.forward(tensors, x, run), network.weighed(weight)
+        losses = total = cross_entropy(logits, y, weight)
+        if terms:
+            tensors |= trainer.outer.views(leaf[:, inner:])
+            start = trainer.inner.views(self.start[:count, :inner])
+            start |= trainer.outer.views(self.start[:count, inner:])
+            look = TermInputs(network, tensors, start, x, weight, run, self.shares[:count])
+            for term in terms:
+                total = total + term.loss(look)
+        (gradient,) = torch.autograd.grad(total.sum(), leaf)
+        return (losses + (total - total)).detach(), logits.detach(), gradient
+
+    def _perturbed(
+        self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
+        weight: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """Mix a gradient (A, size) with that at weights which a perturbation moves away."""
+        count, inner = len(x), self.trainer.inner.size
+        for term in self.procedure.perturbations:
+            flat, kept = self.flat[:count], [value[:count].clone() for value in self.buffers]
+            weights = flat.clone()
+            away = term.away(gradient[:, :inner], flat[:, :inner], self.start[:count, :inner])
+            flat[:, :inner] += away
+            _, _, there = self._gradient(step, 0, x, y, weight)  # draws as before
+            flat.copy_(weights)
+            gradient = there.mul_(term.share).add_(gradient, alpha=1 - term.share)
+            self._put_back(kept)
+        return gradient
+
+    def _descend(self, gradient: torch.Tensor) -> None:
+        """Let the optimiser take a step for the first models, along gradients (A, size)."""
+        count = len(gradient)
+        flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
+        if self.summed is not None:
+            self.summed[:count] += gradient
+        for pull in self.procedure.weight_penalties:
+            parts = (self.network_part(part) for part in (gradient, flat, self.start[:count]))
+            pull.add(*parts)
+        descend(flat, gradient, self.moments, self.procedure.settings, self.rates)
+        self._put_back(kept)
+
+    def _put_back(self, kept: Sequence[torch.Tensor]) -> None:
+        for buffer, value in zip(self.buffers, kept, strict=True):
+            buffer[: len(value)] = value
+
+
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {name: value.cpu().numpy() for name, value in tensors.items()}
+
+
+def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Sum weighted cross-entropies per model, (A,): logits (A, B, K), y (A, B) or (A, B, K)."""
+    from torch.nn import functional
+
+    each = functional.cross_entropy(
+        logits.flatten(0, 1), y.flatten() if y.dim() == 2 else y.flatten(0, 1), reduction="none"
+    )
+    return (each.view(weight.shape) * weight).sum(1)
+
+
+def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Count right predictions: (…, B, K) to int64 (…); rows of weight zero count nothing.
+
+    Targets are labels (…, B), or shares (…, B, K), whose largest is the right one.
+    """
+    labels = y if y.dim() < logits.dim() else y.argmax(-1)
+    count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
+    return count

@@ -1,0 +1,130 @@
+"""Models as flat vectors, (models, size), and the steps that optimisers take on them.
+
+A vector ends in zeros up to a multiple of the widest registers, so that the rounding of a model
+does not depend on its row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.training.training_settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+PAD = 16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of the tensors that a flat vector holds, one behind another."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of each tensor."""
+        return [math.prod(shape) for shape in self.shapes.values()]
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a model without padding: the size of a message from a client."""
+        return sum(self.sizes)
+
+    @property
+    def size(self) -> int:
+        """Numbers of a model, padding included."""
+        return -(-self.numbers // PAD) * PAD
+
+    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """View the tensors, (models, *shape) by name, in the memory of vectors (models, size)."""
+        import torch
+
+        parts = torch.split(flat[:, : self.numbers], self.sizes, dim=1) if self.shapes else ()
+        named = zip(self.shapes.items(), parts, strict=True)
+        return {name: part.view(len(flat), *shape) for (name, shape), part in named}
+
+    def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Pack tensors (models, *shape) into vectors (models, size) of the same dtype."""
+        parts = [tensors[name].reshape(len(tensors[name]), -1) for name in self.shapes]
+        return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
+
+    def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Copy the tensors, (models, *shape) by name, out of vectors (models, size)."""
+        parts = np.split(flat[:, : self.numbers], np.cumsum(self.sizes)[:-1], axis=1)
+        named = zip(self.shapes.items(), parts, strict=True)
+        return {name: part.reshape(len(flat), *shape).copy() for (name, shape), part in named}
+
+
+def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor]:
+    """Make the zeros that an optimiser begins with: its moments, (models, size), and `steps`."""
+    import torch
+
+    moments = {name: torch.zeros_like(flat) for name in settings.remembered}
+    return {**moments, "steps": torch.zeros((), device=flat.device)}
+
+
+def descend(
+    flat: torch.Tensor,
+    gradient: torch.Tensor,
+    memory: MutableMapping[str, torch.Tensor],
+    settings: Settings,
+    rates: Sequence[float] = (),
+) -> None:
+    """Take a step of Adam, AMSGrad or SGD in place; L2 enters the gradient, as in the loss.
+
+    Args:
+        flat: weights (A, size), of the first A models that the memory has.
+        gradient: shaped as `flat`; SGD overwrites it.
+        memory: as `new_memory` makes it, of models that have all taken equally many steps.
+        settings: the optimiser and its numbers.
+        rates: step size of each model, by default that of the settings.
+    """
+    memory["steps"] += 1
+    # the fused kernel knows one step size, and a model moves as it does without the others
+    same = len(set(rates)) <= 1
+    parts = [slice(len(flat))] if same else [slice(i, i + 1) for i in range(len(flat))]
+    for part, rate in zip(parts, rates or (settings.lr,), strict=False):
+        own = {name: value[part] for name, value in memory.items() if name != "steps"}
+        if settings.optimiser == "adam":
+            _adam(flat[part], gradient[part], own, memory["steps"], settings, rate)
+            continue
+        slope = gradient[part]
+        if settings.l2:
+            slope.add_(flat[part], alpha=settings.l2)
+        if "velocity" in own:
+            slope = own["velocity"].mul_(settings.momentum).add_(slope)
+        flat[part].add_(slope, alpha=-rate)
+
+
+def _adam(
+    flat: torch.Tensor,
+    gradient: torch.Tensor,
+    moments: Mapping[str, torch.Tensor],
+    steps: torch.Tensor,
+    settings: Settings,
+    rate: float,
+) -> None:
+    import torch
+
+    torch._fused_adam_(
+        [flat],
+        [gradient],
+        [moments["first"]],
+        [moments["second"]],
+        [moments["largest"]] if settings.amsgrad else [],
+        [steps],
+        lr=rate,
+        beta1=settings.beta1,
+        beta2=settings.beta2,
+        weight_decay=settings.l2,
+        eps=settings.eps,
+        amsgrad=settings.amsgrad,
+        maximize=False,
+    )
