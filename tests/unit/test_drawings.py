@@ -61,10 +61,15 @@ def numbers_of(name, values=plausible, scale="tiny"):
     return plan(scale).exhibit(f"pfnm/{name}"), read_csv(csv_of(name, values, scale))
 
 
-def drawn(name) -> tuple[Figure, set[float]]:
-    exhibit, numbers = numbers_of(name)
+def figure_of(name, values=plausible) -> Figure:
+    exhibit, numbers = numbers_of(name, values)
     with rules():
-        return figure(exhibit, numbers), {float(value) for value in as_shown(numbers)["mean"]}
+        return figure(exhibit, numbers)
+
+
+def drawn(name) -> tuple[Figure, set[float]]:
+    means = as_shown(numbers_of(name)[1])["mean"]
+    return figure_of(name), {float(value) for value in means}
 
 
 def test_there_is_an_exhibit_of_every_kind():
@@ -163,9 +168,7 @@ def test_sizes_that_were_asked_for_are_ticks_and_gaps(factor):
             return factor * float(asked[1])
         return plausible(token, clients, trial, metric, split)
 
-    exhibit, numbers = numbers_of("equal-size", values)
-    with rules():
-        found = figure(exhibit, numbers)
+    found = figure_of("equal-size", values)
     panel = found.axes[0]
     assert panel.get_xticks().tolist() == [factor * size for size in (50, 100, 200, 400)]
     paths = [np.asarray(bars.lines[0].get_ydata(), float) for bars in panel.containers]
@@ -200,9 +203,7 @@ def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_
             )
         return 0.3 if token == "average" else 0.9
 
-    exhibit, numbers = numbers_of("matching-or-size", values)
-    with rules():
-        found = figure(exhibit, numbers)
+    found = figure_of("matching-or-size", values)
     panel = found.axes[0]
     assert [text.get_text() for text in panel.texts] == ["0.01", "10", "2"]
     assert [text.get_text() for text in panel.legend_.get_texts()] == ["↓ parameter average 30 %"]
@@ -406,9 +407,7 @@ def test_marks_of_methods_that_have_one_size_stay_inside_the_frame():
             return float(asked[1]) if asked else 50.0
         return 0.9 if metric == "accuracy" else plausible(token, clients, trial, metric, split)
 
-    exhibit, numbers = numbers_of("equal-size", values)
-    with rules():
-        found = figure(exhibit, numbers)
+    found = figure_of("equal-size", values)
     width, height = found.get_size_inches()
     found.set_size_inches(0.5 * width, height)  # panels as narrow as they get at the paper's size
     found.canvas.draw()

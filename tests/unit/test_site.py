@@ -493,12 +493,12 @@ def test_on_a_telephone_a_wide_table_stands_one_cell_below_the_other(site, brows
     page = browser.new_page(viewport={"width": 375, "height": 800})
     page.goto((site / f"{name}.html").as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
-    page.wait_for_selector("table.stacked")
+    page.wait_for_selector("table.stacked", state="attached")
     scrolling = """[...document.querySelectorAll('.wide, .table-wrapper')]
         .filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.textContent)"""
     page.wait_for_function(f"!{scrolling}.length")
     row = page.locator("table.stacked tbody tr:visible").first
-    first, last = (row.locator("td, th").nth(at).bounding_box() for at in (0, -1))
+    first, last = (row.locator("td:visible, th:visible").nth(at).bounding_box() for at in (0, -1))
     assert last["y"] >= first["y"] + first["height"] - 1
     page.close()
 
