@@ -226,7 +226,7 @@ class AccuracyAndGraph(canvas.Along):
         rows = numbers.assign(**{GRAPH: numbers[CASE].map(graphs), NODES: numbers[CASE].map(nodes)})
         look = dict(zip(dict.fromkeys(rows[GRAPH]), CASES, strict=False))
         labels = [measure.label for measure in exhibit.measures]
-        mark = {"color": "black", "linestyle": "", "marker": "o", "markersize": 5}
+        mark: dict[str, Any] = {"color": "black", "linestyle": "", "marker": "o", "markersize": 5}
         of_methods = [
             Line2D([], [], label=label, fillstyle=fill, **mark)
             for label, fill in zip(labels, FILLS, strict=False)
