@@ -91,7 +91,7 @@ KINDS_OF_METHODS = {
 
 def documents() -> dict[Path, str]:
     """Return the text of each generated document, and of each with a generated part, by path."""
-    models = {"config": Config, "exhibits": ExhibitFile}
+    models: dict[str, type[BaseModel]] = {"config": Config, "exhibits": ExhibitFile}
     texts = {
         Path(f"workflow/schemas/{name}.schema.json"): f"{json.dumps(schema, indent=2)}\n"
         for name, schema in ((name, model.model_json_schema()) for name, model in models.items())

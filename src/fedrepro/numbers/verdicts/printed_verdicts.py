@@ -284,7 +284,7 @@ def _row(
     if not points:
         return row
     (point,) = points
-    row |= point.values
+    row.update(point.values)
     matches = select_series(numbers, printed.metric, printed.split)
     matches = matches[matches["method"] == printed.method]
     shown = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
