@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Scaled(Protocol):
-    """Examples to predict, as of `training.examples`: inputs as stored, (N, D)."""
+    """Examples that a network predicts: inputs as stored, (N, D), and how to scale them."""
 
     @property
     def inputs(self) -> torch.Tensor: ...

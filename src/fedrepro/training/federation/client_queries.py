@@ -23,7 +23,7 @@ Query = Callable[[Network, Mapping[str, "torch.Tensor"], Examples], Reply]
 
 @dataclass(frozen=True)
 class Watched(Examples):
-    """Examples that count how many of them are read as inputs of a network."""
+    """Examples that count how many rows a client reads as inputs of its network."""
 
     reads: list[int] = field(default_factory=list, compare=False)
 
@@ -36,7 +36,7 @@ class Watched(Examples):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Answers of each client. passes: how often each read all of its examples, on average."""
+    """Answers of the clients; `passes` is how often one read its examples, on average."""
 
     answers: list[Reply]
     passes: float
@@ -105,7 +105,7 @@ def _of_one(
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Candidate weights at clients: accuracy and mean cross-entropy, float64 (m, n).
+    """Accuracy and mean cross-entropy of m models at n clients, float64 (m, n) each.
 
     NaN at a client that holds no such examples.
     """
