@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import MARGIN, SHIFTS, Noise, Shape
+from fedrepro.networks.layers import MARGIN, SHIFTS, Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.minibatches import Chunk, Task
 
@@ -123,15 +123,9 @@ STRIDE = 0x9E3779B97F4A7C15
 SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
-class StepNoise(Noise, Protocol):
-    """Random numbers of the training steps of a block of models."""
-
-    def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the generators of the first models to a training step, or to a piece of one."""
-        ...
-
-
-def noise_of(tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> StepNoise:
+def noise_of(
+    tasks: Sequence[Task], batch_size: int | None, device: torch.device
+) -> ModelNoise | BlockNoise:
     """Make the random number generators of these models for a device."""
     kind = ModelNoise if device.type == "cpu" else BlockNoise
     return kind(tasks, batch_size, device)
@@ -145,7 +139,7 @@ class ModelNoise:
         self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """See `StepNoise`."""
+        """Set the generators of the first models to a training step, or to a piece of one."""
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
 
@@ -239,7 +233,7 @@ class BlockNoise:
         self.epoch, self.key = -1, 0
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """See `StepNoise`."""
+        """Set the generator to a training step, or to a piece of one."""
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
             self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)

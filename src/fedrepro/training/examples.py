@@ -62,15 +62,11 @@ class Examples:
         import torch
 
         from fedrepro.networks.layers import Pass
+        from fedrepro.networks.predict import loaded
 
         if not hidden.layers:
             return Examples(self.scaled(slice(None)), self.targets)
-        weights = {
-            name: torch.from_numpy(np.ascontiguousarray(tensors[name])).to(
-                self.inputs.device, self.dtype
-            )
-            for name in hidden.parameters
-        }
+        weights = loaded({name: tensors[name] for name in hidden.parameters}, self)
         rows, activations = hidden.prediction_rows, []
         with torch.no_grad():
             for at in range(0, len(self.inputs), rows):

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.networks.network import Network
+from fedrepro.networks.predict import loaded
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat_models import Layout
 
@@ -69,7 +70,8 @@ def query(
         watched = Watched(
             examples.inputs[client_rows], examples.targets[client_rows], examples.scale
         )
-        answer = question(network, _of_one(weights, place, watched), watched)
+        own = {name: value[place % len(value)] for name, value in weights.items()}
+        answer = question(network, loaded(own, watched), watched)
         arrays = isinstance(answer, Mapping) and all(
             isinstance(value, np.ndarray) for value in answer.values()
         )
@@ -89,18 +91,6 @@ def size_of(answer: np.ndarray) -> int:
         rows = len(answer)
         return rows * (rows + 1) // 2 * answer.itemsize
     return answer.nbytes
-
-
-def _of_one(
-    weights: Mapping[str, np.ndarray], place: int, examples: Examples
-) -> dict[str, torch.Tensor]:
-    import torch
-
-    device, dtype = examples.inputs.device, examples.dtype
-    return {
-        name: torch.from_numpy(np.ascontiguousarray(value))[place % len(value)].to(device, dtype)
-        for name, value in weights.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -153,10 +143,8 @@ def evaluated(
     import torch
     from torch.nn.functional import cross_entropy
 
-    device, dtype = examples.inputs.device, examples.dtype
-    held = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in candidates.items()}
-    count = len(next(iter(held.values())))
-    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(count)]
+    count = len(next(iter(candidates.values())))
+    models = [loaded({k: v[i] for k, v in candidates.items()}, examples) for i in range(count)]
     index = np.concatenate(rows)
     right = torch.empty(len(models), len(index), dtype=torch.float64)
     losses = torch.empty_like(right)
