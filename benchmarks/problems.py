@@ -35,82 +35,50 @@ class Workload:
     targets: dict[str, float]
 
 
+def rounds_of(
+    model: str, rounds: int, cohort: int, batch_size: int, lr: float, **local: int
+) -> dict[str, object]:
+    """Settings of federated rounds; local: epochs, or steps, of a client in a round."""
+    given = {"model": model, "rounds": rounds, "cohort": cohort, "batch_size": batch_size}
+    return {**given, "lr": lr, **local, "seed": 0}
+
+
 WORKLOADS = {
     "lr-mnist": Workload(
         "mnist",
-        {
-            "model": "logistic",
-            "rounds": 100,
-            "cohort": 10,
-            "batch_size": 10,
-            "lr": 0.03,
-            "epochs": 1,
-            "seed": 0,
-        },
+        rounds_of("logistic", 100, 10, 10, 0.03, epochs=1),
         clients=1000,
         examples=100,
         targets={"pfl": 10.0, "flower": 60.0},
     ),
     "cifar-cnn": Workload(
         "cifar10",
-        {
-            "model": "cnn",
-            "rounds": 10,
-            "cohort": 50,
-            "batch_size": 10,
-            "lr": 0.1,
-            "epochs": 1,
-            "seed": 0,
-        },
+        rounds_of("cnn", 10, 50, 10, 0.1, epochs=1),
         clients=1000,
         examples=50,
         targets={"pfl": 0.95},
     ),
 }
 
-# What the papers run, against what a round cannot do without.
+# the rounds of papers, against what a round cannot do without
 OWN_WORKLOADS = {
     "fedavg-2nn": Workload(
         "mnist",
-        {
-            "model": "mlp+hidden~200@200",
-            "rounds": 5,
-            "cohort": 10,
-            "batch_size": 10,
-            "steps": 60,
-            "lr": 0.1,
-            "seed": 0,
-        },
+        rounds_of("mlp+hidden~200@200", 5, 10, 10, 0.1, steps=60),
         clients=100,
         examples=600,
         targets={"products": 0.95},
     ),
     "rm-mlp": Workload(
         "mnist",
-        {
-            "model": "mlp+hidden~100@100",
-            "rounds": 5,
-            "cohort": 10,
-            "batch_size": 64,
-            "steps": 20,
-            "lr": 0.1,
-            "seed": 0,
-        },
+        rounds_of("mlp+hidden~100@100", 5, 10, 64, 0.1, steps=20),
         clients=10,
         examples=1280,
         targets={"products": 1.3, "products with matching": 1.3},
     ),
     "rm-cifar": Workload(
         "cifar10",
-        {
-            "model": "cnn+hidden~1024",
-            "rounds": 1,
-            "cohort": 10,
-            "batch_size": 64,
-            "steps": 10,
-            "lr": 0.03,
-            "seed": 0,
-        },
+        rounds_of("cnn+hidden~1024", 1, 10, 64, 0.03, steps=10),
         clients=10,
         examples=640,
         targets={"without matching": 2.0},

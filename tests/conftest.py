@@ -6,8 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
@@ -117,25 +116,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def skipped(reports: Iterable[Any]) -> list[str]:
-    """Why tests were skipped, how many of which file: a line for each reason."""
-    files: dict[str, Counter[str]] = {}
-    for report in reports:
-        reason = report.longrepr[2].removeprefix("Skipped: ")
-        files.setdefault(reason, Counter())[Path(report.nodeid.partition("::")[0]).name] += 1
-    told = {
-        reason: ", ".join(f"{count} of {name}" for name, count in own.most_common())
-        for reason, own in files.items()
-    }
-    most = sorted(files, key=lambda reason: -files[reason].total())
-    return [f"{files[reason].total():4} {reason}: {told[reason]}" for reason in most]
-
-
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    lacking = skipped(terminalreporter.getreports("skipped"))
-    if lacking:
-        terminalreporter.section("skipped tests, and why")
-        terminalreporter.write("\n".join([*lacking, ""]))
     counted = config.stash.get(COUNTED, None)
     if counted is None:
         if config.getoption("lines") is not None:

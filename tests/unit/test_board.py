@@ -19,7 +19,7 @@ from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scena
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
 from fedrepro.record.site.leaderboard_pages import answer, made_from, superseded_by
-from fedrepro.record.site.pages import board_part
+from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.templating import filled
 from fedrepro.stages.submissions import exhibit_file_of
@@ -31,18 +31,17 @@ NEEDS = {"images": {"public_inputs": "images of others"}}
 COSTS = {"votes": {"forward_passes": 4.0}, "asks": {"rounds": 3.0, "bytes_up": 900.0}}
 
 
+USUAL = {"bytes_up": 300.0, "rounds": 1.0, "forward_passes": 1.0, "parameters": 10.0}
+METHOD = {"kind": "one_shot", "sends": "", "criterion": ""}
+
+
 class Part:
     """As an exhibit on disk: its json and its tables."""
 
     def __init__(
-        self,
-        name: str,
-        cases: dict[str, dict[str, float]],
-        *,
-        shared: str = "true",
-        trials: int = 3,
-        data: str = "Digits",
-    ) -> None:
+        self, name: str, cases: dict[str, dict[str, float]], shared: str = "true",
+        data: str = "Digits", trials: int = 3,
+    ) -> None:  # fmt: skip
         labels = list(dict.fromkeys(label for levels in cases.values() for label in levels))
         self.trials = trials
         self.about = {
@@ -51,44 +50,24 @@ class Part:
             "data": [{"token": "digits", "sha256": "abc", "title": data}],
             "scenario": {"training": {"values": {"shared_init": shared}}},
             "methods": [
-                {
-                    "label": label,
-                    "kind": "one_shot",
-                    "reference": label in ("pooled", "best"),
-                    "needs": NEEDS.get(label, {}),
-                    "sends": "",
-                    "criterion": "",
-                }
+                METHOD
+                | {"label": label, "reference": label in ("pooled", "best")}
+                | {"needs": NEEDS.get(label, {})}
                 for label in labels
             ],
         }
         rows = []
-        for case, levels in cases.items():
-            for label, level in levels.items():
-                scatter = np.random.default_rng(len(case)).normal(scale=0.01, size=trials)
-                own = {"accuracy": level + scatter, "server_seconds": np.ones(trials)}
-                usual = {
-                    "bytes_up": 300.0,
-                    "rounds": 1.0,
-                    "forward_passes": 1.0,
-                    "parameters": 10.0,
-                }
-                own |= {k: np.full(trials, v) for k, v in (usual | COSTS.get(label, {})).items()}
-                for metric, values in own.items():
-                    rows.append(
-                        {
-                            "case": case,
-                            "clients": 4,
-                            "method": label,
-                            "metric": metric,
-                            "split": "test" if metric == "accuracy" else "",
-                            "mean": values.mean(),
-                            "sd": 0.0,
-                            "trials": trials,
-                            "by_trial": " ".join(map(str, values)),
-                            "setting": label,
-                        }
-                    )
+        for case, label, level in ((c, *pair) for c, own in cases.items() for pair in own.items()):
+            scatter = np.random.default_rng(len(case)).normal(scale=0.01, size=trials)
+            own = {"accuracy": level + scatter, "server_seconds": np.ones(trials)}
+            own |= {k: np.full(trials, v) for k, v in (USUAL | COSTS.get(label, {})).items()}
+            place = {"case": case, "clients": 4, "method": label, "setting": label, "sd": 0.0}
+            rows += [
+                place
+                | {"metric": metric, "split": "test" if metric == "accuracy" else ""}
+                | {"mean": values.mean(), "trials": trials, "by_trial": " ".join(map(str, values))}
+                for metric, values in own.items()
+            ]
         self.numbers = pd.DataFrame(rows)
 
     def table(self, suffix: str) -> pd.DataFrame:
@@ -104,16 +83,15 @@ class Part:
     @property
     def metrics(self) -> pd.DataFrame:
         """The setting that is better in the mean is worse in the first trial of each three."""
-        rows = []
-        for setting, first, level in (("good", 0.6, 0.9), ("other", 0.9, 0.6)):
-            for trial in range(self.trials):
-                value = level if trial % 3 else first
-                rows += [
-                    {"split": split, "setting": setting, "trial": trial, "value": value - lower}
-                    for split, lower in (("client_validation", 0.0), ("test", 0.1))
-                ]
         of_all = {"phase": "final", "metric": "accuracy", "client": np.nan, "model_name": "cnn"}
-        return pd.DataFrame(rows).assign(**of_all)
+        rows = [
+            {"split": split, "setting": setting, "trial": trial, **of_all}
+            | {"value": (level if trial % 3 else first) - lower}
+            for setting, first, level in (("good", 0.6, 0.9), ("other", 0.9, 0.6))
+            for trial in range(self.trials)
+            for split, lower in (("client_validation", 0.0), ("test", 0.1))
+        ]
+        return pd.DataFrame(rows)
 
 
 def made(*parts: Part, board: Board = BOARD) -> tuple[BoardData, dict[str, BoardRow]]:
@@ -139,6 +117,8 @@ def test_methods_stand_in_classes_and_groups() -> None:
     assert rows["average"].standing.verdict == "worse"
     assert (rows["good"].ahead, rows["average"].ahead) == (3, 0)
     assert rows["good"].drawn == "scenarios and trials"
+    times = seconds(found, [*rows.values()]).set_index("method")  # means over scenarios
+    assert (times.loc["good", "mean"], times.loc["good", "scenarios"]) == (1.0, 3)
     table = leaderboard(found, list(rows.values())).set_index("method")
     assert table.loc[["pooled", "best"], ["group", "rank_low", "rank_high"]].isna().all(axis=None)
     assert table.loc["good", "settings_tried"] == 2
@@ -184,15 +164,10 @@ def test_a_sentence_asks_for_the_methods_of_a_group(tmp_path) -> None:
 
 
 def test_classes_follow_from_needs_and_from_what_was_measured() -> None:
-    levels = LEVELS | {"images": 0.7, "asks": 0.7}
-    _, rows = made(Part("1-a", {"even": levels}))
-    kinds = {label: rows[label].method.kind for label in ("images", "asks", "votes", "good")}
-    assert kinds == {
-        "images": "public data",
-        "asks": "extra exchanges",
-        "votes": "several models",
-        "good": "one model",
-    }
+    _, rows = made(Part("1-a", {"even": LEVELS | {"images": 0.7, "asks": 0.7}}))
+    kinds = {"images": "public data", "asks": "extra exchanges", "votes": "several models"}
+    for label, kind in (kinds | {"good": "one model", "best": "reference"}).items():
+        assert rows[label].method.kind == kind
 
 
 def test_a_run_that_failed_is_a_row_that_says_so() -> None:
@@ -316,9 +291,13 @@ def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
     assert rows["Shapes", "good"].drawn == "trials"
     assert rows["Shapes", "good"].standing.group is None  # a single scenario
     table = leaderboard(found, board_rows(found))
-    page = board_part(shown_as(found, table), {})
+    page = board_part(shown_as(found, table))
     assert "In these intervals trials are drawn again. Fewer than three scenarios" in page
     assert "In these intervals data sets and trials are drawn again." in page
+
+
+def board_part(shown: BoardView, later: str = "") -> str:
+    return rendered("board.md", up="../", shown=shown, links={}, guide="", later=later)
 
 
 def shown_as(found: BoardData, table: pd.DataFrame) -> BoardView:
@@ -330,7 +309,7 @@ def shown_as(found: BoardData, table: pd.DataFrame) -> BoardView:
 def test_where_another_test_groups_otherwise_the_page_says_so() -> None:
     """Wilcoxon's signed ranks tell nothing apart in three scenarios, whatever was measured."""
     found, _ = made(Part("1-a", CASES))
-    page = board_part(shown_as(found, leaderboard(found, board_rows(found))), {})
+    page = board_part(shown_as(found, leaderboard(found, board_rows(found))))
     assert "Other first groups: Wilcoxon&#x27;s signed ranks" in page
     assert "gives alike, good and average (one model)" in page
     assert "Nemenyi" in page
@@ -365,12 +344,6 @@ def test_metrics_of_other_settings_than_the_choice_names_are_refused() -> None:
         made(Other("1-a", CASES))
 
 
-def test_seconds_are_means_over_scenarios() -> None:
-    found = board_data(BOARD, [Part("1-a", CASES)])
-    times = seconds(found, board_rows(found)).set_index("method")
-    assert (times.loc["good", "mean"], times.loc["good", "scenarios"]) == (1.0, 3)
-
-
 def test_a_board_may_choose_settings_in_each_trial_as_the_best_client_is_chosen() -> None:
     found, rows = made(Part("1-a", CASES), board=BOARD.model_copy(update={"each_trial": True}))
     even = found.scenes[0]
@@ -388,8 +361,8 @@ def test_what_is_superseded_says_so_once_the_later_one_has_numbers() -> None:
     second = BoardView({**first.about, "key": "arena/2", "board": later}, first.table, first.times)
     assert superseded_by(first, [first]) == superseded_by(second, [first, second]) == ""
     assert superseded_by(first, [first, second]) == "arena/2"
-    assert "Superseded by arena/2" in board_part(first, {}, later="arena/2")
-    assert "Superseded" not in board_part(first, {})
+    assert "Superseded by arena/2" in board_part(first, "arena/2")
+    assert "Superseded" not in board_part(first)
 
 
 # ---------------------------------------------------------------------------------------- ground

@@ -94,7 +94,7 @@ def test_it_says_what_a_method_sees_sends_and_costs(found, capsys, tmp_path):
     assert main(["check-method", "regmean"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for words in ("numbers that clients compute", "asks for", "second moments of layer inputs",
-                  "1 exchange;", "1.0 times a client's examples", "1,510 parameters",
+                  "1 exchange;", "1.0 times a client's examples", "1,510 weights",
                   "regmean: passes all 5 checks"):  # fmt: skip
         assert words in said, words
     (tmp_path / "bad.py").write_text(changed(MEDIAN, f"return {RESULT}", "return 3"))

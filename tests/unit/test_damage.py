@@ -31,7 +31,7 @@ from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, record
-from fedrepro.record.site.report_data import claims_of, maps_of
+from fedrepro.record.site.report_data import claims_of, drawings_of
 from fedrepro.stages import rounds_job
 from fedrepro.stages.reports import draw_exhibit, draw_maps, judge_claims
 
@@ -131,7 +131,7 @@ def kinds_of_reports(plan):
     for path in (table, table.with_suffix(".json")):
         yield path, lambda: claims_of(read_claims(table)), [Path(f"{base}{path.suffix}")]
     drawn = Path(f"reports/{plan.scale}/partitions")
-    yield drawn / "maps.json", lambda: maps_of(drawn), [Path(f"{base}.json")]
+    yield drawn / "maps.json", lambda: drawings_of(drawn, "partitions"), [Path(f"{base}.json")]
 
 
 def spoiled(good, others, draw):

@@ -287,7 +287,7 @@ def test_a_folder_that_was_not_finished_does_not_pass_for_one(prepared, monkeypa
     def killed(path, array):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepared_module, "write_array", killed)
+    monkeypatch.setattr(prepared_module.artifacts, "write_array", killed)
     with pytest.raises(KeyboardInterrupt):
         prepare(prepared, small_arrays(1))
     assert not (prepared / "dataset.json").exists()

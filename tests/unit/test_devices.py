@@ -22,6 +22,17 @@ time.sleep(float(60))
 """
 
 
+@pytest.fixture(autouse=True)
+def unclaimed(monkeypatch):
+    """Let this process forget its claim, now and when it is called."""
+
+    def forget():
+        monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+
+    forget()
+    return forget
+
+
 def holder(folder, *names):
     return subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder), *names], stdout=subprocess.PIPE, text=True
@@ -45,23 +56,21 @@ def test_jobs_claim_different_gpus_and_a_killed_one_gives_its_own_back(tmp_path)
             job.wait()
 
 
-def test_a_job_that_asks_twice_keeps_its_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+def test_a_job_that_asks_twice_keeps_its_gpu(tmp_path):
     assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
 
 
-def test_some_jobs_share_a_gpu_where_that_is_asked_for(tmp_path, monkeypatch):
+def test_some_jobs_share_a_gpu_where_that_is_asked_for(tmp_path, monkeypatch, unclaimed):
     found = []
     monkeypatch.setenv("FEDREPRO_GPU_JOBS", "2")
     for _ in range(4):
-        monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+        unclaimed()
         found.append(claim(["a", "b"], tmp_path))
     assert found == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("words", ["0", "two", "-1"])
 def test_a_share_that_is_no_number_is_refused(words, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
     monkeypatch.setenv("FEDREPRO_GPU_JOBS", words)
     with pytest.raises(FedreproError, match=f"FEDREPRO_GPU_JOBS is '{words}'; let it be how many"):
         claim(["a"], tmp_path)
@@ -74,9 +83,8 @@ def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
     assert visible(2) == ["0", "1"]
 
 
-def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch):
+def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, unclaimed):
     monkeypatch.setattr("fedrepro.stages.devices.tempfile.gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -85,16 +93,6 @@ def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
     assert device_of("cuda") == "cuda:0"
-    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+    unclaimed()
     assert device_of("cuda") == "cuda:1"
     assert current == [0, 1]
-
-
-def test_the_cpu_needs_no_claim():
-    assert device_of("cpu") == "cpu"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_gpu_that_is_not_there_is_a_sentence():
-    with pytest.raises(FedreproError, match="PyTorch finds no GPU here; set device: cpu"):
-        device_of("cuda")

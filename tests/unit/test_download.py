@@ -6,8 +6,6 @@ import contextlib
 import errno
 import hashlib
 import http.server
-import io
-import tarfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,6 @@ import numpy as np
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.data.archive import unpack_archive
 from fedrepro.data.raw_files import DatasetTable, FileRow, fetch, raw_sources
 
 DATA = np.random.default_rng(0).bytes(200_000)
@@ -201,25 +198,6 @@ def test_a_good_file_is_not_fetched_again_and_a_bad_one_is(target, mirror):
     target.write_bytes(DATA[:-1])
     assert get(target, ROW, mirror=mirror)[0]
     assert target.read_bytes() == DATA
-
-
-def test_a_malicious_archive_passes_the_checksum_and_is_stopped_when_unpacked(
-    server, target, tmp_path
-):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("../../escaped.txt"))
-    evil = buffer.getvalue()
-    digest = f"sha256:{hashlib.sha256(evil).hexdigest()}"
-    url = server.url("/evil", sends(evil))
-    get(target, replace(ROW, checksum=digest, bytes=len(evil), urls=(url,)))
-    named = target.rename(target.with_name("train-images-idx3-ubyte.gz"))
-    with (
-        pytest.raises(FedreproError, match="outside the destination"),
-        unpack_archive("mnist", named),
-    ):
-        pytest.fail("it was unpacked")
-    assert not list(tmp_path.rglob("escaped.txt"))
 
 
 def test_a_full_disk_is_said(target, mirror, monkeypatch):

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from synthetic import (
 from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.canvas import close_up, figure, lines, render, rules
+from fedrepro.drawings.canvas import figure, lines, render, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
 from fedrepro.numbers.run_times import timings_of
@@ -106,19 +105,6 @@ def test_methods_of_one_size_share_a_line_that_is_named():
     found = drawn(values=nothing_merged)
     assert "PFNM" in [line.get_label() for line in found.axes[2].lines]
     assert together in texts(found)
-
-
-def test_the_close_up_leaves_out_what_collapses():
-    made = plan()
-
-    def values(token, clients, trial, metric, split):
-        if token == "average" and metric == "accuracy":
-            return 0.1
-        return plausible(token, clients, trial, metric, split)
-
-    exhibit = made.exhibit(KEY)
-    low, high = close_up(exhibit, lines(exhibit, numbers_of(made, values), "accuracy", "test"))
-    assert 0.85 < low < high <= 1
 
 
 def test_looks_differ_by_colour_and_by_marker_with_dash():
@@ -231,14 +217,6 @@ def test_drawing_loads_no_pyplot():
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_sweep_of_two_parameters_cannot_be_drawn_against_one(numbers):
-    exhibit = deepcopy(plan().exhibit(KEY))
-    for at, point in enumerate(exhibit.points):
-        point.values["alpha"] = at
-    with pytest.raises(FedreproError, match="drawn against one swept parameter"):
-        figure(exhibit, numbers)
 
 
 # ---------------------------------------------------------------------------------- the stage

@@ -17,7 +17,7 @@ from fedrepro.numbers.exhibit_files import (
 )
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, drawn_keys, record
-from fedrepro.record.site.report_data import claims_of, maps_of, read_reports
+from fedrepro.record.site.report_data import claims_of, drawings_of, read_reports
 from fedrepro.stages.reports import judge_claims
 
 __all__ = ["undrawn", "workplace"]
@@ -39,16 +39,6 @@ def test_everything_that_is_recorded_can_be_opened(scale):
         assert all(files.read(suffix) for suffix in files.suffixes)
         assert len(files.table(".csv")) > 0
         assert files.about["key"] == key
-
-
-@in_a_workplace
-def test_csv_files_are_plain_and_their_json_names_them():
-    base = draw(plan())
-    about = read_json(f"{base}.json")
-    assert set(about["files"]) == {".svg", ".png", ".csv", ".choice.csv", ".metrics.parquet"}
-    assert Path(f"{base}.csv").read_text().startswith("clients,method,metric,split,mean,")
-    text = open_exhibit(FOLDER, KEY, "tiny").read(".csv").decode()
-    assert text == Path(f"{base}.csv").read_text()
 
 
 def two_exhibits():
@@ -126,6 +116,6 @@ def test_verdicts_that_are_not_those_of_their_json_are_a_sentence(bad):
 def test_a_list_of_drawings_that_is_none_says_what_to_delete(tmp_path, bad):
     (tmp_path / "maps.json").write_text(bad)
     with pytest.raises(FedreproError, match=f"delete the folder {tmp_path}"):
-        maps_of(tmp_path)
+        drawings_of(tmp_path, "partitions")
     write_json(tmp_path / "maps.json", {"schema": 2, "partitions": []})
-    assert maps_of(tmp_path) == []
+    assert drawings_of(tmp_path, "partitions") == []

@@ -156,7 +156,7 @@ def test_what_can_be_planned_can_be_drawn_and_shown(workplace, without_png, give
         return
     draw(plan, f"pfnm/{name}")
     (paper,) = read_reports(Path("reports/tiny"), "tiny", [f"pfnm/{name}"]).papers
-    paper_page(paper, "", (), frozenset())
+    paper_page(paper)
 
 
 @some(150)

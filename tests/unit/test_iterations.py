@@ -30,10 +30,6 @@ METHODS = {
 }
 
 
-class Killed(BaseException):
-    """Nothing catches it, as nothing catches a signal that ends the process."""
-
-
 class Job:
     """Federating on digits in a folder: two trials, checkpoints after every round."""
 
@@ -63,31 +59,6 @@ class Job:
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     return Job(tmp_path_factory.mktemp("iterations"))
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_run_killed_at_five_random_rounds_ends_with_the_same_bytes(job, name, monkeypatch):
-    whole = job.run(METHODS[name])
-    place = sorted(METHODS).index(name)
-    deaths = set(np.random.default_rng(place).permutation(np.arange(1, 24))[:5].tolist())
-    left, begun, average = set(deaths), [], Clients.average
-
-    def mortal(self, *words, **values):
-        found = average(self, *words, **values)
-        begun.append(len(begun) - (5 - len(left)))  # rounds done, of both trials
-        if begun[-1] in left:
-            left.remove(begun[-1])
-            raise Killed
-        return found
-
-    monkeypatch.setattr(Clients, "average", mortal)
-    for _ in deaths:
-        with pytest.raises(Killed):
-            job.run(METHODS[name])
-    assert job.run(METHODS[name]) == whole
-    assert not left
-    # it went on where it was: only the rounds in which it was killed were done twice
-    assert len(begun) == 2 * 12 + 5
 
 
 @pytest.mark.parametrize("name", ["matching", "both"])

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from partitioned import spec_of
 from small_exhibits import file_of
 from test_pages import Nesting
 
 from fedrepro.cli.draw import draw_partition, drawn_partition
 from fedrepro.cli.main import main
-from fedrepro.core.artifacts import read_json
 from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.data.partition_table import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
@@ -23,8 +20,8 @@ from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.record.site.pages import drawings_page
-from fedrepro.record.site.report_data import Reports, graphs_of, maps_of
+from fedrepro.record.site.pages import page
+from fedrepro.record.site.report_data import drawings_of
 from fedrepro.stages.reports import draw_maps
 from fedrepro.training.mixing_matrices import PLACES, rectangle
 
@@ -92,6 +89,14 @@ def test_the_same_drawing_gives_the_same_bytes_whatever_the_users_settings(name)
 
 
 @pytest.mark.parametrize(
+    ("token", "clients"),
+    [(MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("grid", 25), ("complete", 64)],
+)
+def test_no_text_of_a_graph_is_cut_off(token, clients):
+    assert texts_of(drawing(token, clients))
+
+
+@pytest.mark.parametrize(
     ("clients", "classes", "names"),
     [
         (2, 10, None),
@@ -113,44 +118,33 @@ def test_no_text_is_cut_off_or_lies_on_another(clients, classes, names):
         assert not [(texts[i], texts[j]) for i, j in pairs]
 
 
-@pytest.mark.parametrize(
-    ("token", "clients"),
-    [(MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("grid", 25), ("complete", 64)],
-)
-def test_no_text_of_a_graph_is_cut_off(token, clients):
-    assert texts_of(drawing(token, clients))
-
-
-@given(st.integers(1, 120), st.integers(1, 6), st.integers(0, 5))
-def test_every_client_is_drawn_once_and_few_stay_in_their_own_order(clients, classes, seed):
-    order = map_with(counts_of(clients, classes, seed)).order()
-    assert sorted(order) == list(range(clients))
-    if clients <= FEW:
-        assert (order == np.arange(clients)).all()
-
-
-def test_many_clients_are_ordered_by_main_class_and_then_by_size():
+def test_few_clients_stay_in_their_order_and_many_go_by_main_class_and_then_by_size():
+    assert (map_with(counts_of(FEW, 3)).order() == np.arange(FEW)).all()
     single = np.eye(5, dtype=int)[np.arange(100) * 7 % 5] * (1 + np.arange(100)[:, None] % 9)
-    ordered = single[map_with(single).order()]
+    order = map_with(single).order()
+    assert sorted(order) == list(range(100))
+    ordered = single[order]
     main, sizes = ordered.argmax(axis=1), ordered.sum(axis=1)
     assert (np.diff(main) >= 0).all()
     assert (np.diff(sizes)[np.diff(main) == 0] <= 0).all()
 
 
-def test_a_class_that_a_client_lacks_has_no_number():
-    counts = np.array([[3, 0], [0, 4]])
-    with rules():
-        shown = {t.get_text() for t in map_with(counts).figure().axes[0].texts}
-    assert shown == {"3", "4"}
-
-
-def test_the_picture_has_words():
-    given = map_with(np.array([[3, 0], [0, 5]]))
-    assert given.words == (
+def test_a_picture_has_words_and_numbers_of_what_is_there():
+    counts = map_with(np.array([[3, 0], [0, 5]]))
+    assert counts.words == (
         "2 clients each hold 3 to 5 examples (median 4) of 1 class. "
         "Total variation from the whole: mean 0.500, at most 0.625."
     )
-    assert given.alt.startswith("Title. Map of clients and classes. 2 clients")
+    assert counts.alt.startswith("Title. Map of clients and classes. 2 clients")
+    with rules():  # a class that a client lacks has no number
+        assert {t.get_text() for t in counts.figure().axes[0].texts} == {"3", "5"}
+    graph = drawing(MATRIX, 2)
+    assert graph.words == (
+        "2 directed edges; in the long run each of 2 nodes counts 0.44 to 0.56. "
+        "Second modulus 0.25, S_W 0.3733."
+    )
+    assert graph.alt.startswith("2 nodes: given. Nodes and edges, and the matrix of weights.")
+    assert drawing("small_world", 8).subtitle == "small_world · seed 0, trial 0"
 
 
 # ------------------------------------------------------------------------------ the command
@@ -193,7 +187,11 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
     data = load_prepared("data")
     write_partition("p.parquet", build_partition(spec, data, range(3), 7), {})
     counts = read_partition("p.parquet", 2).label_counts(data.labels("train"), 10)
-    assert np.array_equal(drawn_partition(spec, digits, 2, 7, None).counts, counts)
+    drawn = drawn_partition(spec, digits, 2, 7, None)
+    assert np.array_equal(drawn.counts, counts)
+    draw_partition(spec.token, "digits", 2, 7, None, Path("map.svg"))
+    assert Path("map.svg").read_bytes() == render_map(drawn)[".svg"]
+    assert drawn.skew.clients == 4
 
 
 @pytest.mark.parametrize(
@@ -225,65 +223,7 @@ def test_a_token_of_a_person_is_read_and_one_in_a_path_must_be_canonical():
         parse_token("partition", text)
 
 
-def test_the_file_is_the_drawing(workplace):
-    path = Path("iid.svg")
-    draw_partition("iid+clients~3", "digits", 1, 0, None, path)
-    digits = components("dataset")["digits"].spec()
-    drawn = drawn_partition(read_token("partition", "iid+clients~3"), digits, 1, 0, None)
-    assert path.read_bytes() == render_map(drawn)[".svg"]
-    assert drawn.skew.clients == 3
-
-
-# ------------------------------------------------------------------- the stage and the report
-
-
-def plan() -> Plan:
-    return Plan(Config(), load_exhibits(), "tiny")
-
-
-def drawn_maps(made: Plan) -> Path:
-    """The stage, on partitions as the workflow makes them."""
-    (block,) = made.blocks(2)
-    for dataset, partition in made.partitions(KEYS):
-        folder = Path(made.jobs.dataset(dataset))
-        if not folder.exists():
-            write_prepared(folder, dataset.component.fn(Path(), **dataset.values), dataset, {})
-        table = build_partition(partition, load_prepared(folder), range(2), 0)
-        write_partition(made.jobs.partition(dataset, partition, block), table, {})
-    out = Path(f"reports/{made.scale}/partitions")
-    draw_maps("partitions", made, KEYS, out)
-    return out
-
-
-def test_the_plan_lists_what_exhibits_are_about_and_not_their_controls():
-    found = plan().partitions([*KEYS, KEYS[0]])
-    assert [(d.token, p.token) for d, p in found] == [
-        ("digits", f"{name}+clients~{clients}")
-        for name in ("homogeneous", "dirichlet")
-        for clients in (2, 4)
-    ]
-    assert list(found.values()) == [[KEYS[0]], [KEYS[0]], [KEYS[1]], [KEYS[1]]]
-
-
-def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace):
-    made = plan()
-    out = drawn_maps(made)
-    assert len(list(out.iterdir())) == 5
-    shown = Nesting(drawings_page(Reports("tiny", [], maps=maps_of(out))))
-    images = shown.all("img")
-    assert len(images) == 4
-    for image in images:
-        assert (out.parent / image["src"].removeprefix("shown/")).exists()
-        assert "Map of clients and classes" in image["alt"]
-    text = " ".join(shown.text.split())
-    for entry in read_json(out / "maps.json")["partitions"]:
-        assert entry["words"] in text
-        assert f"{entry['skew']['distance_mean']:.3f}" in text
-
-
 # ------------------------------------------------------------------------------------ graphs
-
-GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
 
 
 def arrows(token: str, clients: int) -> int:
@@ -313,42 +253,52 @@ def test_a_rectangle_is_as_near_a_square_as_can_be():
     ]  # fmt: skip
 
 
-def test_the_picture_of_a_graph_has_words():
-    given = drawing(MATRIX, 2)
-    assert given.words == (
-        "2 directed edges; in the long run each of 2 nodes counts 0.44 to 0.56. "
-        "Second modulus 0.25, S_W 0.3733."
-    )
-    assert given.alt.startswith("2 nodes: given. Nodes and edges, and the matrix of weights.")
-    assert drawing("small_world", 8).subtitle == "small_world · seed 0, trial 0"
+# ------------------------------------------------------------------- the stage and the report
 
 
-def plan_with(**settings) -> Plan:
-    given = {"graph": {"name": "ring"}, "methods": [GOSSIP, {"name": "local", "label": "alone"}]}
-    return Plan(Config(), {"small": file_of(**given | settings)}, "quick")
+def partitions_of(made: Plan) -> list[str]:
+    """Make the partitions of two exhibits as the workflow makes them."""
+    (block,) = made.blocks(2)
+    for dataset, partition in (found := made.partitions([*KEYS, KEYS[0]])):
+        folder = Path(made.jobs.dataset(dataset))
+        if not folder.exists():
+            write_prepared(folder, dataset.component.fn(Path(), **dataset.values), dataset, {})
+        table = build_partition(partition, load_prepared(folder), range(2), 0)
+        write_partition(made.jobs.partition(dataset, partition, block), table, {})
+    assert list(found.values()) == [[KEYS[0]], [KEYS[0]], [KEYS[1]], [KEYS[1]]]
+    return [partition.token for _, partition in found]
 
 
-def test_the_plan_lists_graphs_that_methods_are_on():
-    found = plan_with().graphs(["small/x"])
-    assert {(graph.token, nodes): keys for (graph, nodes), keys in found.items()} == {
-        ("ring", 2): ["small/x"],
-        ("ring", 4): ["small/x"],
-    }
-    assert not plan_with(methods=[{"name": "local", "label": "alone"}]).graphs(["small/x"])
+def graphs_with(*methods: dict[str, str]) -> Plan:
+    given = {"graph": {"name": "ring"}, "methods": list(methods)}
+    return Plan(Config(), {"small": file_of(**given)}, "quick")
 
 
-def test_all_graphs_are_drawn_by_one_stage_and_shown_on_the_page(tmp_path):
-    out = tmp_path / "graphs"
-    draw_maps("graphs", plan_with(), ["small/x"], out)
-    assert sorted(path.name for path in out.iterdir()) == [
-        "graphs.json", "ring--2.svg", "ring--4.svg",
-    ]  # fmt: skip
-    shown = Nesting(drawings_page(Reports("quick", [], graphs=graphs_of(out))))
-    images = shown.all("img")
-    assert [image["src"] for image in images] == [
-        f"shown/graphs/ring--{nodes}.svg" for nodes in (2, 4)
-    ]
-    assert all("Nodes and edges" in image["alt"] for image in images)
-    text = " ".join(shown.text.split())
-    for entry in read_json(out / "graphs.json")["graphs"]:
-        assert entry["words"] in text
+GOSSIP, ALONE = {"name": "gossip_sgd", "label": "gossip"}, {"name": "local", "label": "alone"}
+
+
+@pytest.mark.parametrize("kind", ["partitions", "graphs"])
+def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace, kind):
+    """Those that exhibits are about, and no controls; a graph that no method is on has none."""
+    out = Path(f"reports/tiny/{kind}")
+    if kind == "partitions":
+        made, keys, said = Plan(Config(), load_exhibits(), "tiny"), KEYS, "Map of clients"
+        names = ("homogeneous", "dirichlet")
+        tokens = [f"{name}+clients~{clients}" for name in names for clients in (2, 4)]
+        assert partitions_of(made) == tokens
+    else:
+        made, keys, said = graphs_with(GOSSIP, ALONE), ["small/x"], "Nodes and edges"
+        nodes = [(graph.token, count) for graph, count in made.graphs(keys)]
+        assert nodes == [("ring", 2), ("ring", 4)]
+        assert not graphs_with(ALONE).graphs(keys)
+        tokens = ["ring", "ring"]
+    draw_maps(kind, made, keys, out)
+    entries = drawings_of(out, kind)
+    assert [entry["token"] for entry in entries] == tokens
+    assert len(list(out.iterdir())) == len(tokens) + 1
+    shown = Nesting(page("drawings.md", drawn=entries))
+    for image in shown.all("img"):
+        assert (out.parent / image["src"].removeprefix("shown/")).exists()
+        assert said in image["alt"]
+    assert len(shown.all("img")) == len(entries)
+    assert all(entry["words"] in " ".join(shown.text.split()) for entry in entries)

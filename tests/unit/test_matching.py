@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import literal_matching as literal
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.methods.matching import pfnm_atoms
 from fedrepro.methods.matching.pfnm_atoms import (
     Gaussians,
     MatchedLayer,
@@ -64,11 +61,6 @@ def planted(rng, clients, width, atoms, dims, noise=0.05):
     pool = rng.normal(0, 2, (atoms, dims))
     which = np.array([rng.permutation(atoms)[:width] for _ in range(clients)])
     return [pool[w] + rng.normal(0, noise, (width, dims)) for w in which], which
-
-
-def every_row_kind(test):
-    """Both ways of keeping running sums: a table of inner products, and the sums themselves."""
-    return pytest.mark.parametrize("table", [0, pfnm_atoms.TABLE], ids=["summed", "tabled"])(test)
 
 
 # --- rewards ---
@@ -201,7 +193,6 @@ def test_equal_units_tie_whatever_the_last_bits_say():
 # --- the procedure ---
 
 
-@every_row_kind
 @given(
     seed=seeds,
     widths=st.lists(st.integers(1, 7), min_size=1, max_size=14),
@@ -216,7 +207,7 @@ def test_equal_units_tie_whatever_the_last_bits_say():
 )
 @settings(max_examples=80)
 def test_matching_is_what_the_literal_procedure_gives(
-    table, seed, widths, passes, variance, classed, gamma0, factor, cap, room, same
+    seed, widths, passes, variance, classed, gamma0, factor, cap, room, same
 ):
     rng = np.random.default_rng(seed)
     pool = rng.normal(0, 1.5, (9, 4 + classed))
@@ -228,19 +219,16 @@ def test_matching_is_what_the_literal_procedure_gives(
     rule = Rule(gamma0, factor, cap, max(widths) + room)
     visits = rng.permuted(np.tile(np.arange(len(widths)), (passes, 1)), axis=1)
     expected = literal_of(layer, rule, visits)
-    with patch.object(pfnm_atoms, "TABLE", table):
-        found = match(layer, rule, visits)
+    found = match(layer, rule, visits)
     assert [list(a) for a in found.assignments] == expected.assignments
     assert list(found.counts) == expected.counts
     np.testing.assert_allclose(means_of(found), expected.means, rtol=0, atol=1e-12)
 
 
-@every_row_kind
-def test_identical_clients_are_matched_one_to_one(table):
+def test_identical_clients_are_matched_one_to_one():
     units = np.random.default_rng(0).normal(0, 2, (12, 20))
     layer = layer_of([units] * 6, 5)
-    with patch.object(pfnm_atoms, "TABLE", table):
-        found = match(layer, Rule(), np.tile(np.arange(6), (2, 1)))
+    found = match(layer, Rule(), np.tile(np.arange(6), (2, 1)))
     assert len(found.counts) == 12
     assert all(np.array_equal(a, found.assignments[0]) for a in found.assignments)
 

@@ -1,4 +1,4 @@
-"""Pages of exhibits that were just drawn: nested well, escaped, with what is known of them."""
+"""Pages of exhibits that were just drawn: nested well, escaped; and the verdicts on claims."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from synthetic import KEY, draw, plan, undrawn, workplace, write_training_times
+from synthetic import KEY, draw, plan, plausible, undrawn, workplace, write_training_times
 
 from fedrepro.api import NEEDS
 from fedrepro.core.artifacts import read_json, write_json
-from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.exhibit_files import read_claims
 from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
-from fedrepro.record.site.build import _source
+from fedrepro.record.site.build import write_source
 from fedrepro.record.site.pages import home, page, paper_page
-from fedrepro.record.site.report_data import read_reports
+from fedrepro.record.site.report_data import claims_of, read_reports
+from fedrepro.stages.reports import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
 
+ROOT = Path(__file__).parents[2]
 OTHER = "pfnm/figure-2b"
 FOLDER = Path("reports/tiny")
 VOID = {"meta", "img", "br", "hr", "link", "input"}
@@ -55,7 +57,7 @@ class Nesting(HTMLParser):
 def shown(keys=(KEY,)) -> str:
     """The paper's page and how its exhibits were made, of what is drawn."""
     (paper,) = read_reports(FOLDER, "tiny", keys).papers
-    return paper_page(paper, "", (), frozenset()) + page("numbers.md", up="../", paper=paper)
+    return paper_page(paper) + page("numbers.md", up="../", paper=paper)
 
 
 def test_pages_are_nested_well():
@@ -94,7 +96,7 @@ def test_pages_name_command_data_settings_needs_and_versions():
 def test_a_folder_without_guides_has_pages_whose_links_all_lead_somewhere():
     """As `fedrepro start` makes it, where there is no docs."""
     draw(plan())
-    found = _source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path()).pages
+    found = write_source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path(), Path("source"))
     assert not any(name.startswith("docs/") for name in found)
     for name, text in found.items():
         for link in re.findall(r"\]\(([^()\s#]+\.md)", text):
@@ -132,28 +134,93 @@ def test_core_hours_count_every_local_model_once():
     hours = sum(found.values()) / 3600
     assert reports.papers[0].exhibits["figure-2a"].hours == pytest.approx(hours)
     assert f"<td>{hours:.2f}</td>" in page("reproduce.md", reports=reports, origin="")
-
-
-def test_without_times_the_page_says_so():
-    base = draw(plan())
-    of_methods(timings_of(read_json(f"{base}.json")))[0].unlink()
-    reports = read_reports(FOLDER, "tiny", [KEY])
+    of_methods(timings)[0].unlink()
     assert "not recorded" in page("reproduce.md", reports=reports, origin="")
 
 
-@pytest.mark.parametrize("suffix", [".json", ".csv", ".choice.csv"])
-def test_a_missing_exhibit_is_a_sentence_with_its_command(suffix):
-    base = draw(plan())
-    Path(f"{base}{suffix}").unlink()
-    with pytest.raises(
-        FedreproError,
-        match=r"2a[a-z.]* is missing; make it with: snakemake --cores 2 reports/tiny",
-    ):
-        read_reports(FOLDER, "tiny", [KEY])
+# ------------------------------------------------------------------------------------- claims
+
+PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
+LOOSE = Path("loose.yaml")  # the same for the two trials that are drawn here
+OUT = Path("reports/tiny/pfnm/claims.csv")
+BOTH = [KEY, OTHER]
 
 
-def test_a_damaged_table_is_a_sentence():
-    base = draw(plan())
-    Path(f"{base}.csv").write_text("")
-    with pytest.raises(FedreproError, match=r"figure-2a\.csv cannot be read"):
-        read_reports(FOLDER, "tiny", [KEY])
+def judged(values=plausible, exhibits=BOTH, published=LOOSE) -> dict[str, list[dict[str, str]]]:
+    for key in exhibits:
+        draw(plan(), key, values)
+    text = PUBLISHED.read_text()
+    assert "  trials: 5\n" in text
+    LOOSE.write_text(text.replace("  trials: 5\n", "  trials: 2\n"))
+    judge_claims(published, exhibits, Path("reports/tiny"), OUT)
+    return {checks[0]["claim"]: checks for checks in claims_of(read_claims(OUT))}
+
+
+def lifted(amount):
+    """Plausible values in which PFNM is better than all others by so much."""
+
+    def values(token, clients, trial, metric, split):
+        found = plausible(token, clients, trial, metric, split)
+        lift = metric == "accuracy" and token.startswith("pfnm")
+        return found + amount if lift else found
+
+    return values
+
+
+STAND_IN = "Digits (8×8) stand in for MNIST, the paper's data."
+
+
+@pytest.mark.parametrize(
+    ("exhibits", "published", "claim", "wanted"),
+    [
+        (BOTH, LOOSE, "P1", {"verdict": "stand-in only", "note": "", "data": STAND_IN}),
+        (BOTH, PUBLISHED, "P1",
+         {"verdict": "incomplete", "missing": "3 more trials at figure-2a, J = 2"}),
+        ([KEY], LOOSE, "P1", {"verdict": "incomplete", "missing": "figure-2b"}),
+        (BOTH, LOOSE, "P18", {"verdict": "not run", "at": ""}),
+        (BOTH, LOOSE, "P14", {"verdict": "no verdict"}),
+    ],
+)  # fmt: skip
+def test_a_claim_follows_the_numbers_that_are_drawn(exhibits, published, claim, wanted):
+    """Also where PFNM is better than all others: nothing is decided on two trials or stand-ins."""
+    found = judged(lifted(0.3), exhibits, published)[claim][0]
+    assert {key: found[key].partition(";")[0] for key in wanted} == wanted
+
+
+def test_a_claim_that_depends_shows_what_decides_each_reading():
+    kept = claims_of(read_claims(ROOT / "reports/record/paper/p2p/claims.csv"))
+    depending = [checks for checks in kept if checks[0]["verdict"] == "depends"]
+    assert depending
+    for checks in depending:
+        html, readings = (
+            page("claims.html", up="../", claims=[checks]),
+            {row["reading"] for row in checks},
+        )
+        deciding = html.rpartition("<td>")[2]
+        assert all(f"<i>{reading}: " in deciding for reading in readings)
+        assert deciding.count("<b>") == len(readings) > 1
+
+
+def test_the_page_shows_every_claim_with_its_numbers():
+    judged()
+    (paper,) = read_reports(FOLDER, "tiny", [KEY]).papers
+    html = paper_page(paper)
+    Nesting(html)
+    assert 'id="claims"' in html
+    assert "Stand-in data." in html
+    assert "33 claims: " in html
+    for number in ("1", "2a", "2b", *range(3, 25)):
+        assert f'id="p{number}"' in html
+
+
+def test_the_page_says_what_is_missing_and_which_bounds_came_late():
+    judged(exhibits=[KEY])
+    html = page("claims.html", up="../", claims=claims_of(read_claims(OUT)))
+    assert "missing: Figure 2b" in html
+    assert html.count("its bound was written when first numbers were there") == 18
+
+
+def test_a_page_without_claims_has_no_section_for_them():
+    draw(plan())
+    (paper,) = read_reports(FOLDER, "tiny", [KEY]).papers
+    assert "## Claims" not in paper_page(paper)

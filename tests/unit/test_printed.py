@@ -473,6 +473,6 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     printed = read_csv(Path(f"{base}.printed.csv").read_text())
     assert printed["verdict"].tolist() == ["reproduced"]
     (paper,) = read_reports(Path(base).parents[1], "paper", ["small/x"]).papers
-    html = paper_page(paper, "", (), frozenset())
+    html = paper_page(paper)
     assert "printed 93.00" in html
     assert "1 printed value: 1 judged (1 reproduced); 0 shown beside" in html

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -28,7 +31,7 @@ from synthetic import (
 from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import open_recorded
-from fedrepro.record.compare import CsvDifference, _judged, compare
+from fedrepro.record.compare import _judged, compare
 from fedrepro.record.record_results import RECORD, drawn_keys, record
 
 __all__ = ["undrawn", "workplace"]
@@ -147,42 +150,37 @@ def test_without_names_everything_is_recorded(made):
     assert drawn_keys(RECORD, "tiny") == [KEY, OTHER]
 
 
-def test_nothing_to_record_is_a_sentence():
-    with pytest.raises(
-        FedreproError, match=r"reports/quick holds no exhibit; make them with: snake"
-    ):
-        record("quick")
+def lost(suffix):
+    Path(f"reports/tiny/{KEY}{suffix}").unlink()
 
 
-@pytest.mark.parametrize("suffix", DRAWN)
-def test_a_missing_file_is_named_with_the_command_and_nothing_is_recorded(made, suffix):
-    Path(made.exhibit_file(KEY, suffix)).unlink()
-    with pytest.raises(FedreproError) as error:
-        record("tiny", [KEY])
-    assert f"figure-2a{suffix} is missing" in str(error.value)
-    assert f"make it with: snakemake --cores 2 reports/tiny/{KEY}{suffix}" in str(error.value)
-    assert not RECORD.exists()
-
-
-def test_one_refused_exhibit_keeps_all_from_being_recorded(made):
-    with pytest.raises(FedreproError, match=r"figure-2b\.json is missing"):
-        record("tiny", [KEY, OTHER])
-    assert not RECORD.exists()
-
-
-def test_a_damaged_metrics_file_is_refused(made):
-    path = Path(made.exhibit_file(KEY, ".metrics.parquet"))
+def cut_metrics():
+    path = Path(f"reports/tiny/{KEY}.metrics.parquet")
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(FedreproError, match="cannot be read"):
-        record("tiny", [KEY])
-    assert not RECORD.exists()
 
 
-def test_a_json_of_another_exhibit_is_refused(made):
-    path = made.exhibit_file(KEY, ".json")
+def renamed():
+    path = f"reports/tiny/{KEY}.json"
     write_json(path, read_json(path) | {"key": OTHER})
-    with pytest.raises(FedreproError, match="describes pfnm/figure-2b at scale tiny"):
-        record("tiny", [KEY])
+
+
+@pytest.mark.parametrize(
+    ("damage", "keys", "said"),
+    [
+        *((partial(lost, suffix), [KEY], f"figure-2a{suffix} is missing; make it with: "
+           f"snakemake --cores 2 reports/tiny/{KEY}{suffix}") for suffix in DRAWN),
+        (cut_metrics, [KEY], "cannot be read"),
+        (renamed, [KEY], "describes pfnm/figure-2b at scale tiny"),
+        (list, [KEY, OTHER], "figure-2b.json is missing"),  # one keeps all from being recorded
+        (partial(shutil.rmtree, "reports"), [],
+         "reports/tiny holds no exhibit; make them with: snakemake"),
+    ],
+)  # fmt: skip
+def test_what_is_not_whole_is_refused_and_nothing_is_recorded(made, damage, keys, said):
+    damage()
+    with pytest.raises(FedreproError, match=re.escape(said)):
+        record("tiny", keys)
+    assert not RECORD.exists()
 
 
 @pytest.mark.parametrize("revision", ["unknown", "0123456789ab-dirty"])
@@ -196,18 +194,12 @@ def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revisio
     assert Path(f"{BASE}.svg").exists()
 
 
-def test_missing_times_are_a_warning(made):
-    next(Path("results").rglob("aggregate/*/timings.parquet")).unlink()
+@pytest.mark.parametrize(("stage", "what"), [("aggregate", "run"), ("train", "training")])
+def test_missing_times_are_a_warning(made, stage, what):
+    next(Path("results").rglob(f"{stage}/*/timings.parquet")).unlink()
     done = record("tiny", [KEY])
-    assert "the run time of pfnm/figure-2a is not recorded" in done.warnings[0]
-    assert run_of()["seconds"] == {}
-
-
-def test_missing_training_times_are_a_warning(made):
-    next(Path("results").rglob("train/*/timings.parquet")).unlink()
-    done = record("tiny", [KEY])
-    assert "the training time of pfnm/figure-2a is not recorded" in done.warnings[0]
-    assert "train" not in run_of()["seconds"]
+    assert f"the {what} time of pfnm/figure-2a is not recorded" in done.warnings[0]
+    assert run_of()["seconds"].keys() & {"train", stage} == set()
 
 
 def test_results_of_another_folder_have_the_machine_that_computed_them(made, monkeypatch):
@@ -338,31 +330,25 @@ def shifted(amount: float):
     return values
 
 
-def test_equal_files_are_the_same_bytes(made):
-    record("tiny", [KEY])
-    found = compare("tiny", KEY)
-    assert found.same_bytes
-    assert found.verdict == f"{KEY}: the same bytes as the record, {len(found.rows)} numbers"
-    assert {row.difference for row in found.rows} == {0.0}
-    assert {row.errors for row in found.rows} == {0.0}
-    assert found.notes == []
-
-
 def test_a_difference_is_counted_in_combined_standard_errors(made):
     record("tiny", [KEY])
+    found = compare("tiny", KEY)
+    assert found.verdict == f"{KEY}: the same bytes as the record, {len(found.rows)} numbers"
+    assert set(found.rows["difference"]) == set(found.rows["errors"]) == {0.0}
+    assert (found.same_bytes, found.notes) == (True, [])
     draw(made, values=shifted(-0.01))
     found = compare("tiny", KEY)
-    moved = [row for row in found.rows if row.difference]
-    assert [(row.method, row.metric, row.split) for row in moved] == [
-        ("PFNM", "accuracy", "test")
-    ] * 2
-    row = moved[0]
-    assert math.isclose(row.difference, -0.01, rel_tol=1e-6)
-    assert row.where == "PFNM, clients 2"
-    tokens = row.setting
+    moved = found.rows[found.rows["difference"] != 0]
+    assert (
+        moved[["method", "metric", "split"]].values.tolist() == [["PFNM", "accuracy", "test"]] * 2
+    )
+    row = moved.iloc[0]
+    assert math.isclose(row["difference"], -0.01, rel_tol=1e-6)
+    assert row["where"] == "PFNM, clients 2"
+    tokens = row["setting"]
     values = [plausible(tokens, 2, trial, "accuracy", "test") for trial in range(2)]
     variance = (values[0] - values[1]) ** 2 / 2
-    assert math.isclose(row.errors, 0.01 / math.sqrt(2 * variance / 2), rel_tol=1e-6)
+    assert math.isclose(row["errors"], 0.01 / math.sqrt(2 * variance / 2), rel_tol=1e-6)
     assert not found.same_bytes
     assert (
         f"2 of {len(found.rows)} numbers differ; test accuracy by at most 0.01 (PFNM, clients"
@@ -370,16 +356,12 @@ def test_a_difference_is_counted_in_combined_standard_errors(made):
     )
     assert "combined standard errors)" in found.verdict
 
-
-def test_a_single_trial_has_no_standard_error(made):
-    record("tiny", [KEY])
-
-    def values(token, *place):
+    def of_one_trial(token, *place):
         return plausible(token, *place) + (0.1 if token == "distillation" else 0)
 
-    draw(made, values=values)
-    found = compare("tiny", KEY)
-    assert {row.errors for row in found.rows if row.difference} == {None}
+    draw(made, values=of_one_trial)  # which has no standard error
+    rows = compare("tiny", KEY).rows
+    assert rows[rows["difference"] != 0]["errors"].isna().all()
 
 
 def test_another_choice_is_named(made):
@@ -401,8 +383,7 @@ def test_another_choice_is_named(made):
 
 
 def test_other_numbers_of_one_portable_arithmetic_are_not_put_down_to_chance():
-    row = dict.fromkeys(CsvDifference.__dataclass_fields__) | {"errors": 1.5}
-    rows = [CsvDifference(**row), CsvDifference(**{**row, "errors": 2.5})]
+    rows = pd.Series([1.5, 2.5, math.nan])
     assert "equal bytes" in _judged(rows, "portable", "portable")
     for other in ("native", "not pinned", "before it was named"):
         assert _judged(rows, "portable", other).endswith(
@@ -418,8 +399,7 @@ def test_numbers_on_one_side_only_are_counted(made):
     rewrite(made.exhibit_file(KEY, ""), ".csv", "".join(lines[:-1]).encode())
     found = compare("tiny", KEY)
     assert found.verdict.endswith("1 numbers are on one side only")
-    assert found.rows[-1].ours is None
-    assert found.rows[-1].difference is None
+    assert found.rows.iloc[-1][["ours", "difference"]].isna().all()
 
 
 def test_other_data_seed_and_versions_are_noted(made):
@@ -435,23 +415,23 @@ def test_other_data_seed_and_versions_are_noted(made):
     assert any(note.startswith("other versions: torch 0") for note in notes)
 
 
-def test_missing_numbers_are_a_sentence_with_the_command(made):
-    record("tiny", [KEY])
-    Path(made.exhibit_file(KEY, ".csv")).unlink()
-    with pytest.raises(FedreproError, match=r"figure-2a.csv is missing; make it with: snakemake"):
-        compare("tiny", KEY)
-
-
-def test_a_missing_record_is_a_sentence_that_names_what_there_is(made):
-    draw(made, OTHER)
-    record("tiny", [OTHER])
-    with pytest.raises(FedreproError, match=r"not recorded at scale tiny .* recorded are pfnm/fig"):
-        compare("tiny", KEY)
-
-
-def test_an_altered_record_is_not_compared_with(made):
-    record("tiny", [KEY])
+def edited():
     path = Path(f"{BASE}.csv")
     path.write_text(path.read_text().replace("PFNM", "ours"))
-    with pytest.raises(FedreproError, match="incomplete or was altered"):
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (partial(lost, ".csv"), "figure-2a.csv is missing; make it with: snakemake"),
+        (edited, "incomplete or was altered"),
+        (lambda: [path.unlink() for path in BASE.parent.glob("figure-2a.*")],
+         f"{KEY} is not recorded at scale tiny ({BASE}.csv is missing); recorded are {OTHER}"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_a_sentence(made, damage, said):
+    draw(made, OTHER)
+    record("tiny", [KEY, OTHER])
+    damage()
+    with pytest.raises(FedreproError, match=re.escape(said)):
         compare("tiny", KEY)

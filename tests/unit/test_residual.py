@@ -19,6 +19,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.network_arrays import units_of
 from fedrepro.methods.matching.unit_permutations import agreement, in_common_order
+from fedrepro.methods.unit_matching import in_one_order
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
@@ -348,11 +349,19 @@ def test_a_block_of_one_convolution_and_depthwise_ones_are_matched():
     assert len(units.units.uses) == 1
     (own,) = units.networks({k: v.detach().numpy()[None] for k, v in body.named_parameters()})
     turned = units.units.permuted(own, 0, np.array([2, 0, 3, 1]))
-    x, made = torch.rand(5, 64), []
+    x, made, answers = torch.rand(5, 64), [], []
     for one in (own, turned):
         tensors = {k: torch.from_numpy(v[0]) for k, v in units.tensors(one).items()}
         made.append(network.logits(tensors, x))
+        answers.append(kronecker_factors(network, tensors, Examples(x, torch.arange(5) % 3)))
     assert torch.allclose(*made, atol=1e-5)
+    one, two = units.tensors(own), units.tensors(turned)
+    models = LocalModels(spec, SHAPE, CLASSES, {k: np.concatenate([one[k], two[k]]) for k in one})
+    assert not all(np.allclose(answers[0][k], v, atol=1e-6) for k, v in answers[1].items())
+    matched, (found, wanted) = in_one_order(models, answers, RngKey(0), 10)
+    assert all(np.allclose(*value) for value in matched.tensors.values())
+    assert found.keys() == answers[0].keys()
+    assert all(np.allclose(found[k], v, rtol=1e-3, atol=1e-6) for k, v in wanted.items())
 
 
 # --------------------------------------------------------------------------- rules of BatchNorm

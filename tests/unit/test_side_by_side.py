@@ -206,7 +206,7 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
     rows = list(takewhile(str.strip, lines[head : head + 20]))
     assert len(rows) >= 4
     assert all(len(line) <= 80 for line in rows)
-    for name in ("MB sent", "parameters", "12,050 in 5", "parameter"):
+    for name in ("MB sent", "weights", "12,050 in 5", "parameter"):
         assert any(name in line for line in rows), name
     assert "sees example counts: parameter average" in lines
     assert "…" not in bare
@@ -441,20 +441,6 @@ def test_inputs_of_the_server_need_no_labels(here):
         np.testing.assert_allclose(found.inputs.numpy(), data["x"], atol=1e-6)
     with pytest.raises(FedreproError, match="unknown array 'y'"):
         read_files({"clients": [Path("bare.npz")]}, form)
-
-
-def test_a_single_model_is_taken_as_it_is(here):
-    """Averages of one are that one."""
-    status, _, err = said_by(["combine", "average", "client0.pt", "--labels", "single.csv",
-                              "--out", "alone.pt"])  # fmt: skip
-    assert (status, "single.csv" in err) == (2, True)
-    Path("single.csv").write_text(",".join("1" * 10))
-    status, _, err = said_by(["combine", "average", "client0.pt", "--labels", "single.csv",
-                              "--out", "alone.pt"])  # fmt: skip
-    assert status == 0, err
-    one, made = (torch.load(name, weights_only=True) for name in ("client0.pt", "alone.pt"))
-    assert all(torch.equal(one[name], made[name]) for name in one)
-    Path("alone.pt").unlink()
 
 
 @pytest.fixture

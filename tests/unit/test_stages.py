@@ -154,6 +154,21 @@ def test_what_clients_answer_is_measured(data, local, tmp_path):
     assert (times["server_seconds"] > 0).all()
 
 
+def test_running_statistics_are_measured_again_by_the_clients(data, tmp_path):
+    norm = [*SCENARIO[:5], "resnet8+norm~batch+width~2", *SCENARIO[6:-1], "sgd+epochs~1"]
+    given = {"scenario": norm, "trials": "0"}
+    assert train(data, tmp_path, **given) == 0
+    found = [
+        aggregated(data, tmp_path, method, local=tmp_path / "local.parquet", **given)
+        for method in ("average", "average+batchnorm~recalibrate")
+    ]
+    averaged, again = (frame.set_index("metric")["value"] for frame in found)
+    assert (averaged["rounds"], again["rounds"]) == (1, 2)
+    assert again["passes"] == 1
+    assert again["bytes_down"] > averaged["bytes_down"] == 0
+    assert again["accuracy"] > 0
+
+
 def test_the_common_start_is_handed_over(data, tmp_path):
     """So a step of 1 along the mean of task vectors ends at the mean of the models."""
     shared = [*SCENARIO[:-1], "adam+epochs~2+shared_init~true"]

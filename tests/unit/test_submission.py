@@ -25,7 +25,7 @@ from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.leaderboards import entries_in, write_board
 from fedrepro.record.record_results import record
-from fedrepro.record.site.pages import board_part
+from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages import submissions
 from fedrepro.stages.reports import draw_exhibit
@@ -222,7 +222,8 @@ def test_rows_say_who_computed_them_and_reported_ones_change_nothing(kept, capsy
     for name in ("groups", "scenarios"):  # no picture shows what nobody here has seen
         assert label.encode() not in Path(record, f"mini/1.{name}.svg").read_bytes()
     (paper,) = read_reports(record, "tiny", ["mini/1-digits"]).papers
-    page = board_part(paper.boards[0], {})
+    given = {"shown": paper.boards[0], "links": {}, "guide": "", "later": ""}
+    page = rendered("board.md", up="../", **given)
     assert "Some rows are entries of others." in page
     assert "<i>reported</i>" in next(line for line in page.split("<tr>") if label in line)
     assert ">here<" in next(line for line in page.split("<tr>") if "<td>FedAvg</td>" in line)

@@ -144,7 +144,7 @@ def computed(made, folder):
     for place, run in enumerate(made.runs):
         words = ["--local", folder / "local", "--method", run.method.token]
         words += ["--tune", run.tune.token] if run.tune else []
-        words += ["--evaluate", *sorted(made.splits[run][0])]
+        words += ["--evaluate", *sorted({split for one in made.measures for split in one.evaluate})]
         tokens = {spec.kind: spec.token for spec in run.scenario.specs}
         assert compute("aggregate", folder, f"{place}.m", *words, scenario=tokens) == 0
         found[run] = read_metrics([folder / f"{place}.m"]).rows

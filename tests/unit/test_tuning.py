@@ -94,16 +94,6 @@ def test_tuning_is_a_plain_loop_from_the_models_weights(layers, dropout, patienc
             assert np.abs(found.tensors[key][i] - value).max() < 1e-6, key
 
 
-def test_tuning_an_average_of_easy_blobs_makes_it_better():
-    given = problem()
-    (model,) = each(call("average", given))
-    right = [
-        float((scores_of(m, given).argmax(1).numpy() == given.labels).mean())
-        for m in (model, after(model, given, epochs=30))
-    ]
-    assert right[1] > max(right[0], 0.9)
-
-
 def test_a_diverged_model_stays_one():
     given = problem()
     (model,) = each(call("average", given))
@@ -224,15 +214,6 @@ def test_a_setting_that_a_method_cannot_give_is_left_out_tuned_as_well(folder, t
     frame = rows_of(folder, tmp_path, *words)
     assert frame["metric"].tolist() == ["left_out"] * 4
     assert frame["phase"].tolist() == ["final", "tuned"] * 2
-
-
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [({"example": 5}, "did you mean 'examples'"), ({"lr": 0}, "parameter 'lr' must be above 0")],
-)
-def test_a_job_says_a_bad_tuning_in_a_sentence(values, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        read_spec("tune", {"name": "tune", **values})
 
 
 def test_a_tuning_is_read_as_it_is_written():

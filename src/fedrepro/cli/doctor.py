@@ -14,7 +14,7 @@ SECONDS = 120  # for each line of what computes; all take some seconds, a minute
 
 
 def examine(say: Callable[[str], None]) -> int:
-    """Say each finding at once, and at the end whether all is well: return 0, or 1."""
+    """Print each observation of this machine, then whether all is well; return 0, or else 1."""
     wrong: dict[str, None] = {}
     for part in PARTS:
         for observation in safely(part):
@@ -26,7 +26,7 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
-    """Yield the findings of a part; its error is a finding too: a machine may lack anything."""
+    """Yield the observations of `part`, and its error, if it raises one, as the last of them."""
     try:
         yield from part()
     except Exception as error:
@@ -86,7 +86,7 @@ def data_sets() -> Iterator[Observation]:
     for what, place in (places | {"downloads": RESOURCES}).items():
         held = []
         for name in dict.fromkeys(row.name for row in table.rows):
-            files, present = table.files(name), set()
+            files, present = table.files(name), set[str]()
             for row in (row for file in files for row in table.forms(name, file)):
                 path = Path(place, row.place if what == "mirror" else f"{name}/{row.file}")
                 sizes = {form.bytes for form in table.forms(name, row.file)}

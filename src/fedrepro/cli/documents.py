@@ -228,8 +228,9 @@ def _component(item: Component) -> str:
         also = f" Clients send beside models: {meta['sends']}." if meta["sends"] else ""
         also += " Models of one start only." if meta["one_start"] else ""
         lines.append(f"Kind: {meta['kind'].replace('_', '-')}. Needs: {sees}.{also}\n")
-    if item.kind == DRAWING and item.fn.model_fields:  # its options, a model of pydantic
-        lines.append(_keys(item.fn))
+    options: Any = item.fn  # of a drawing, a model of pydantic
+    if item.kind == DRAWING and options.model_fields:
+        lines.append(_keys(options))
     elif item.kind != DRAWING and item.own_params:
         lines.append(_parameters(item.own_params))
     return "\n".join(lines)

@@ -105,7 +105,7 @@ def drawn_partition(
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
-    """Load the data set that a run left, or prepare it in `folder` from its raw files."""
+    """Load `dataset` as a run left it, or prepare it in `folder` from its raw files."""
     from fedrepro.core.provenance import provenance
     from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
     from fedrepro.data.raw_files import raw_files

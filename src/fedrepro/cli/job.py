@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedrepro.cli.main import THREADS
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
@@ -40,8 +41,7 @@ def run_job(argv: Sequence[str]) -> int:
     if not options.job.lstrip().startswith(("{", "[")):
         return _run_list(Path(options.job), options)
     # before NumPy and torch are loaded, which read these once
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(options.threads)
+    os.environ.update(dict.fromkeys(THREADS, str(options.threads)))
     _run(options.job, options.device)
     from fedrepro.core.provenance import say_what_it_took
 
@@ -105,7 +105,7 @@ def _note(job: Any) -> str:
 
 
 def _run(text: str, device: str) -> None:
-    """Run one job."""
+    """Run the job that a json text describes."""
     try:
         data = json.loads(text)
     except ValueError as error:

@@ -19,7 +19,7 @@ STARTED = b"+"
 
 
 def run_preloaded(arguments: Sequence[str]) -> int | None:
-    """Return the exit status of the stage, or None if it has to run in this process."""
+    """Run a job in the preloaded process; return its exit status, or None if it cannot."""
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks
     alone = options.get("--threads", "1") != "1" or options.get("--device", "cpu") != "cpu"
@@ -62,11 +62,11 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Name what both ends share: Python, how its libraries are pinned, the files of fedrepro."""
+    """Name what two processes must share: Python, pinned libraries, the sources of fedrepro."""
     return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
 
 
 def is_of_this_user(channel: socket.socket) -> bool:
-    """Return whether this user is at the other end."""
+    """Tell whether the process at the other end of `channel` is this user's."""
     credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.job_client import SOCKET, STARTED, identity, is_of_this_user
-from fedrepro.cli.main import run_here
+from fedrepro.cli.main import THREADS, run_here
 from fedrepro.core import plugins, provenance, source_digests
 from fedrepro.core.registry import KINDS, components
 from fedrepro.core.temporary_folders import remove_left
@@ -53,7 +53,7 @@ main(*map(int, sys.argv[1:]))"""
 
 
 def start_server(jobs: int) -> int | None:
-    """Start the process for a workflow, and name its socket in the environment of jobs.
+    """Start the preloaded process of a workflow, and name its socket in the environment.
 
     Returns the writing end of the pipe that keeps it alive; None for fewer jobs than FEW, where
     FEDREPRO_PRELOAD=0 switches it off, and where this is not Linux.
@@ -64,7 +64,6 @@ def start_server(jobs: int) -> int | None:
     remove_left()
     reading, writing = os.pipe()
     name = f"fedrepro-{secrets.token_hex(16)}"
-    one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen(64)
@@ -72,7 +71,7 @@ def start_server(jobs: int) -> int | None:
         subprocess.Popen(
             [sys.executable, "-P", "-c", FAR_END, *map(str, given)],
             pass_fds=given,
-            env={**os.environ, **one_thread},
+            env={**os.environ, **dict.fromkeys(THREADS, "1")},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C on the terminal is for the near ends to pass on
@@ -83,7 +82,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Fork for a new job, unless its near end has to run it: `own` is this process' identity."""
+    """Fork this process for a new job, unless the `identity` of the job's process is not `own`."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -111,7 +110,7 @@ def strange_threads() -> set[str]:
 
 
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
-    """Start a job, pass signals on to it, report its end as a shell does, and leave."""
+    """Start a job in a fork, pass signals on to it, report its exit status, and exit."""
     try:
         die_with_parent()
         pid = os.fork()
@@ -138,7 +137,7 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
 def run_forked_job(
     given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
 ) -> None:
-    """Become a job, run it, and leave; the arguments are those that `run_preloaded` sends."""
+    """Become a job in a forked process, run it, and exit; `run_preloaded` sends the arguments."""
     code = 1
     try:
         die_with_parent()
@@ -185,7 +184,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load everything, serving jobs in between; then serve until the workflow ends."""
+    """Load all libraries, serving jobs in between, then serve until the workflow ends."""
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)
 

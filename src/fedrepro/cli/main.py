@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 CONFIG = "config/config.yaml"
 DEBUG = "--debug"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # of libraries
 MENDABLE = 2  # exit statuses: a person can correct it,
 FAULT = 70  # it is a fault of the program (EX_SOFTWARE of sysexits.h),
 STOPPED = 130  # Ctrl-C, as a shell has it,
@@ -25,7 +26,7 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    """Turn every error into a sentence, after its traceback if `--debug` is given."""
+    """Run a command; turn its error into a sentence, after a traceback with `--debug`."""
     interrupts: list[int] = []
     before = None
     _make_printable()
@@ -117,7 +118,7 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Name to this process the files of components in the configuration, unless it has some.
+    """Hand this process the files of components that the configuration names, if it has none.
 
     A configuration that is wrong is left to the commands that read all of it.
     """
@@ -158,7 +159,7 @@ def _here(command: list[str]) -> int:
         return run_job(arguments[1:])
     # numerical libraries read this when they are loaded; on a busy machine their threads wait
     # for each other and can take ten times as long as one
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for name in THREADS:
         os.environ.setdefault(name, "1")
     from fedrepro.cli.app import run_command
 

@@ -32,5 +32,5 @@ def say(line: str) -> None:
 
 
 def number(value: float | None) -> str:
-    """Write a number with four digits, and a missing one as a dash."""
-    return "–" if value is None else f"{value:.4g}"
+    """Write a number with four digits, and a missing one, None or nan, as a dash."""
+    return "–" if value is None or value != value else f"{value:.4g}"

@@ -13,12 +13,12 @@ from fedrepro.cli.printing import number, say, show, table_of
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from fedrepro.numbers.recommendation import AfterRounds, Recommendation, RecommendedMethod
+    from fedrepro.numbers.recommendation import AfterRounds, Recommendation
     from fedrepro.planning.plan import Plan
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
+Record = Annotated[Path, typer.Option(help="folder of the record")]
+RECORD = Path("reports/record")
 FAR = 3.0  # doublings, from which on scenarios say little
 
 
@@ -43,7 +43,7 @@ def record(
     source: Annotated[Path, typer.Option(help="reports folder, also of another machine")] = Path(
         "reports"
     ),
-    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    target: Record = RECORD,
 ) -> None:
     """Keep results under reports/record: figures, numbers, provenance, run time."""
     from fedrepro.record.record_results import record as keep
@@ -61,7 +61,7 @@ def redraw(
     source: Annotated[
         str | None, typer.Option(help="recorded exhibit that holds their numbers, if not their own")
     ] = None,
-    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    target: Record = RECORD,
 ) -> None:
     """Draw recorded exhibits again, as config and drawings are now, from the recorded numbers."""
     from fedrepro.stages.redraw import redraw as again
@@ -79,7 +79,7 @@ def compare(
     ] = None,
     scale: Scale = "quick",
     reports: Annotated[Path, typer.Option(help="your reports")] = Path("reports"),
-    recorded: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    recorded: Record = RECORD,
     all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
     exhibit: Annotated[str, typer.Option(help="of two methods: in this one, or paper, only")] = "",
     metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
@@ -95,10 +95,12 @@ def compare(
         planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
     comparison = with_record(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
-    for row in comparison.rows:
-        if all_rows or row.difference != 0:
-            numbers = (row.ours, row.recorded, row.difference, row.errors)
-            table.add_row(row.where, row.metric, row.split, *map(number, numbers))
+    shown = ["where", "metric", "split", "ours", "recorded", "difference", "errors"]
+    for *place, one, other_one, difference, errors in comparison.rows[shown].itertuples(
+        index=False
+    ):
+        if all_rows or difference != 0:
+            table.add_row(*place, *map(number, (one, other_one, difference, errors)))
     if table.row_count:
         show(table)
     for note in comparison.notes:
@@ -109,20 +111,28 @@ def compare(
 def _compare_methods(
     one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
 ) -> None:
-    from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
+    from fedrepro.numbers.results_table import (
+        SIDES,
+        paired_differences,
+        paired_verdict,
+        point_words,
+        sides,
+    )
 
-    rows = paired_differences(scale, one, other, reports, metric, split, exhibit)
-    names = sides(rows, one, other)
+    frame = paired_differences(scale, one, other, reports, metric, split, exhibit)
+    names = sides(frame, one, other)
     table = table_of("where", *names, "difference", "95 % interval", "trials")
-    for row in rows:
-        ends = f"{_signed(row.low)} to {_signed(row.high)}" if row.trials > 1 else "–"
-        numbers = (number(row.one), number(row.other), _signed(row.difference))
-        key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
-        place = f"{key}: {row.where}" if row.where else key
-        place += "" if row.labels == names else f" ({row.labels[0]} and {row.labels[1]})"
-        table.add_row(place, *numbers, ends, str(row.trials))
+    for row in frame.to_dict("records"):
+        ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
+        numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
+        more, point = len(row["also"]), point_words(row)
+        place = f"{row['exhibit']} (and {more} more)" if more else row["exhibit"]
+        place += f": {point}" if point else ""
+        labels = tuple(row[side] for side in SIDES)
+        place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
+        table.add_row(place, *numbers, ends, str(row["trials"]))
     show(table)
-    say(paired_verdict(rows, metric, names))
+    say(paired_verdict(frame, metric, names))
 
 
 def results(
@@ -137,21 +147,22 @@ def results(
     reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
 ) -> None:
     """List every method in every scenario of the drawn exhibits: final values, chosen settings."""
-    from fedrepro.numbers.results_table import Only, as_csv, collect, common, scenario_blocks
+    from fedrepro.numbers.exhibit_tables import csv_text
+    from fedrepro.numbers.results_table import Only, collect, common, scenario_blocks
 
     only = Only(exhibit, method, metric, split, sort)
     collected = collect(scale, wide=wide, reports=reports, only=only)
-    for note in collected.notes:
+    for note in collected.attrs["notes"]:
         typer.echo(f"note: {note}", err=True)
     if csv:
-        typer.echo(as_csv(collected), nl=False)
+        typer.echo(csv_text(collected), nl=False)
         return
     for line in common(collected):
         say(line)
-    for block in scenario_blocks(collected):
-        say(block.heading)
-        table = table_of(*block.columns)
-        for row in block.rows:
+    for heading, piece in scenario_blocks(collected):
+        say(heading)
+        table = table_of(*piece.columns)
+        for row in piece.itertuples(index=False):
             table.add_row(*row)
         show(table)
 
@@ -175,7 +186,7 @@ def recommend(
     scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
     reports: Annotated[
         Path, typer.Option(help="folder of the leaderboard; none here: reports")
-    ] = Path("reports/record"),
+    ] = RECORD,
 ) -> None:
     """List methods in the best group of the leaderboard's nearest scenarios."""
     from fedrepro.numbers.recommendation import Situation, after_rounds
@@ -200,70 +211,57 @@ def recommend(
         _in_rounds(rounds, exchanges)
 
 
-def _found(recommendation: Recommendation) -> None:
+def _found(found: Recommendation) -> None:
     """Print the nearest scenarios, the methods to take there, and their costs."""
+    from fedrepro.numbers.leaderboard import VERIFIED
+
+    count = len(found.scenarios)
     say("Nearest in the leaderboard:")
-    for place, scenario in enumerate(recommendation.scenarios, 1):
+    for place, scenario in enumerate(found.scenarios, 1):
         say(f"  {place}  {scenario}")
-    if recommendation.doublings:
-        far = ": they say little of it" if recommendation.doublings >= FAR else ""
-        say(
-            f"Their clients and alpha are {recommendation.doublings:.1f} doublings "
-            f"from your case{far}."
-        )
-    heads = [str(place) for place in range(1, len(recommendation.scenarios) + 1)]
+    if found.doublings:
+        far = ": they say little of it" if found.doublings >= FAR else ""
+        say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
+    heads = [str(place) for place in range(1, count + 1)]
     table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
-    for entry in recommendation.choices:
+    chosen = {choice.method for choice in found.choices}
+    lines = [line for line in found.lines if line.method not in chosen]
+    for entry in (*found.choices, *lines):
+        taken, by_others = entry.method in chosen, entry.costs.get("computed") == VERIFIED
         sent, asked = entry.costs["bytes_up"], entry.costs["exchanges"]
-        _row(table, entry, entry.kind, f"{sent:.1f} ×", f"{asked:.0f}")
-    shown = {choice.method for choice in recommendation.choices}
-    for entry in recommendation.lines:
-        if entry.method not in shown:
-            _row(table, entry, "to compare", "", "")
+        table.add_row(
+            entry.kind if taken else "to compare",
+            f"{entry.method} ({VERIFIED})" if by_others else entry.method,
+            f"{entry.score:.2f}",
+            f"{entry.low:.2f} to {entry.high:.2f}",
+            *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy),
+            *((f"{sent:.1f} ×", f"{asked:.0f}") if taken else ("", "")),
+        )
     show(table)
-    if not recommendation.choices:
+    if not found.choices:
         say("No method of the leaderboard makes do with that.")
-    for entry in recommendation.choices:
+    for entry in found.choices:
         if isinstance(sent := entry.costs.get("clients_also_send"), str):
             say(f"{entry.method}: clients also send {sent}.")
         elif "client and class" in str(entry.costs.get("sees")):
             say(f"{entry.method}: clients also send how many examples of each class they have.")
-    for name, count in recommendation.partly.items():
-        say(
-            f"{name} has no place: it was run in {count} of these "
-            f"{len(recommendation.scenarios)} scenarios."
-        )
-    if recommendation.best_client_leads:
+    for name, run in found.partly.items():
+        say(f"{name} has no place: it was run in {run} of these {count} scenarios.")
+    if found.best_client_leads:
         say("The best client alone, by validation, has a higher score than every one model above.")
-    for entry in recommendation.more:
+    for entry in found.more:
+        networks = entry.costs["networks"]
+        predict = "one network predicts" if networks == 1 else f"{networks:.0f} networks predict"
         say(
             f"With more exchanges {entry.method} has a score of {entry.score:.2f}. It asks "
             f"{entry.costs['exchanges']:.0f} times and takes {entry.costs['bytes_up']:.1f} times "
-            f"the bytes, and {_networks(entry.costs['networks'])}."
+            f"the bytes, and {predict}."
         )
     say(
         "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "
         "interval over trials, which says nothing of other data. Below a scenario's number: test "
         "accuracy in %. Sent: as a multiple of the models. Asked: exchanges. Several models: all "
         "of the clients' networks predict."
-    )
-
-
-def _networks(count: object) -> str:
-    return "one network predicts" if count == 1 else f"{count:.0f} networks predict"
-
-
-def _row(table: Table, taken: RecommendedMethod, kind: str, *costs: str) -> None:
-    from fedrepro.numbers.leaderboard import VERIFIED
-
-    by_others = taken.costs.get("computed") == VERIFIED
-    table.add_row(
-        kind,
-        f"{taken.method} ({VERIFIED})" if by_others else taken.method,
-        f"{taken.score:.2f}",
-        f"{taken.low:.2f} to {taken.high:.2f}",
-        *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in taken.accuracy),
-        *costs,
     )
 
 
@@ -274,9 +272,9 @@ def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
         f"{rounds.title}. That is one scenario, with another number of local epochs than above: "
         "compare the two tables with care."
     )
-    every = sorted({number for reached in rounds.accuracy.values() for number in reached})
-    shown = [number for number in every if number <= exchanges]
-    heads = [f"{number} round{'s' if number > 1 else ''}" for number in shown]
+    counts = {number for reached in rounds.accuracy.values() for number in reached}
+    shown = sorted(number for number in counts if number <= exchanges)
+    heads = (f"{number} round{'s' if number > 1 else ''}" for number in shown)
     table = table_of("method in rounds", *heads)
     for method, reached in rounds.accuracy.items():
         numbers = (100 * reached.get(number, math.nan) for number in shown)
@@ -287,7 +285,7 @@ def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
 def submit(
     key: Annotated[str, typer.Argument(help="a leaderboard, or one of its exhibits")] = "arena/1",
     method: Annotated[str, typer.Option(help="its label or name; none: the only one")] = "",
-    scale: Annotated[str, typer.Option(help="tiny, quick or paper")] = "quick",
+    scale: Scale = "quick",
     by: Annotated[str, typer.Option(help="who sends it, in words")] = "",
     out: Annotated[
         Path | None, typer.Option(help="folder to write; none: its place in reports/record")

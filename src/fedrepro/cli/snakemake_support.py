@@ -62,7 +62,7 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Remove the metrics of methods that failed in drawn exhibits, and age the exhibits' files.
+    """Delete the metrics of failed methods, and date their exhibits back, to run both again.
 
     The next run tries them again, since a failure does not count as a result.
 
@@ -123,7 +123,7 @@ def lift_limit(workflow: Any) -> None:
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Drop the records of files, so that their times alone say whether they are out of date."""
+    """Make Snakemake forget what it recorded of files, so that their times alone count."""
     try:
         from snakemake.io import IOFile
 
@@ -134,7 +134,7 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Run our handlers as well as those of a workflow that uses this one as a module.
+    """Run our handlers of start and error also where another workflow uses this as a module.
 
     Snakemake leaves out the handlers of a module, and jobs would be slow.
 

@@ -175,7 +175,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     for note in notes:
         say(note)
     beside = wide()
-    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "parameters")
+    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
     table = table_of(*heads, *(["sees"] if beside else []))
     for column in table.columns[1 : len(heads)]:
         column.no_wrap = True  # words of methods go on in the next line, not numbers
@@ -252,7 +252,7 @@ def _evaluated(models: list[Path], files: ModelFiles, confusion: bool) -> None:
     results, notes = evaluations(models, files)
     for note in notes:
         say(note)
-    table = table_of("model", "accuracy", "loss", "worst class", "parameters")
+    table = table_of("model", "accuracy", "loss", "worst class", "weights")
     for evaluation in results:
         label = evaluation.worst
         worst = f"{100 * evaluation.right[label]:.1f} % of class {label}"
@@ -315,7 +315,7 @@ def check_method(
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
-    """List properties, needs, traffic and costs, a row each."""
+    """List a checked method's properties, needs, traffic and costs, a row each."""
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times
@@ -344,7 +344,7 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     server, clients = numbers["seconds"], numbers["client_seconds"]
     rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
     size = times(numbers["parameters"], models / 4 / checked.clients)
-    makes = f"{numbers['parameters']:,.0f} parameters, {size} a client's"
+    makes = f"{numbers['parameters']:,.0f} weights, {size} a client's"
     if numbers["forward_passes"] > 1:
         makes += f" in {numbers['forward_passes']:.0f} networks or draws"
     rows.append(("makes", makes))

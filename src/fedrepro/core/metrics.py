@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro.core.errors import unknown
@@ -30,12 +30,7 @@ class Traffic:
     bytes_down: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.messages_up + other.messages_up,
-            self.messages_down + other.messages_down,
-            self.bytes_up + other.bytes_up,
-            self.bytes_down + other.bytes_down,
-        )
+        return Traffic(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 FLOAT_BYTES = 4  # of a parameter, in memory and in messages

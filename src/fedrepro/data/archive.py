@@ -113,7 +113,6 @@ def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _damage_is_said(path: Path, folder: Path) -> Iterator[None]:
-    """Turn errors of reading an archive, and of a disk that is full, into sentences."""
     try:
         with saying_disk_errors(folder / path.name):
             yield

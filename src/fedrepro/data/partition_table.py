@@ -174,7 +174,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
 
 
 def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
-    """rows: int64 (4, n) as `_rows` gives them."""
+    """Make the table of a partition from rows int64 (4, n), as `_rows` returns them."""
     import pyarrow as pa
 
     trial, client, code, index = rows

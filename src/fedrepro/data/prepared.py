@@ -135,27 +135,57 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set on disk, as jobs see it: arrays mapped read-only; `info` is `dataset.json`.
-
-    kind: image, audio, text, features or regression. classes, group_names: names, in the order of
-    labels and of groups' numbers; empty for regression, and without groups. shape: of one example
-    before flattening; dims: its inputs. scale: the divisor of inputs. checksum: SHA-256 over all
-    arrays, equal for equal data. arrays: x, y and g -> split -> array.
-    """
+    """A data set on disk, as jobs see it: arrays mapped read-only; `info` is `dataset.json`."""
 
     folder: Path
     info: Mapping[str, Any]
-    name: str
-    token: str
-    kind: str
-    classes: tuple[str, ...]
-    group_names: tuple[str, ...]
-    shape: tuple[int, ...]
-    dims: int
-    scale: float
-    checksum: str
-    stand_in: str
-    arrays: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)
+    _parts: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)  # x, y, g, by split
+
+    @property
+    def name(self) -> str:
+        return str(self.info["name"])
+
+    @property
+    def token(self) -> str:
+        return str(self.info["token"])
+
+    @property
+    def kind(self) -> str:
+        """Return image, audio, text, features or regression."""
+        return str(self.info["kind"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of the classes, in the order of the labels; empty for regression."""
+        return tuple(self.info["classes"])
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Return the names of the natural groups, in the order of their numbers."""
+        return tuple(self.info["group_names"])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of one example before flattening."""
+        return tuple(self.info["shape"])
+
+    @property
+    def dims(self) -> int:
+        """Return the number of inputs of one example."""
+        return int(np.prod(self.shape))
+
+    @property
+    def scale(self) -> float:
+        return float(self.info["scale"])
+
+    @property
+    def checksum(self) -> str:
+        """Return the SHA-256 over all arrays: equal for equal data, whatever file names."""
+        return str(self.info["sha256"])
+
+    @property
+    def stand_in(self) -> str:
+        return str(self.info["stand_in"])
 
     def raw(self, split: str) -> np.ndarray:
         """Return the inputs of a split as stored: uint8 or float32 (N, D), mapped."""
@@ -178,12 +208,12 @@ class Prepared:
 
     def require_whole(self) -> None:
         """Raise FedreproError if an array differs from its checksum in `dataset.json`."""
-        for part, arrays in self.arrays.items():
+        for part, arrays in self._parts.items():
             for split in arrays:
                 self._of(part, split)
 
     def _of(self, part: str, split: str) -> np.ndarray:
-        arrays = self.arrays[part]
+        arrays = self._parts[part]
         if split not in arrays:
             raise unknown("split", split, SPLITS, f"data set '{self.name}'")
         path = self.folder / _file(split, part)
@@ -274,21 +304,7 @@ def load_prepared(folder: Path | str) -> Prepared:
             if array.dtype != np.dtype(dtype) or array.shape != shape:
                 what = f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}"
                 raise artifacts.corrupt_file_error(path, what, folder)
-    return Prepared(
-        folder,
-        info,
-        name=str(info["name"]),
-        token=str(info["token"]),
-        kind=str(info["kind"]),
-        classes=tuple(info["classes"]),
-        group_names=tuple(info["group_names"]),
-        shape=tuple(info["shape"]),
-        dims=dims,
-        scale=float(info["scale"]),
-        checksum=str(info["sha256"]),
-        stand_in=str(info["stand_in"]),
-        arrays=arrays,
-    )
+    return Prepared(folder, info, arrays)
 
 
 def read_info(folder: Path) -> dict[str, Any]:

@@ -7,26 +7,24 @@ matplotlibrc nor a display changes a figure.
 from __future__ import annotations
 
 import io
-import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import Field
 
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.paper_files import exhibits_file
 from fedrepro.drawings.style import RULES, TEXT, LineStyle, text_width, trials_text
 from fedrepro.planning.figure_interface import CASE, Drawing, final
-from fedrepro.planning.plan import Exhibit, ExhibitMethod
+from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     from fedrepro.planning.exhibit import Exhibit
 
@@ -84,7 +82,7 @@ class Axis:
     depth: bool = False  # a list of widths stands for its length
 
     def positions(self, column: pd.Series) -> list[float]:
-        """Return the places of a column's values along the axis."""
+        """Return where the values of a column stand on the axis; a list of widths by its length."""
         if self.depth:
             return [float(str(value).count("@") + 1) for value in column]
         return [float(value) for value in column]
@@ -94,25 +92,16 @@ class Axis:
 
 
 def axis_of(exhibit: Exhibit) -> Axis:
-    """Return the horizontal axis: the one swept parameter that takes several values.
+    """Return the horizontal axis: the one swept parameter that takes several values, or the first.
 
-    Raises:
-        FedreproError: if several parameters vary, or the sweep has none.
+    `one_axis` refuses an exhibit in which several parameters vary when it is planned.
     """
     values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
-    several = [key for key, distinct in values.items() if len(distinct) > 1] or list(values)[:1]
-    if len(several) != 1:
-        raise FedreproError(
-            f"{exhibit.key} is drawn against one swept parameter, but its sweep has "
-            f"{len(several)}; name one in {exhibits_file(exhibit.paper)}"
-        )
-    (key,) = several
-    if key == "clients":
-        return Axis(key, "clients J", "J")
+    key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
     if key == "hidden":
         deep = len({str(text).count("@") for text in values[key]}) > 1
         return Axis(key, "hidden layers C" if deep else "hidden units", "C", deep)
-    return Axis(key, parameter_title(key), key)
+    return Axis(key, parameter_title(key), "J" if key == "clients" else key)
 
 
 def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
@@ -124,12 +113,12 @@ def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
 
 
 def parameter_title(key: str) -> str:
-    """Return the name of a parameter in figures."""
+    """Return the name that figures write for the parameter `key`, such as σ² for sigma2."""
     return SYMBOLS.get(key, key.replace("_", " "))
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the cases that are drawn side by side, in order; empty for a single scenario."""
+    """Return the labels of the scenarios (cases) that one figure compares, in order; [] for one."""
     return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
 
 
@@ -138,7 +127,7 @@ def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return the line of one metric for each label that has it."""
+    """Return the line of `metric` on `split` for each method that has it, by the method's label."""
     axis = axis_of(exhibit)
     rows = select(final(numbers), metric, split)
     by_label: dict[str, Line] = {}
@@ -150,12 +139,10 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return the line of the size that the exhibit asks for, by label."""
-    factor, found = exhibit.size.factor, lines(exhibit, numbers, exhibit.size.metric, "")
-    return {
-        label: Line(line.x, [m * factor for m in line.mean], [s * factor for s in line.sd])
-        for label, line in found.items()
-    }
+    """Return the line of each method's model size, in the unit of the exhibit, by label."""
+    size = exhibit.size
+    scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
+    return lines(exhibit, scaled, size.metric, "")
 
 
 def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
@@ -163,30 +150,28 @@ def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return the rows of one metric on one split."""
+    """Return the rows of an exhibit's numbers that are of one metric on one split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """Choose the range of the methods that stay near the best, and of bounds close to these.
+    """Choose the accuracies between which a close-up shows the best methods and near bounds.
 
-    A single line is shown with its whole band.
+    A single line is shown with its whole band; a method that failed sets no range.
     """
-    accuracy = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
-    if not accuracy:  # all failed
-        return 0.0, 1.0
-    if len(accuracy) == 1:
-        (lone,) = accuracy.values()
-        return rounded(min(lone.low), max(lone.high))
+    known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
+    if len(known) < 2:
+        ends = [end for line in known.values() for end in (*line.low, *line.high)]
+        return rounded(min(ends), max(ends)) if ends else (0.0, 1.0)
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    rivals = [line for label, line in accuracy.items() if label not in bounds]
-    rivals = rivals or list(accuracy.values())
-    best = [max(values) for values in zip(*(line.mean for line in rivals), strict=True)]
-    good = [x for x in rivals if all(b - m <= COLLAPSE for b, m in zip(best, x.mean, strict=True))]
-    low = min(min(line.mean) for line in good or rivals)
-    controls = [min(line.mean) for label, line in accuracy.items() if label in bounds]
+    rivals = [line.mean for label, line in known.items() if label not in bounds]
+    rivals = rivals or [line.mean for line in known.values()]
+    best = [max(values) for values in zip(*rivals, strict=True)]
+    good = [x for x in rivals if all(b - m <= COLLAPSE for b, m in zip(best, x, strict=True))]
+    low = min(map(min, good or rivals))
+    controls = [min(line.mean) for label, line in known.items() if label in bounds]
     low = min([low, *(least for least in controls if least >= low - CONTROL)])
-    return rounded(low, max(max(line.mean) for line in accuracy.values()))
+    return rounded(low, max(max(line.mean) for line in known.values()))
 
 
 def rounded(low: float, high: float) -> tuple[float, float]:
@@ -224,29 +209,21 @@ def grid_of(
     width, height = drawn.get_figwidth(), drawn.get_figheight()
     wide = (width - left - right - across * (columns - 1)) / columns
     high = (height - top - bottom - between * (rows - 1)) / rows
-    return [
-        [
-            drawn.add_axes(
-                (
-                    (left + column * (wide + across)) / width,
-                    (bottom + (rows - 1 - row) * (high + between)) / height,
-                    wide / width,
-                    high / height,
-                )
-            )
-            for column in range(columns)
-        ]
-        for row in range(rows)
-    ]
+
+    def place(row: int, column: int) -> Axes:
+        x, y = left + column * (wide + across), bottom + (rows - 1 - row) * (high + between)
+        return drawn.add_axes((x / width, y / height, wide / width, high / height))
+
+    return [[place(row, column) for column in range(columns)] for row in range(rows)]
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
-    """Write the title, and below it data and trials."""
+    """Write the exhibit's title at the top of a figure, and below it the data and trials."""
     write_headings(drawn, exhibit.settings.title, subtitle(exhibit))
 
 
 def write_headings(drawn: Figure, title: str, below: str) -> None:
-    """Write a title, and a line below it."""
+    """Write a title at the top of a figure, and a smaller line below it."""
     height = drawn.get_figheight()
     drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
     drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
@@ -254,27 +231,18 @@ def write_headings(drawn: Figure, title: str, below: str) -> None:
 
 def subtitle(exhibit: Exhibit) -> str:
     """Write data, parameters of one value, trials, and the methods with other numbers of trials."""
-    counts = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
+    counts: dict[str, tuple[int, ...]] = {}
+    for measure in exhibit.measures:
+        known = {point.trials.get(measure.label) for point in exhibit.points} - {None}
+        counts[measure.label] = tuple(sorted(count for count in known if count is not None))
     usual = max(counts.values(), key=list(counts.values()).count)
-    common = [data_title(exhibit), *fixed_values(exhibit), trials_text(*usual)]
+    lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
+    fixed = [f"{'J' if k == 'clients' else parameter_title(k)} = {v}" for k, v in lone.items()]
     others = {label: trials for label, trials in counts.items() if trials != usual}
     each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
     if len(each) > FEW:  # more than a line holds; the csv has every number
         each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
-    return " · ".join([*common, *each])
-
-
-def _counts(exhibit: Exhibit, measure: ExhibitMethod) -> tuple[int, ...]:
-    """Return the numbers of trials of a method over the points of an exhibit, ascending."""
-    counts = (point.trials.get(measure.label) for point in exhibit.points)
-    return tuple(sorted({count for count in counts if count is not None}))
-
-
-def fixed_values(exhibit: Exhibit) -> list[str]:
-    """List the swept parameters that take one value, such as J = 10."""
-    lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
-    titles = {key: "J" if key == "clients" else parameter_title(key) for key in lone}
-    return [f"{titles[key]} = {value}" for key, value in lone.items()]
+    return " · ".join([data_title(exhibit), *fixed, trials_text(*usual), *each])
 
 
 def data_title(exhibit: Exhibit) -> str:
@@ -305,14 +273,14 @@ def draw_lines(
 
 
 def halo() -> list[Any]:
-    """Return the effect that draws white around letters that stand on lines."""
+    """Return the effect that outlines letters in white, so that they can be read on lines."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2, foreground="white")]
 
 
 def percent(axes: Axes) -> None:
-    """Label an axis of shares in percent."""
+    """Write the ticks of a vertical axis of shares from 0 to 1 in percent."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -341,49 +309,56 @@ def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
     for most in range(columns, 1, -1):
         rows = max(2, math.ceil(len(labels) / most))
         # filled column by column, the first ones with one more where they do not come out even
-        least, more = divmod(len(labels), count := math.ceil(len(labels) / rows))
-        sizes = [least + (at < more) for at in range(count)]
-        ends = list(itertools.accumulate(sizes, initial=0))
-        longest = (max(widths[a:b], default=LEGEND_HANDLE) for a, b in itertools.pairwise(ends))
-        if sum(longest) <= 72 * WIDTH:
+        parts = np.array_split(widths, math.ceil(len(labels) / rows))
+        if sum(part.max(initial=LEGEND_HANDLE) for part in parts) <= 72 * WIDTH:
             return rows
     return max(2, len(labels))
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return the names of methods in the legend by label; a paired one says that it is paired."""
+    """Return the legend's name of each method by label; one with fewer trials says "(paired)"."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
 
 def handles_of(
-    measures: Sequence[ExhibitMethod],
-    look: Mapping[str, LineStyle],
-    names: Mapping[str, str] | None = None,
-) -> list[Artist]:
+    look: Mapping[str, LineStyle], names: Mapping[str, str] | None = None
+) -> list[Line2D]:
+    """Return an entry of a legend for each look, called by its label or its name in `names`."""
     from matplotlib.lines import Line2D
 
-    called = {m.label: m.label for m in measures} | dict(names or {})
-    return [Line2D([], [], label=called[m.label], **look[m.label].line) for m in measures]
+    return [
+        Line2D([], [], label=(names or {}).get(label, label), **style.line)
+        for label, style in look.items()
+    ]
 
 
 def sheet(
-    exhibit: Exhibit, look: Mapping[str, LineStyle], height: float, bottom: float = 0.08
-) -> tuple[Figure, float]:
-    """Make a figure with headings, and a legend of all methods `bottom` inches above its foot.
+    exhibit: Exhibit,
+    look: Mapping[str, LineStyle],
+    height: float,
+    rows: int,
+    columns: int,
+    *,
+    foot: float = 0.08,
+    bottom: float = 0.95,
+    **sides: float,
+) -> tuple[Figure, list[list[Axes]]]:
+    """Make a figure with headings, axes in rows and columns, and a legend of all methods.
 
-    `height` is in inches, with a legend of two rows. Returns the inches too that further rows add.
+    The legend stands `foot` inches above the edge; `height` and `bottom` are for one of two rows,
+    and grow with it. `sides` are those of `grid_of`, all in inches.
     """
     names = names_of(exhibit)
-    rows = legend_rows(list(names.values()))
-    added = LEGEND_ROW * (rows - 2)
+    legend_lines = legend_rows(list(names.values()))
+    added = LEGEND_ROW * (legend_lines - 2)
     drawn = new_figure(height + added)
-    legend(drawn, handles_of(exhibit.measures, look, names), bottom, rows)
+    legend(drawn, handles_of(look, names), foot, legend_lines)
     headings(drawn, exhibit)
-    return drawn, added
+    return drawn, grid_of(drawn, rows, columns, bottom=bottom + added, **sides)
 
 
-def legend(drawn: Figure, handles: Sequence[Artist], bottom: float, rows: int) -> None:
+def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -> None:
     """Draw the legend at the foot of a figure, `bottom` inches above its edge."""
     drawn.legend(
         handles=list(handles),
@@ -409,18 +384,17 @@ def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
 
 @contextmanager
 def rules() -> Iterator[None]:
-    """Set matplotlib's defaults and the rules of `style` within a context."""
+    """Draw with matplotlib's defaults and the house style, whatever a user's settings are."""
     import matplotlib
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        for key, value in RULES.items():
-            matplotlib.rcParams[key] = value
+        matplotlib.rcParams.update(RULES)
         yield
 
 
 class Figured(Drawing):
-    """A drawing that is a figure."""
+    """A drawing that is a picture, and not a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         """Draw the figure from numbers as `as_shown` returns them; call it within `rules()`."""
@@ -433,7 +407,7 @@ class Figured(Drawing):
 
 
 class Along(Figured):
-    """A figure along a horizontal axis."""
+    """A picture whose horizontal axis may be given another name."""
 
     x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 

@@ -139,13 +139,13 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def _dot(axes: Axes, x: float, y: float, look: LineStyle, size: float) -> None:
-    """Draw the mark of a class, with a white edge."""
+    """Draw the mark of a class of methods at (x, y), with a white edge; `size` in points."""
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
 
 
 def _place(standing: pd.Series) -> str:
-    """Write a group and its ranks; empty where methods are not compared."""
+    """Write a method's group and ranks, such as "2, 3–5"; "" where methods are not compared."""
     if standing["group"] != standing["group"]:
         return ""
     low, high = int(standing["rank_low"]), int(standing["rank_high"])
@@ -180,18 +180,11 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         rows = _scored(table, starts)
         rows = rows[rows["score"] > LEAST]
         rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
-        best = -math.inf
-        xs: list[float] = []
-        ys: list[float] = []
-        for _, row in rows.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
-            if row["score"] > best:  # on the frontier
-                xs += [row["bytes_up"]] * (2 if xs else 1)
-                ys += [best, row["score"]] if ys else [row["score"]]
-                best = float(row["score"])
-        axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
-        for _, row in rows.iterrows():
-            look = MARKS[str(row["class"])]
-            _dot(axes, row["bytes_up"], row["score"], look, float(row["points"]))
+        best = rows.sort_values(["bytes_up", "score"], ascending=[True, False])
+        best = best[best["score"] > best["score"].cummax().shift(fill_value=-math.inf)]
+        axes.step(best["bytes_up"], best["score"], where="post", color="#9AA0A8", linewidth=1.0)
+        for row in rows.to_dict("records"):
+            _dot(axes, row["bytes_up"], row["score"], MARKS[str(row["class"])], row["points"])
         _names(axes, rows)
         low, high = axes.get_ylim()
         room = (high - low) * float(rows["points"].max()) / (2.5 * 72)  # of a mark at an edge
@@ -208,10 +201,10 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
         axes.set_ylabel(_axis(board))
     axes.set_xlabel("bytes that clients send, as multiples of their models")
-    kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
     handles = [
         Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
-        for kind, look in ((kind, MARKS[kind]) for kind in kinds)
+        for kind, look in MARKS.items()
+        if kind != "reference" and (table["class"] == kind).any()
     ]
     drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
     below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
@@ -269,71 +262,45 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 # ------------------------------------------------------------------------------- single scenarios
 
 
-def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
-    single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
-    keys = ["starts", "data", "case", "clients"]
-    scenes = []
-    for _, rows in single.groupby(keys, sort=False):
-        first = rows.iloc[0]
-        place = str(first["starts"]), str(first["data"]), str(first["case"]), int(first["clients"])
-        scenes.append((place, rows))
-    return scenes
-
-
-def _trials(rows: Frame, method: str) -> np.ndarray | None:
-    trials = rows[rows["method"] == method]["by_trial"]
-    return np.array([float(text) for text in str(trials.iloc[0]).split()]) if len(trials) else None
-
-
 def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     """Draw methods by scenarios: the colour is the score, the number the accuracy in percent."""
-    scenes = _scenes(scenarios)
-    families = _families(table)
-    parts = [(s, _ranked(table, s, bounds=True)["method"].tolist()) for s in families]
-    heights = [0.155 * len(methods) for _, methods in parts]
+    single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
+    place = ["data", "case", "clients"]
+    parts = []
+    for starts in _families(table):
+        own = single[single["starts"] == starts]
+        order = pd.MultiIndex.from_frame(own[place]).unique()
+        means = own.pivot_table(index="method", columns=place, values="mean")
+        ends = [means.reindex([board[end]])[order].to_numpy()[0] for end in ("baseline", "ceiling")]
+        methods = _ranked(table, starts, bounds=True)["method"]
+        parts.append((starts, means.reindex(index=methods, columns=order), ends))
+    heights = [0.155 * len(means) for _, means, _ in parts]
     drawn = new_figure(0.6 + sum(height + 1.5 for height in heights))
-    top, most = 1.75, max(sum(place[0] == s for place, _ in scenes) for s in families)
-    for (starts, methods), height in zip(parts, heights, strict=True):
-        family_scenes = [(place, rows) for place, rows in scenes if place[0] == starts]
-        room = (WIDTH - 1.95 - 0.2) * (1 - len(family_scenes) / most)
+    top, most = 1.75, max(means.shape[1] for _, means, _ in parts)
+    for (starts, means, (low, high)), height in zip(parts, heights, strict=True):
+        room = (WIDTH - 1.95 - 0.2) * (1 - means.shape[1] / most)
         axes = _axes(drawn, 1.95, 0.2 + room, top, height)
-        _map(axes, board, family_scenes, methods)
+        _map(axes, means, (means.to_numpy() - low) / np.maximum(high - low, 1e-3))
         drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
         top += height + 1.5
-    ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
-    below = f"Numbers: test accuracy in percent. Colour: the score, {ends}."
+    colours = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
+    below = f"Numbers: test accuracy in percent. Colour: the score, {colours}."
     write_headings(drawn, f"{board['title']}: methods in single scenarios", below)
     return drawn
 
 
-def _map(
-    axes: Axes,
-    board: Mapping[str, Any],
-    scenes: Sequence[tuple[tuple[str, str, str, int], Frame]],
-    methods: Sequence[str],
-) -> None:
-    shares = np.full((len(methods), len(scenes)), np.nan)
-    means = shares.copy()
-    for column, (_, rows) in enumerate(scenes):
-        ends = [_trials(rows, board[key]) for key in ("baseline", "ceiling")]
-        low, high = (float(np.mean(end)) if end is not None else math.nan for end in ends)
-        for row, method in enumerate(methods):
-            accuracies = _trials(rows, method)
-            if accuracies is not None:
-                means[row, column] = accuracies.mean()
-                shares[row, column] = (accuracies.mean() - low) / max(high - low, 1e-3)
+def _map(axes: Axes, means: Frame, shares: np.ndarray) -> None:
     axes.pcolormesh(np.clip(shares, -0.25, 1), cmap=COLOURS, vmin=-0.25, vmax=1)
-    for row, column in np.argwhere(np.isfinite(means)):
-        dark = shares[row, column] < 0.45
-        text = f"{100 * means[row, column]:.1f}"
-        colour = "white" if dark else "black"
-        axes.text(column + 0.5, row + 0.52, text, color=colour, **CENTRED)
-    for row, column in np.argwhere(~np.isfinite(means)):
-        axes.text(column + 0.5, row + 0.52, "–", color=SOFT, **CENTRED)
+    for (row, column), mean in np.ndenumerate(means.to_numpy()):
+        known = bool(np.isfinite(mean))
+        colour = "white" if shares[row, column] < 0.45 else "black"
+        text = f"{100 * mean:.1f}" if known else "–"
+        axes.text(column + 0.5, row + 0.52, text, color=colour if known else SOFT, **CENTRED)
     axes.grid(False)
-    axes.set_yticks([at + 0.5 for at in range(len(methods))], methods)
-    names = [f"{place[1]}, {place[3]} clients\n{place[2]}" for place, _ in scenes]
-    axes.set_xticks([at + 0.5 for at in range(len(scenes))], names, rotation=90, fontsize=6)
+    axes.set_yticks([at + 0.5 for at in range(len(means))], [*means.index])
+    places: list[Any] = [*means.columns]
+    names = [f"{data}, {clients:g} clients\n{case}" for data, case, clients in places]
+    axes.set_xticks([at + 0.5 for at in range(len(names))], names, rotation=90, fontsize=6)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.invert_yaxis()

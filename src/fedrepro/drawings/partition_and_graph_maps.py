@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import networkx as nx
 import numpy as np
 
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import Skew, distances, skew_of
 from fedrepro.data.partition_table import PartitionIndices, labels_of
-from fedrepro.drawings.canvas import image_of, rules
+from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, rules
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
 from fedrepro.training.mixing_matrices import (
     PLACES,
@@ -29,14 +30,12 @@ if TYPE_CHECKING:
     from fedrepro.core.spec import Spec
     from fedrepro.data.prepared import Prepared
 
-WIDTH = 7.0  # inches, as of all figures
 ROW, MOST_HEIGHT, HEAD = 0.2, 4.6, 0.9  # inches: a client, the map, what is above and below it
 GRAPH_HEIGHT = 3.4  # inches
 READABLE = 0.14  # inches of a client from which numbers are written
 FEW = 40  # up to this many clients have their own row and number
-NAMED = 24  # up to this many classes, or nodes, have their names
+NAMED = 24  # up to this many classes, or nodes, have their names, and nodes two arrows an edge
 WRITTEN = 12  # up to this many columns have their numbers in the cells
-ARROWS = 24  # up to this many nodes, unlike weights are two arrows
 PIXELS = 700  # more cells, or edges, are drawn as pixels
 EDGE, LIGHT, DARK = "#9AA3AF", "white", "#1c1e21"
 
@@ -57,15 +56,14 @@ class PartitionMap:
 
     @property
     def words(self) -> str:
-        """Say the skew in two sentences."""
+        """Describe sizes, classes and distances of the clients in two sentences."""
         skew = self.skew
         holders = "1 client holds" if skew.clients == 1 else f"{skew.clients} clients each hold"
-        classes = "class" if skew.classes_max == 1 else "classes"
         return (
             f"{holders} {_span(skew.size_min, skew.size_max)} examples (median "
-            f"{skew.size_median:g}) of {_span(skew.classes_min, skew.classes_max)} {classes}. "
-            f"Total variation from the whole: mean {skew.distance_mean:.3f}, "
-            f"at most {skew.distance_max:.3f}."
+            f"{skew.size_median:g}) of {_span(skew.classes_min, skew.classes_max)} "
+            f"{'class' if skew.classes_max == 1 else 'classes'}. Total variation from the whole: "
+            f"mean {skew.distance_mean:.3f}, at most {skew.distance_max:.3f}."
         )
 
     @property
@@ -74,13 +72,11 @@ class PartitionMap:
 
     def order(self) -> np.ndarray:
         """Order clients from top to bottom, int64 (J,): many go by their main class, then size."""
-        counts = self.counts
-        if len(counts) <= FEW:
-            return np.arange(len(counts))
-        return np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1)))
+        by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
+        return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
     def figure(self) -> Figure:
-        """Draw it; call this within `rules()`."""
+        """Draw the shares of classes at each client, and sizes; call it within `rules()`."""
         order = self.order()
         counts = self.counts[order]
         clients, classes = counts.shape
@@ -105,10 +101,9 @@ class PartitionMap:
         shown, turned = slice(0, classes, -(-classes // NAMED)), max(map(len, texts)) > 3
         ticks = np.arange(classes)[shown] + 0.5
         shares.set_xticks(ticks, texts[shown], rotation=90 if turned else 0, parse_math=False)
-        few = clients <= FEW
-        rows = np.arange(clients if few else 0)
+        rows = np.arange(clients if clients <= FEW else 0)
         shares.set_yticks(rows + 0.5, rows.astype(str))
-        label = "client" if few else f"{clients} clients, by main class"
+        label = "client" if clients <= FEW else f"{clients} clients, by main class"
         shares.set(xlabel="class", ylabel=label)
         for at, (name, values, colour, form) in enumerate(columns, start=1):
             axes = drawn.add_subplot(grid[1, at], sharey=shares)
@@ -118,7 +113,7 @@ class PartitionMap:
         spare.set_axis_off()
         key = drawn.colorbar(
             cells,
-            cax=spare.inset_axes((0.55, 0.1, 0.45, 0.5)),
+            spare.inset_axes((0.55, 0.1, 0.45, 0.5)),
             orientation="horizontal",
             ticks=[0, 0.05, 0.2, 0.5, 1],
             format=lambda share, _: f"{100 * share:g}",
@@ -140,7 +135,7 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Compute the numbers once: the sum takes seconds on a long ring.
+        """Compute the numbers that describe the graph; on a long ring that takes seconds.
 
         `least` and `most` are of the share that a node counts in the long run.
         """
@@ -156,7 +151,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Say the numbers in two sentences."""
+        """Describe the graph by its `numbers` in two sentences."""
         found = self.numbers
         second, mixing = (
             f"{found[name]:.4g}" if found[name] > 1e-9 else "0"  # below is rounding
@@ -173,56 +168,57 @@ class GraphMap:
         return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
-        """Draw it; call this within `rules()`."""
-        weights, count = self.weights, len(self.weights)
+        """Draw nodes and edges by their weights, and next to them the matrix of weights.
+
+        Call this within `rules()`.
+        """
+        count = len(self.weights)
         drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
         nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])
-        self._draw_nodes(nodes)
-        _heat(matrix, weights, weights if count <= WRITTEN // 2 else None)
+        self._draw_edges(nodes)
+        net = nx.empty_graph(count)
+        limit = stationary(self.weights)
+        sizes = min(260.0, 2600.0 / count) * (0.6 + 0.4 * limit / limit.max())
+        nx.draw_networkx_nodes(
+            net, self.places, node_size=sizes, node_color=BAR, edgecolors=LIGHT, ax=nodes
+        )
+        if count <= NAMED:
+            places = dict(enumerate(self.places))
+            nx.draw_networkx_labels(net, places, ax=nodes, font_size=7, font_color=LIGHT)
+        nodes.set(xlim=(-0.16, 1.16), ylim=(-0.16, 1.16), aspect="equal")
+        nodes.set_axis_off()
+        _heat(matrix, self.weights, self.weights if count <= WRITTEN // 2 else None)
         shown = np.arange(0, count, 1 if count <= NAMED else -(-count // WRITTEN))
         for axis in (matrix.xaxis, matrix.yaxis):
             axis.set_ticks(shown + 0.5, shown.astype(str))
         matrix.set(aspect="equal", xlabel="weight of what it receives from node", ylabel="node")
         return drawn
 
-    def _draw_nodes(self, axes: Axes) -> None:
-        """Draw edges, wide where a weight is large, and discs by what a node counts."""
-        import networkx as nx
-
-        count = len(self.weights)
-        places = dict(enumerate(self.places))
+    def _draw_edges(self, axes: Axes) -> None:
+        """Draw arrows both ways where weights differ, else lines, bent around nodes on the way."""
         apart = self.weights - np.diag(np.diag(self.weights))
-        arrows = count <= ARROWS and not np.allclose(apart, apart.T)
+        arrows = len(apart) <= NAMED and not np.allclose(apart, apart.T)
         if not arrows:
             apart = np.triu(np.maximum(apart, apart.T))
         # W_ij is what i makes of what j says, so messages go from j to i
         edges = [(int(j), int(i)) for i, j in np.argwhere(apart > 0)]
-        net = nx.DiGraph(edges)
-        net.add_nodes_from(places)
         wide = min(2.2, 60 / max(1, len(edges)))
-        for rad in (0.0, 0.2):  # straight, or bent around a node on the way
-            some = [(j, i) for j, i in edges if (arrows or self._passes_a_node(i, j)) == bool(rad)]
-            bent: dict[str, Any] = {"connectionstyle": f"arc3,rad={rad}", "node_size": 180}
+        bent = [arrows or self._passes_a_node(i, j) for j, i in edges]
+        arrow: dict[str, Any] = {"arrowstyle": "-|>" if arrows else "-", "node_size": 180}
+        for curved, look in ((False, {}), (True, {"connectionstyle": "arc3,rad=0.2", **arrow})):
+            some = [edge for edge, is_bent in zip(edges, bent, strict=True) if is_bent == curved]
             lines: Any = nx.draw_networkx_edges(
-                net,
-                places,
+                nx.DiGraph(edges),
+                self.places,
                 edgelist=some,
                 ax=axes,
-                arrows=bool(rad),
+                arrows=curved,
                 edge_color=EDGE,
                 width=[0.15 + wide * apart[i, j] / apart.max() for j, i in some],
-                **(bent | {"arrowstyle": "-|>" if arrows else "-"} if rad else {}),
+                **look,
             )
-            if not rad and some:
+            if some and not curved:
                 lines.set_rasterized(len(some) > PIXELS)
-        limit = stationary(self.weights) * count
-        sizes = min(260.0, 2600.0 / count) * (0.6 + 0.4 * limit / limit.max())
-        discs = net, places, list(places), sizes.tolist(), BAR
-        nx.draw_networkx_nodes(*discs, ax=axes, edgecolors=LIGHT)
-        if count <= NAMED:
-            nx.draw_networkx_labels(net, places, ax=axes, font_size=7, font_color=LIGHT)
-        axes.set(xlim=(-0.16, 1.16), ylim=(-0.16, 1.16), aspect="equal")
-        axes.set_axis_off()
 
     def _passes_a_node(self, i: int, j: int) -> bool:
         """Say whether another node lies on the straight way from node i to node j."""
@@ -267,14 +263,13 @@ def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
 def render_map(
     drawn: PartitionMap | GraphMap, suffixes: Sequence[str] = (".svg", ".png")
 ) -> dict[str, bytes]:
-    """Draw as files by suffix; equal inputs give equal bytes."""
+    """Draw a map and return its images by suffix; equal maps give equal bytes."""
     with rules():
         figure = drawn.figure()
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         for axes in figure.axes:  # the solver's last digits are chance, and name parts of an svg
-            left, bottom, width, height = axes.get_position(original=True).bounds
-            axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
+            axes.set_position(np.round(axes.get_position(original=True).bounds, 6))
         return {suffix: image_of(figure, suffix, drawn.title) for suffix in suffixes}
 
 
@@ -288,10 +283,9 @@ def _titled(title: str, subtitle: str, height: float) -> Figure:
     drawn = Figure(figsize=(WIDTH, height), layout="constrained")
     engine: Any = drawn.get_layout_engine()
     engine.set(rect=(0.01, 0.01, 0.98, 1 - 0.48 / height), h_pad=0.02, hspace=0)
-    for text, y, size, colour in ((title, 0.15, 9, DARK), (subtitle, 0.35, 7.5, "#444444")):
-        drawn.text(
-            0.012, 1 - y / height, text, va="center", fontsize=size, color=colour, parse_math=False
-        )
+    for text, y, size, colour in ((title, 0.15, 9, DARK), (subtitle, 0.35, 7.5, SOFT)):
+        look: dict[str, Any] = {"va": "center", "fontsize": size, "color": colour}
+        drawn.text(LEFT, 1 - y / height, text, parse_math=False, **look)
     return drawn
 
 
@@ -312,11 +306,13 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
     axes.set_ylim(rows, 0)
     axes.grid(False)
     axes.tick_params(length=0)
-    for row, column in np.argwhere(written > 0) if written is not None else ():
+    numbers = np.zeros(shares.shape) if written is None else written
+    for row, column in np.argwhere(numbers > 0):
         ink = LIGHT if shares[row, column] > 0.3 else DARK
-        text = f"{written[row, column]:.3g}" if written.dtype.kind == "f" else written[row, column]  # type: ignore[index, union-attr]
-        at = column + 0.5, row + 0.52
-        axes.text(*at, str(text), color=ink, fontsize=7, ha="center", va="center")
+        number = numbers[row, column]
+        text = f"{number:.3g}" if numbers.dtype.kind == "f" else f"{number}"
+        look: dict[str, Any] = {"color": ink, "fontsize": 7, "ha": "center", "va": "center"}
+        axes.text(column + 0.5, row + 0.52, text, **look)
     return cells
 
 
@@ -324,15 +320,14 @@ def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
     """Draw a number per client on the rows of the map, written by `form` if it is not empty."""
     axes.grid(False, axis="y")
     axes.tick_params("y", left=False, labelleft=False)
-    axes.set_xlim(0, (1.45 if form else 1.05) * (float(values.max()) or 1.0))
+    most, edges = float(values.max()) or 1.0, np.arange(values.size + 1)
+    axes.set_xlim(0, (1.45 if form else 1.05) * most)
     if not form:  # one outline of all: a bar each would be a large file
-        step = 10.0 ** np.floor(np.log10(float(values.max()) or 1.0))
-        axes.set_xticks([0, step])
-        edges = np.arange(values.size + 1)
+        axes.set_xticks([0, 10.0 ** np.floor(np.log10(most))])
         drawn = axes.stairs(values, edges, orientation="horizontal", fill=True, color=colour)
         drawn.set_rasterized(True)
         return
-    bars = axes.barh(np.arange(values.size) + 0.5, values, 0.7, color=colour, linewidth=0)
+    bars = axes.barh(edges[:-1] + 0.5, values, 0.7, color=colour, linewidth=0)
     axes.bar_label(bars, [form.format(value) for value in values], padding=2, fontsize=7)
     axes.tick_params("x", bottom=False, labelbottom=False)
     axes.spines["bottom"].set_visible(False)

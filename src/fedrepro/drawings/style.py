@@ -31,7 +31,7 @@ class LineStyle:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Return keyword arguments of `Axes.plot`."""
+        """Return the look as keyword arguments of matplotlib's `Axes.plot`."""
         return {
             "color": self.colour,
             "marker": self.marker,
@@ -59,6 +59,7 @@ LINE_STYLES: dict[str, LineStyle] = {
     "ot_fusion": LineStyle("#3C69FF", "^", (0, (3, 1, 1, 1))),
     "weight_matching": LineStyle("#A5A55A", "D", (0, (3.5, 1.5))),
     "gems_convex": LineStyle("#8C0032", "h", width=2.0, order=2.5),
+    "local": LineStyle("#D98900", "o", (0, (4, 1.5))),
 }
 # for methods that have no look of their own: far from those above and from one another, also with
 # the commonest kinds of colour blindness; each has a marker and a dash that no other has
@@ -175,7 +176,7 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
 
 def _look(measure: ExhibitMethod) -> LineStyle:
-    """Return the look of a node, in thin dashes after it has heard others, or of the method."""
+    """Return the look of a method, or of the one node whose numbers it shows."""
     if measure.node is None or measure.reference:
         return line_style_of(measure.spec.name, reference=measure.reference)
     look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
@@ -199,7 +200,7 @@ def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
 
 
 def family_of(method: str) -> str:
-    """Return the method whose look it shares: a stream, or a chosen size, looks the same."""
+    """Return the method whose look a method shares: a variant looks like the method itself."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 
@@ -208,7 +209,7 @@ def _number(text: str) -> int:
 
 
 def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return the spare look at a number, or the next that is free.
+    """Return the first look of `spare`, from a number on, that is not in `taken`.
 
     When all are taken, their colours come again with the markers and dashes of others.
     """

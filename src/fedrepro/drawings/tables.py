@@ -79,7 +79,7 @@ class TextCell:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return the lines under the number."""
+        """Return the lines that stand under the number: sizes, and the printed value."""
         printed = f"printed {self.printed}: {self.verdict}" if self.verdict else self.printed
         return (*self.below, printed) if printed else self.below
 
@@ -116,11 +116,8 @@ class TextTable:
 
 def plain(text: str) -> str:
     """Return the text on one line, without control characters."""
-    signs = (
-        " " if unicodedata.category(character) in ("Cc", "Zl", "Zp") else character
-        for character in text
-    )
-    return " ".join("".join(signs).split())
+    blanks = {ord(sign): " " for sign in text if unicodedata.category(sign) in ("Cc", "Zl", "Zp")}
+    return " ".join(text.translate(blanks).split())
 
 
 MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")
@@ -155,12 +152,9 @@ TEX = {character: f"\\{character}" for character in "{}$&#_%"} | {
     "\u00a0": "~",
 }
 GREEK = "alpha beta gamma delta epsilon eta theta kappa lambda mu nu pi rho sigma tau phi psi omega"
-TEX |= {
-    unicodedata.lookup(f"GREEK SMALL LETTER {'LAMDA' if name == 'lambda' else name.upper()}"): (
-        rf"$\{name}$"
-    )
-    for name in GREEK.split()
-}
+for _name in GREEK.split():
+    _called = f"GREEK SMALL LETTER {'LAMDA' if _name == 'lambda' else _name.upper()}"
+    TEX[unicodedata.lookup(_called)] = rf"$\{_name}$"
 TEX |= {chr(0x2080 + digit): f"$_{digit}$" for digit in range(10)}
 
 
@@ -201,7 +195,7 @@ def _form(escape: Callable[[str], str], name: str, **given: Any) -> str:
 
 
 def html(table: TextTable) -> str:
-    """Return a fragment: one <table>, and a list of footnotes if there are any."""
+    """Return a table as html: one <table>, and a list of its footnotes if it has any."""
     return _form(html_text, "table.html", table=table)
 
 
@@ -217,7 +211,7 @@ def markdown(table: TextTable) -> str:
 
 
 def latex(table: TextTable) -> str:
-    """Return a tabular that needs no package, with footnotes below it."""
+    """Return a table as LaTeX: a tabular that needs no package, with footnotes below it."""
     return _form(latex_text, "table.tex", table=table, comment=plain(table.caption))
 
 
@@ -237,6 +231,7 @@ NAMES = {
     "points": "p",
 }
 HeadValues = tuple[str, ...]
+Place = tuple[HeadValues, HeadValues]  # down, across
 Row = Mapping[str, Any]
 
 
@@ -264,8 +259,7 @@ def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
         wanted = about["settings"].get("table") or {}
     rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
     columns = tuple(wanted.get("columns") or ()) or tuple(k for k in points if k not in rows)
-    given = ("metric", "split", "best")
-    options = {key: wanted[key] for key in given if wanted.get(key) is not None}
+    options = {k: v for k in ("metric", "split", "best") if (v := wanted.get(k)) is not None}
     size = about["settings"]["size"] if wanted.get("sizes") else ""
     return Arrangement(rows, columns, **options, size=size)
 
@@ -280,43 +274,54 @@ def table_of(
     """Arrange the numbers of one metric as a table; parameters of one value have no head."""
     last = final(as_shown(numbers))
     methods = {method["label"]: method for method in about["methods"]}
-    found: dict[tuple[HeadValues, HeadValues], Row] = {}
+    bounds = {label for label, method in methods.items() if method["reference"]}
+    keys, form = (arranged.rows, arranged.columns), number_form(arranged.metric)
+    found: dict[Place, Row] = {}
     for row in select_series(last, arranged.metric, arranged.split).to_dict("records"):
         if row[METHOD] in methods:
-            down, across = (
-                tuple(cell_text(row.get(key)) for key in keys)
-                for keys in (arranged.rows, arranged.columns)
-            )
+            down, across = (tuple(cell_text(row.get(key)) for key in side) for side in keys)
             found[down, across] = {str(key): value for key, value in row.items()}
-    downs = _ordered([down for down, _ in found], arranged.rows, methods)
-    acrosses = _ordered([across for _, across in found], arranged.columns, methods)
-    bounds = {label for label, method in methods.items() if method["reference"]}
+    downs, acrosses = (
+        _ordered([place[side] for place in found], keys[side], methods) for side in (0, 1)
+    )
     best = _best(found, arranged, bounds)
-    soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
-    notes = _Notes(printed)
+    known = [] if printed is None else printed.to_dict("records")
+    columns = [] if printed is None else list(printed.columns)[: list(printed).index("mean")]
+    notes: dict[str, int] = {}  # footnotes, with their numbers
 
-    form = number_form(arranged.metric)
+    def mark(note: str) -> tuple[int, ...]:
+        return (notes.setdefault(note, len(notes) + 1),) if note else ()
 
-    def cell(place: tuple[HeadValues, HeadValues]) -> TextCell:
+    def of_print(row: Row) -> dict[str, Any]:
+        """Return the printed value in words, its verdict, and the numbers of its footnotes."""
+        for one in known:
+            if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
+                cells = {str(key): cell_text(value) for key, value in one.items()}
+                value, sd = float(one["printed"]), one["printed_sd"]
+                spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
+                words = "not reached" if math.isinf(value) else form.text(value) + spread
+                return {"printed": words, "verdict": word_of(cells), "notes": mark(reasons(cells))}
+        return {}
+
+    def cell(place: Place) -> TextCell:
         row = found.get(place)
         if row is None:
             return TextCell(text=" ")
-        value = float(row["mean"])
-        words, verdict, marks = notes.of(row, form)
+        value, given = float(row["mean"]), of_print(row)
         if cell_text(row.get(BESIDE)):
-            marks = (*marks, *notes.mark(about.get("pairs", {}).get(row[METHOD], "")))
+            paired = mark(about.get("pairs", {}).get(row[METHOD], ""))
+            given["notes"] = (*given.get("notes", ()), *paired)
         return TextCell(
             value=value,
             spread=None if pd.isna(row["sd"]) else float(row["sd"]),
             form=form,
             text="" if math.isfinite(value) else _beyond(row, last),
             below=_size(numbers, row, arranged.size) if arranged.size else (),
-            printed=words,
-            verdict=verdict,
             best=place in best,
-            notes=marks,
+            **given,
         )
 
+    soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
     rows = tuple(
         TableRow(
             _heads(arranged.rows, down, plain=True),
@@ -331,7 +336,7 @@ def table_of(
         tuple(itertools.compress(_heads(arranged.columns, across), kept)) for across in acrosses
     )
     corner = tuple(column_title(key) for key in arranged.rows)
-    return TextTable(caption, corner, heads, rows, tuple(notes.texts))
+    return TextTable(caption, corner, heads, rows, tuple(notes))
 
 
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
@@ -345,37 +350,38 @@ def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     lone.pop(CASE, None)
     trials = trials_text(*sorted(set(numbers["trials"].astype(int))))
     if arrangement_of(about).metric in TIMES:
-        trials = f"measured on {' and '.join(machines(about))}"
+        trials = f"measured on {' and '.join(machines(about['computed']))}"
     reduced = about["settings"].get("reduced")
     last = [trials, f"reduced: {reduced}"] if reduced else [trials]
     return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), *last])
 
 
-def machines(about: Mapping[str, Any]) -> list[str]:
-    """List the processors, or other devices, that computed an exhibit."""
+def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
+    """List the processors, or other devices, of origins that say where they were computed."""
     names = (
-        origin["machine"]["cpu"] if origin["device"] == "cpu" else origin["device"]
-        for origin in about["computed"]
+        one["machine"]["cpu"] if one["device"] == "cpu" else one["device"]
+        for one in origins
+        if "machine" in one
     )
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
     """Order the places down or across: each part as its values first appear."""
-    ranks = [
-        list(labels) if key == METHOD else list(dict.fromkeys(place[at] for place in places))
-        for at, key in enumerate(keys)
-    ]
+    ranks = []
+    for at, key in enumerate(keys):
+        values = labels if key == METHOD else dict.fromkeys(place[at] for place in places)
+        ranks.append({text: rank for rank, text in enumerate(values)})
     return sorted(
         dict.fromkeys(places),
-        key=lambda place: [rank.index(text) for rank, text in zip(ranks, place, strict=True)],
+        key=lambda place: [rank[text] for rank, text in zip(ranks, place, strict=True)],
     )
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Write the heads of a row or column, one text for each key; `plain` leaves out names."""
+    """Write the heads of a row or column, one for each key: `J = 5`, or with `plain` 5 alone."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value
@@ -385,7 +391,7 @@ def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tu
 
 
 def _beyond(row: Row, numbers: pd.DataFrame) -> str:
-    """Write the text for rounds that were not enough, or for a method that failed."""
+    """Write the text in place of a mean that is not finite: `> 400` rounds, or that it failed."""
     if math.isnan(row["mean"]):
         return "" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
@@ -395,25 +401,24 @@ def _beyond(row: Row, numbers: pd.DataFrame) -> str:
 
 def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
     """Return the rows of the same method, setting and point as a row of another metric."""
-    names = list(numbers.columns)
-    for key in (*names[: names.index(METHOD)], METHOD):
+    for key in numbers.columns[: [*numbers.columns].index(METHOD) + 1]:
         column = numbers[key]
         numbers = numbers[column.isna() if pd.isna(row[key]) else column == row[key]]
     return numbers
 
 
-def _best(
-    found: Mapping[tuple[HeadValues, HeadValues], Row], arranged: Arrangement, bounds: set[str]
-) -> set[tuple[HeadValues, HeadValues]]:
-    """Return the places of the best rivals; none where two are written alike."""
+def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
+    """Return the places of the best methods of each column or row; ties have none."""
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
-    lines: dict[HeadValues, dict[tuple[HeadValues, HeadValues], float]] = {}
+    if not better or arranged.best == "none":
+        return set()
+    lines: dict[HeadValues, dict[Place, float]] = {}
     for place, row in found.items():
         if row[METHOD] not in bounds and math.isfinite(row["mean"]):
             side = place[1] if arranged.best == "column" else place[0]
             lines.setdefault(side, {})[place] = row["mean"]
     places = set()
-    for rivals in lines.values() if better and arranged.best != "none" else ():
+    for rivals in lines.values():
         top = max(rivals, key=lambda place: better * rivals[place])
         texts = [form.text(mean) for mean in rivals.values()]
         if texts.count(form.text(rivals[top])) == 1 < len(rivals):
@@ -421,40 +426,14 @@ def _best(
     return places
 
 
-class _Notes:
-    """The printed values of a table, and the footnotes of their notes."""
-
-    def __init__(self, printed: pd.DataFrame | None) -> None:
-        self.texts: list[str] = []
-        self.rows: list[dict[Any, Any]] = [] if printed is None else printed.to_dict("records")
-        keys = [] if printed is None else list(printed.columns)
-        self.keys = keys[: keys.index("mean")] if keys else []
-
-    def of(self, row: Row, form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
-        """Return the printed value in words, its verdict, and the numbers of its footnotes."""
-        for printed in self.rows:
-            if all(cell_text(printed[key]) == cell_text(row.get(key)) for key in self.keys):
-                cells = {str(key): cell_text(value) for key, value in printed.items()}
-                value, sd = float(printed["printed"]), printed["printed_sd"]
-                spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
-                words = "not reached" if math.isinf(value) else form.text(value) + spread
-                return words, word_of(cells), self.mark(reasons(cells))
-        return "", "", ()
-
-    def mark(self, note: str) -> tuple[int, ...]:
-        if note and note not in self.texts:
-            self.texts.append(note)
-        return (self.texts.index(note) + 1,) if note else ()
-
-
 def number_form(metric: str) -> NumberForm:
-    """Return the form of a metric: shares in percent, anything else as a count."""
+    """Return how numbers of a metric are written: shares in percent, anything else as counts."""
     unit = metric_meaning(metric).unit
     return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
 
 
 def metric_meaning(metric: str) -> Metric:
-    """Return a metric by name; one that a record has and no method declares any longer is bare."""
+    """Return the metric of this name, with its unit; one that no method declares has none."""
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
 
 

@@ -1,4 +1,4 @@
-"""Functions for methods that merge networks, layer by layer or as they are.
+"""Arithmetic that merging methods share: solving for the weights of a layer, or averaging tensors.
 
 Methods that average weights in each client's own metric solve one equation. For each layer, with
 weights W_i (D, K) of client i, share p_i, symmetric A_i (D, D), G_i (K, K):
@@ -42,12 +42,15 @@ ANSWERED: dict[str, Any] = {
 
 
 def network_like(clients: LocalModels) -> Network:
-    """Build the network of the clients."""
+    """Build the network whose tensors the clients have."""
     return network_of(clients.model, clients.shape, clients.classes)
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Make a `prepare` that puts a question of `federation.moments` to each client's own model."""
+    """Make a `prepare` that asks clients for statistics of their data at their own models.
+
+    `question` names a function of `federation.fisher_and_input_moments`, such as input_moments.
+    """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
         assert info.clients is not None
@@ -79,7 +82,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Complete a network, float32 (1, *shape): tensors that are made, and means of the rest."""
+    """Add the clients' mean of each tensor that `made` lacks: float32 (1, *shape) of all."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -90,7 +93,7 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Give a model that is made of all tensors alike its buffers as of `mean_buffers`."""
+    """Replace the buffers of a merged module, such as running statistics, by the clients' mean."""
     if MODULE not in clients.model.component.meta:
         return made
     network = network_like(clients)
@@ -98,7 +101,7 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """Keep the clients with the form of network that most have, the first of equals."""
+    """Keep the clients with the most common network architecture or widths, the first of equals."""
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
         k = int(np.bincount(kind).argmax())
@@ -128,14 +131,14 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """Stack one answer of all clients: (J, …)."""
+    """Stack what all clients answered under one name: (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Make one network like those of the clients, with the residual `left` of a solved system."""
+    """Make a model of merged tensors; `left` is the residual of the equation that was solved."""
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)
 
@@ -225,7 +228,7 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return what maps W to sum_i p_i A_i W G_i, of A_i (J, D, D), G_i (J, K, K) and p_i (J,)."""
+    """Return W -> sum_i p_i A_i W G_i as a function, of A_i (J, D, D), G_i (J, K, K), p_i (J,)."""
     a, g = _double(inputs), _double(errors)
 
     def applied(value: Array) -> Array:

@@ -219,7 +219,7 @@ def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 class _Generator:
-    """Makes inputs (B, D) of random numbers, and learns these and its weights."""
+    """Makes inputs (B, D) of random numbers; its weights and these numbers are trained."""
 
     def __init__(
         self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
@@ -236,7 +236,7 @@ class _Generator:
     def made(
         self, ensemble: Logits, student: Logits, steps: int, lr: float, adversarial: float
     ) -> tuple[torch.Tensor, float]:
-        """Make the inputs of least loss of all steps; also the ensemble's cross-entropy on them."""
+        """Train it; return its inputs of least loss, and the ensemble's cross-entropy."""
         import torch
 
         leaves = [self.noise, *self.tensors.values()]
@@ -269,7 +269,7 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
 
 
 def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """Mean over all examples of the divergence where the two predict other classes."""
+    """Compute the divergence on examples of unlike predictions, as a mean over all."""
     differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
     return (differ * _divergences(theirs, ours)).mean()
 

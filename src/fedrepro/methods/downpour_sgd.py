@@ -51,7 +51,7 @@ class DownpourSgd:
     ] = None
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start with master weights as a client would, and an Adam state of zeros."""
+        """Return the first state: drawn master weights, and Adam's moments of zero."""
         start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
         flat = torch_of(Layout(clients.network.shapes).pack(start))
         return {"flat": flat, "optimiser": new_memory(flat, _adam(clients))}

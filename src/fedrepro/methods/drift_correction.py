@@ -28,6 +28,7 @@ from fedrepro.methods.fedavg import (
     gather_client_state,
     sample_clients,
     scatter_client_state,
+    zeros,
 )
 from fedrepro.training.federation.clients import Clients
 from fedrepro.training.federation.norm_statistics import mean_buffers
@@ -49,12 +50,10 @@ class FedNova(DrawnForSteps):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train, and average what each of their steps gave."""
+        """Draw clients, let them train, and average their updates, each divided by its steps."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
-        trained = clients.train(
-            state["weights"], rng, epochs=self.epochs, chosen=chosen.tolist(), steps=self.steps
-        )
+        trained = self.trained(state, clients, chosen, rng)
         sent = clients.models(up=len(chosen), down=len(chosen))
         report = Report(traffic=sent + Traffic(bytes_up=NUMBER_BYTES * len(chosen)))
         if not trained.finite.any():
@@ -128,7 +127,7 @@ def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
 
 
 def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Measure how far clients went, float64 (n, *shape): nowhere if their training diverged."""
+    """Subtract weights before training from those after, float64 (n, *shape); 0 if it diverged."""
     return np.asarray(np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0))
 
 
@@ -147,10 +146,9 @@ class Scaffold(DrawnForSteps):
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from weights drawn as a client draws its own, and control variates of zero."""
+        """Return the first state: weights drawn as clients draw theirs, and zero controls."""
         start = super().init(clients, info, rng)
-        control = {k: np.zeros_like(v) for k, v in start["weights"].items()}
-        return {**start, "control": control, "kept": {}}
+        return {**start, "control": zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
@@ -158,17 +156,10 @@ class Scaffold(DrawnForSteps):
         """Draw clients, let them train with corrected steps, and move weights and controls."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
-        nothing = {k: np.zeros_like(v[0]) for k, v in state["control"].items()}
+        nothing = {k: v[0] for k, v in zeros(state["control"]).items()}
         client_controls = gather_client_state(state["kept"], chosen, nothing)
-        trained = clients.train(
-            state["weights"],
-            rng,
-            epochs=self.epochs,
-            chosen=chosen.tolist(),
-            steps=self.steps,
-            terms=[Correction()],
-            reference={k: c - client_controls[k] for k, c in state["control"].items()},
-        )
+        drift = {k: c - client_controls[k] for k, c in state["control"].items()}
+        trained = self.trained(state, clients, chosen, rng, terms=[Correction()], reference=drift)
         report = Report(traffic=clients.models(up=2 * len(chosen), down=2 * len(chosen)))
         if not trained.finite.any():
             return state, report
@@ -212,29 +203,21 @@ class FedDyn(DrawnForSteps):
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would, and h of zero."""
+        """Return the first state: weights drawn as a client draws its own, and h of zero."""
         start = super().init(clients, info, rng)
-        mean = {k: np.zeros_like(v) for k, v in start["weights"].items()}
-        return {**start, "clients": start["weights"], "h": mean, "kept": {}}
+        return {**start, "clients": start["weights"], "h": zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them lower their bent losses, and follow at the server."""
+        """Let drawn clients train with a pull to x + h_j / alpha; update the weights and all h."""
         chosen = sample_clients(clients.count, self.fraction, rng)
-        nothing = {k: np.zeros_like(v[0]) for k, v in state["h"].items()}
+        nothing = {k: v[0] for k, v in zeros(state["h"]).items()}
         client_h = gather_client_state(state["kept"], chosen, nothing)
         # alpha (y - x) - h_j is the pull to x + h_j / alpha
         towards = {k: x + client_h[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
-        trained = clients.train(
-            state["weights"],
-            rng,
-            epochs=self.epochs,
-            chosen=chosen.tolist(),
-            steps=self.steps,
-            terms=[Proximal(self.alpha / 2)],
-            reference=towards,
-        )
+        pull = Proximal(self.alpha / 2)
+        trained = self.trained(state, clients, chosen, rng, terms=[pull], reference=towards)
         alive = int(trained.finite.sum())
         if not alive:
             return state, Report()

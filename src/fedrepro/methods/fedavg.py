@@ -23,7 +23,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
-from fedrepro.training.engine import Averaged
+from fedrepro.training.engine import Averaged, Trained
 from fedrepro.training.federation.clients import Clients, initial_weights
 from fedrepro.training.loss_terms import Entropy, Proximal, Term, WeightTerm
 
@@ -71,13 +71,13 @@ ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 @dataclass(kw_only=True)
 class Drawn:
-    """Rounds in which some clients are drawn, and train from global weights."""
+    """Base of methods in rounds: some clients are drawn, and train from global weights."""
 
     rounds: Rounds = 100
     fraction: Fraction = 0.1
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would."""
+        """Return the first state: global weights, drawn as a client draws its own."""
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
@@ -87,15 +87,22 @@ class Drawn:
 
 @dataclass(kw_only=True)
 class DrawnForSteps(Drawn):
-    """Rounds in which clients train for whole epochs, or for some minibatches."""
+    """Rounds whose drawn clients train for some epochs, or for a number of minibatches."""
 
     epochs: Epochs = 1
     steps: Steps = None
 
+    def trained(
+        self, state: State, clients: Clients, chosen: np.ndarray, rng: RngKey, **how: Any
+    ) -> Trained:
+        """Let the chosen clients train from the global weights, as `Clients.train` with `how`."""
+        how |= {"epochs": self.epochs, "steps": self.steps, "chosen": chosen.tolist()}
+        return clients.train(state["weights"], rng, **how)
+
 
 @dataclass(kw_only=True)
 class Averaging(Drawn):
-    """Rounds in which the models of the drawn clients are averaged, and the server takes a step."""
+    """Rounds that average the drawn clients' models, and then take a step at the server."""
 
     weights: Weights = "selected"
     batchnorm: BatchNorm = "average"
@@ -111,11 +118,11 @@ class Averaging(Drawn):
         return None
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
+        """Return the server's step along the mean update, (1, *shape), and its next state."""
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would, with nothing to remember."""
+        """Return the first state: global weights, drawn as a client draws its own."""
         if self.batchnorm != "average":
             from fedrepro.training.federation.norm_statistics import require_norms
 
@@ -175,7 +182,7 @@ class Averaging(Drawn):
 
 @dataclass(kw_only=True)
 class Scheduled(Averaging):
-    """Averaging whose learning rate and steps may go from first values to last ones."""
+    """Averaging with schedules of the learning rate and of the number of minibatches."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -240,12 +247,12 @@ class FedAvg(Scheduled):
     server_momentum: ServerMomentum = 0.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from global weights as a client would, and no past updates."""
+        """Return the first state: global weights, and no past updates of the server."""
         state = super().init(clients, info, rng)
-        return {**state, "server": _zeros(state["weights"]) if self.server_momentum else {}}
+        return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Compute the step from the mean update U, float64 (1, *shape), and what is remembered."""
+        """Return the server's step along the mean update, (1, *shape), and its next state."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
@@ -272,10 +279,10 @@ class FedAdam(Scheduled):
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Start from weights drawn as clients draw theirs; the moments are m = 0 and v = tau²."""
+        """Return the first state: global weights, and moments m = 0 and v = tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
-        return {**state, "server": {"first": _zeros(state["weights"]), "second": second}}
+        return {**state, "server": {"first": zeros(state["weights"]), "second": second}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
         """Compute Adam's step without its correction of the first rounds, as printed."""
@@ -329,7 +336,7 @@ def client_update(
 def gather_client_state(
     kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Stack what the chosen clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
+    """Stack tensors that clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
 
@@ -337,7 +344,7 @@ def gather_client_state(
 def scatter_client_state(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Split tensors by client, so that only clients that were drawn take memory."""
+    """Split tensors (chosen, *shape) by client: only clients that were drawn take memory."""
     return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 
@@ -345,7 +352,8 @@ def _norms(state: State, clients: Clients) -> dict[str, np.ndarray]:
     return {name: state["weights"][name][0] for name in clients.network.norms}
 
 
-def _zeros(weights: Weighted) -> Weighted:
+def zeros(weights: Weighted) -> Weighted:
+    """Return zeros of the shapes and types of these tensors."""
     return {k: np.zeros_like(v) for k, v in weights.items()}
 
 

@@ -121,7 +121,11 @@ def fens(
         start = class_weights(count, classes, np.full((count, classes), 1 / count))
         only = {"weight0": (start["weight0"] != 0).astype(float), "bias0": np.zeros(classes)}
     else:
-        start = _drawn(count * classes, classes, rng.stream("fens-gate"))
+        start, stream, width = {}, rng.stream("fens-gate"), count * classes
+        limit = 1 / np.sqrt(width)
+        for place, out in enumerate((width, classes)):
+            start[f"weight{place}"] = stream.uniform(-limit, limit, (width, out))
+            start[f"bias{place}"] = stream.uniform(-limit, limit, out)
     server, share = GateServer(start, rate), shares_of(info)
     for done in range(rounds):
         moves = []
@@ -132,31 +136,15 @@ def fens(
             moves.append({name: -client_rate * value for name, value in gradient.items()})
         server.step(moves, share, only)
     made = {name: value.astype(np.float32) for name, value in server.gate.items()}
+    # every model once up, and down to every client; the gate down and up in every round
+    models, messages = FLOAT_BYTES * clients.numbers, count * (1 + rounds)
+    small = FLOAT_BYTES * sum(value.size for value in made.values()) * count * rounds
     return GlobalModel(
         clients.model,
         clients.tensors,
         gate=made,
         widths=clients.widths,
-        traffic=_sent(clients, made, rounds),
+        traffic=Traffic(messages, messages, models + small, count * models + small),
         exchanges=rounds + 1,
         unseen=unseen if leave else None,
     )
-
-
-def _drawn(inputs: int, classes: int, stream: np.random.Generator) -> dict[str, np.ndarray]:
-    """Two layers, uniform within 1 / √fan_in."""
-    gate = {}
-    for place, (into, out) in enumerate(((inputs, inputs), (inputs, classes))):
-        limit = 1 / np.sqrt(into)
-        gate[f"weight{place}"] = stream.uniform(-limit, limit, (into, out))
-        gate[f"bias{place}"] = stream.uniform(-limit, limit, out)
-    return gate
-
-
-def _sent(clients: LocalModels, gate: dict[str, np.ndarray], rounds: int) -> Traffic:
-    """Every model up once and down to every client; the gate down and up in every round."""
-    count = clients.clients
-    models = FLOAT_BYTES * clients.numbers
-    small = FLOAT_BYTES * sum(value.size for value in gate.values()) * count * rounds
-    messages = count * (1 + rounds)
-    return Traffic(messages, messages, models + small, count * models + small)

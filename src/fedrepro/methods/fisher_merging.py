@@ -170,7 +170,7 @@ def solved(
     steps: int,
     damping: float,
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Solve for the network of Kronecker factors; also return the residual that is left.
+    """Solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i in each layer; return weights and residual.
 
     Each factor has `damping` on its diagonal. The residual is that of the worst layer, as a share
     of what it was at the average.
@@ -245,7 +245,7 @@ def fedlpa(
 def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
-    """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
+    """Solve the equation of `solved` by the descent of FedLPA's authors."""
     network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}
     share, worst = shares_of(info), 0.0

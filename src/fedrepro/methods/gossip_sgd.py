@@ -40,7 +40,7 @@ class GossipSgd:
     steps: Steps = None
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
-        """Start from the same network at every node."""
+        """Return the first state: the same drawn network at every node."""
         initial = initial_weights(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "after": start}

@@ -1,4 +1,4 @@
-"""RegMean and RegMean++: layer by layer, the weights that best give what each client's own give.
+"""RegMean and RegMean++: merged weights reproduce the outputs of each client's layers best.
 
 RegMean: X. Jin, X. Ren, D. Preotiuc-Pietro, P. Cheng. Dataless Knowledge Fusion by Merging Weights
 of Language Models. ICLR 2023. RegMean++, whose moments are those behind the merged layers:
@@ -82,7 +82,7 @@ def regmean(
 
 
 def shrink_off_diagonal(moments: np.ndarray, alpha: float) -> np.ndarray:
-    """α A + (1 - α) diag(A) of each client: (J, D, D)."""
+    """Compute α A + (1 - α) diag(A) of each client's moments A: (J, D, D)."""
     return np.asarray(moments * (alpha + (1 - alpha) * np.eye(moments.shape[-1])))
 
 

@@ -1,4 +1,4 @@
-"""Task vectors: what each client's training added to the start, brought together.
+"""Task vectors, the differences of trained weights from the common start, merged.
 
 Task arithmetic: G. Ilharco, M. T. Ribeiro, M. Wortsman, S. Gururangan, L. Schmidt, H. Hajishirzi,
 A. Farhadi. Editing Models with Task Arithmetic. ICLR 2023.
@@ -83,7 +83,7 @@ def ties(
 def _from_start(
     clients: LocalModels, info: ClientInfo, moved: Callable[[np.ndarray], np.ndarray]
 ) -> GlobalModel:
-    """Make one network of the start and moved(task vectors), float64 (J, n) to (n,)."""
+    """Add to the start what `moved` makes of the task vectors, float64 (J, n) to (n,)."""
     assert info.start is not None
     buffers = network_like(clients).buffers
     names = [name for name in clients.tensors if name not in buffers]

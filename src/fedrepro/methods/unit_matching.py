@@ -34,7 +34,12 @@ from fedrepro.methods.matching.network_arrays import (
     widths_of,
 )
 from fedrepro.methods.matching.unit_fusion import fused, fused_sets
-from fedrepro.methods.matching.unit_permutations import align_units, in_common_order
+from fedrepro.methods.matching.unit_permutations import (
+    UnitSets,
+    Use,
+    align_units,
+    in_common_order,
+)
 from fedrepro.methods.pfnm import ClassWeights
 from fedrepro.methods.regmean import GRID, Alpha, Ridge, moments, regmean
 from fedrepro.networks.layer_matrices import layer_matrices
@@ -212,46 +217,45 @@ def matched_kfac(
 def in_one_order(
     clients: LocalModels, answers: Sequence[Reply], rng: RngKey, sweeps: int
 ) -> tuple[LocalModels, list[Reply]]:
-    """Match the units of the clients' models, and permute their answers alike.
+    """Match the hidden units of the clients' models, and permute their moments alike.
 
-    Answers are moments of layer inputs and of gradients by layers' outputs; they join the arrays of
-    a network as axes that list units, so that the server permutes them itself.
+    Answers are moments of layer inputs and of gradients by layers' outputs, which the server
+    permutes itself. Groups of a convolution are its channels, one each.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
-    networks, sets = arrays.networks(clients.tensors), [list(each) for each in arrays.units.uses]
-    count, joined = len(networks[0]), list[list[str]]()  # keys of the arrays that join
-    groups: dict[str, list[str]] = {}
+    networks, sets = arrays.networks(clients.tensors), arrays.units.uses
+    count, groups = len(networks[0]), dict[str, list[str]]()
     for layer in layer_matrices(network_like(clients)):
         groups.setdefault(layer.weight, []).append(layer.key)
+    names: list[list[str]] = []  # keys of each array of moments, (groups, D, D)
+    moments: list[list[Use]] = [[] for _ in sets]  # axes of these that list the units of a set
     for weight, keys in groups.items():
-        for gives, names in ((False, keys), (True, [errors_of(key) for key in keys])):
-            if names[0] not in answers[0]:
+        several = len(keys) > 1
+        for gives, own in ((False, keys), (True, [errors_of(key) for key in keys])):
+            if own[0] not in answers[0]:
                 continue
             for k, uses in enumerate(sets):
-                # groups of a convolution are its channels, one each
-                axes, side = ((0,), True) if len(keys) > 1 else ((1, 2), gives)
-                for use in [u for u in uses if u.at == arrays.place(weight) and u.gives == side]:
-                    size = len(keys) if len(keys) > 1 else len(answers[0][names[0]])
+                listed = (arrays.place(weight), gives or several)
+                if listed in [(use.at, use.gives) for use in uses]:
+                    size = len(keys) if several else len(answers[0][own[0]])
                     places = size // arrays.units.width(networks[0], k)
-                    at = count + len(joined)
-                    uses += [
-                        use._replace(at=at, axis=a, places=places, counted=False) for a in axes
+                    moments[k] += [
+                        Use(len(names), a, places) for a in ((0,) if several else (1, 2))
                     ]
-            joined.append(names)
-    whole = [
-        (*network, *(np.stack([answer[name] for name in names]) for names in joined))
-        for network, answer in zip(networks, answers, strict=True)
-    ]
-    units = replace(arrays.units, uses=tuple(map(tuple, sets)))
+            names.append(own)
+    # a network's last arrays number the units of each set, and so become their orders
+    numbers = [np.arange(arrays.units.width(networks[0], k)) for k in range(len(sets))]
+    uses = ((*own, Use(count + k, 0, counted=False)) for k, own in enumerate(sets))
+    units = replace(arrays.units, uses=tuple(uses))
+    whole = [(*network, *numbers) for network in networks]
     matched = align_units(whole, sweeps, rng.stream("weight-matching"), units)
     each = [arrays.tensors(network[:count]) for network in matched]
     tensors = {name: np.concatenate([model[name] for model in each]) for name in clients.tensors}
-    permuted = [
-        {
-            name: value
-            for names, values in zip(joined, network[count:], strict=True)
-            for name, value in zip(names, values, strict=True)
-        }
-        for network in matched
-    ]
+    permuted: list[Reply] = []
+    for network, answer in zip(matched, answers, strict=True):
+        made = tuple(np.stack([answer[key] for key in own]) for own in names)
+        for k, order in enumerate(network[count:]):
+            made = UnitSets(tuple(map(tuple, moments))).permuted(made, k, order.astype(np.int64))
+        pairs = zip(names, made, strict=True)
+        permuted.append({key: v for own, value in pairs for key, v in zip(own, value, strict=True)})
     return replace(clients, tensors=tensors), permuted

@@ -42,7 +42,7 @@ KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": 
 
 @dataclass(frozen=True)
 class ExhibitFiles:
-    """An exhibit on disk. about: its json; run: what a record says of its run, else empty."""
+    """A figure or table on disk. about: its json; run: where and when a recorded one ran."""
 
     base: str
     about: Mapping[str, Any]
@@ -77,7 +77,7 @@ class ExhibitFiles:
             raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
-        """Its numbers (.csv) or its choices (.choice.csv)."""
+        """Read one of its csv files: numbers (.csv), or settings to choose from (.choice.csv)."""
         try:
             return read_csv(self.read(suffix).decode())
         except ValueError as error:
@@ -85,7 +85,7 @@ class ExhibitFiles:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """All its numbers, with measured times where it is a table of such."""
+        """Return all its numbers, with measured times where it is a table of times."""
         import pandas as pd
 
         numbers = self.table(".csv")
@@ -95,7 +95,7 @@ class ExhibitFiles:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """All that was measured of it, of all settings."""
+        """Return every measurement of the exhibit's runs, of all settings and rounds."""
         import pandas as pd
 
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
@@ -136,7 +136,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """Which of these exhibits a folder of reports has whole."""
+    """List those of the exhibits `keys` that a folder of reports has with all their files."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):
@@ -147,7 +147,7 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open an exhibit of a record.
+    """Open the exhibit `key` of a record, which keeps results in the repository.
 
     Raises:
         FedreproError: for one that is not whole.

@@ -30,7 +30,7 @@ Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the command that makes an exhibit: its path."""
+    """Return the command that makes a file of the exhibit `key`."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
@@ -42,7 +42,7 @@ def command_of(exhibit: Exhibit, scale: str) -> str:
 def exhibit_metadata(
     exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
-    """Describe an exhibit; `sources` has the provenance of the files of each run."""
+    """Describe an exhibit for its json; `sources` has the origins of the files of each run."""
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **describe(exhibit, plan, file),
@@ -54,7 +54,7 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Return what a description takes from the config, and what draws the exhibit now."""
+    """Describe an exhibit by the configuration, and by the sources that draw it now."""
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
@@ -87,7 +87,7 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Revision and versions of the drawing; earlier descriptions have them at the top."""
+    """Return revision and versions of what drew an exhibit; older json has them at the top."""
     drawing: Mapping[str, Any] = about.get("drawn", about)
     return drawing
 
@@ -124,13 +124,13 @@ def _data(
 
 
 def of_features(dataset: Spec) -> str:
-    """Empty, or that features of this kind stand where papers used others."""
+    """Say which features replace those of the papers; an empty text if none do."""
     text = dataset.values.get("features")
     return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Empty, or that this data set stands where the paper used another."""
+    """Say which data set of the paper `dataset` replaces; an empty text if it is the paper's."""
     exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
     paper_names = {
         paper_settings.component("dataset", case).name
@@ -146,7 +146,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Each component by kind, with its values as text; swept values one after another."""
+    """Return the name and the parameters of each component by kind, with swept values in a row."""
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         per_point = (getattr(point.scenario, kind, None) for point in exhibit.points)
@@ -202,7 +202,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """Kind -> name, version and all parameters of every component that a run used.
+    """Map each kind to name, version and parameters of every component that a run used.
 
     As the files say; for files that do not say it yet, as the plan does.
     """

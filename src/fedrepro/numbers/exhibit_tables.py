@@ -64,7 +64,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The rows of a run's files, and where each file comes from."""
+    """The measurements of a run, and the origin of each file that they were read from."""
 
     rows: pa.Table
     sources: list[dict[str, Any]]
@@ -209,7 +209,7 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """All rows of all runs, each once, ordered by point and method, however jobs were cut."""
+    """Join the measurements of all runs, each once, ordered by point and method."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -93,7 +93,7 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the interval of the mean of several statements over the trials they share."""
+    """Return the interval of the mean of several contrasts over the trials they share."""
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
     value = float(
@@ -107,7 +107,7 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """Return the lower end of the mean of statements of the form above."""
+    """Return the lower end of the interval of the mean of several contrasts."""
     trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
         return -math.inf
@@ -130,14 +130,14 @@ def _above(contrast: Contrast, gain: int) -> Array:
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
-    """Say whether all gains are tested and none is chosen: by numbers, not by measurements."""
+    """Tell whether all gains are tested with a correction, instead of one that trials choose."""
     tested = trials - max(1, trials // CHOOSING)
     corrected = _factor(trials, 1 - (1 - confidence) / ways)
     return corrected <= CORRECTING * _factor(tested, confidence)
 
 
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
-    """At least as low as the lower end of the mean over points, whichever rival each of them takes.
+    """Bound the lower end of the mean over points, whichever rival each of them takes.
 
     above: for each point what the gain has above each rival, (trials, rivals). There are too many
     ways to take one at each point to try them all, but since the sd of a sum is at most the sum of
@@ -159,19 +159,19 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def mean(series: Array) -> Array:
-    """Means over trials, (trials, members) -> (members,); exact where all trials agree."""
+    """Average over trials, (trials, members) -> (members,); exact where all trials agree."""
     means: Array = series[0] + _sum(series - series[0]) / len(series)
     return means
 
 
 def _sum(series: Array) -> Array:
-    """Sum over trials; NumPy's method takes longer to call than to add some ten numbers."""
+    """Sum over trials, faster than NumPy's own method for some ten numbers."""
     total: Array = np.add.reduce(series, axis=0)
     return total
 
 
 def half_width(series: Array, confidence: float) -> Array:
-    """From the means over trials to the ends of their intervals, by Student's t.
+    """Return half the width of each mean's interval over trials, by Student's t.
 
     Shapes: (trials, members) -> (members,). A single trial could mean anything.
     """
@@ -186,7 +186,7 @@ def half_width(series: Array, confidence: float) -> Array:
 
 @cache
 def _factor(trials: int, confidence: float) -> float:
-    """Half the width of an interval, in sds of what it is the mean of."""
+    """Return half the width of an interval, in standard deviations of a single trial."""
     if trials < 2:
         return math.inf
     from scipy.special import stdtrit
@@ -195,7 +195,7 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """All ordered differences, whose maximum is the spread: (trials, n) -> (trials, n(n-1))."""
+    """Subtract each column from each other one: (trials, n) -> (trials, n(n-1))."""
     count = series.shape[1]
     first, second = np.nonzero(~np.eye(count, dtype=bool))
     differences: Array = series[:, first] - series[:, second]

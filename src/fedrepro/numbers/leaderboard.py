@@ -67,7 +67,7 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """A method in one scenario.
+    """The accuracy and the costs of a method in one scenario of a leaderboard.
 
     Attributes:
         accuracy: float64 (T,), on test examples, not a number where a run failed.
@@ -87,7 +87,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """Description of a method: what it sees in words, its class (`kind`), and who computed it."""
+    """A method of a leaderboard: what it sees in words, its class (`kind`), who computed it."""
 
     label: str
     kind: str
@@ -99,7 +99,7 @@ class Method:
 
 @dataclass(frozen=True)
 class ExternalEntry:
-    """The exhibits of an entry of somebody else. computed: VERIFIED or REPORTED."""
+    """Exhibits that somebody else sent to the leaderboard. computed: VERIFIED or REPORTED."""
 
     computed: str
     parts: Sequence[ExhibitFiles]
@@ -107,7 +107,7 @@ class ExternalEntry:
 
 @dataclass(frozen=True)
 class BoardData:
-    """All that is there: entries by scenario and label, methods by how clients start and label.
+    """The results behind a leaderboard, by scenario and label; methods by start and label.
 
     missing: parts of the board that are not there.
     """
@@ -137,7 +137,7 @@ class BoardData:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A method of the board among clients that start alike, on one data set or on all.
+    """A row of a leaderboard: a method among clients that start alike, on one data set or all.
 
     Attributes:
         drawn: what other experiments would change in its intervals.
@@ -173,87 +173,71 @@ def board_data(
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
-    for part in parts:
-        _require_data(board, part)
-        scenes = dict(_scenes(part, board.each_trial))
-        entries |= scenes
-        for by_label in scenes.values():
-            for needed in (board.baseline, board.ceiling, board.line):
+    sent = [(entry.computed, part) for entry in entered for part in entry.parts]
+    for computed, part in [*((HERE, part) for part in parts), *sent]:
+        for data in part.about["data"] if part.about["scale"] == "paper" else ():
+            known = board.data.get(data["token"], data["sha256"])
+            if known != data["sha256"]:
+                raise FedreproError(
+                    f"{part.about['key']} is of other data called {data['token']} than the "
+                    f"leaderboard: {data['sha256']}, not {known}"
+                )
+        for scene, by_label in _scenes(part, board.each_trial):
+            for needed in (board.baseline, board.ceiling, board.line) if computed == HERE else ():
                 if needed not in by_label:
                     raise FedreproError(
                         f"{part.about['key']} has no '{needed}', which the leaderboard compares "
                         "all methods with; add it to the exhibit"
                     )
-        _tell(methods, scenes, part)
-    for entry in entered:
-        for part in entry.parts:
-            _require_data(board, part)
-            found = dict(_scenes(part, board.each_trial))
-            scenes = {scene: by_label for scene, by_label in found.items() if scene in entries}
-            for scene, by_label in scenes.items():
-                for label in set(by_label) & set(entries[scene]):
-                    raise FedreproError(
-                        f"an entry is called '{label}', as another method of the leaderboard: give "
-                        "it another label"
-                    )
-                entries[scene] |= by_label
-            _tell(methods, scenes, part, entry.computed)
-    return BoardData(board, entries, methods, missing)
-
-
-def _require_data(board: Board, part: ExhibitFiles) -> None:
-    for data in part.about["data"] if part.about["scale"] == "paper" else ():
-        known = board.data.get(data["token"], data["sha256"])
-        if known != data["sha256"]:
-            raise FedreproError(
-                f"{part.about['key']} is of other data called {data['token']} than the "
-                f"leaderboard: {data['sha256']}, not {known}"
-            )
-
-
-def _tell(
-    methods: dict[tuple[str, str], Method],
-    scenes: Mapping[BoardScenario, Mapping[str, MethodResult]],
-    part: ExhibitFiles,
-    computed: str = HERE,
-) -> None:
-    for scene, by_label in scenes.items():
-        for description in part.about["methods"]:
-            key = scene.starts, description["label"]
-            if description["label"] in by_label and key not in methods:
-                methods[key] = Method(
-                    description["label"],
-                    _class(description, by_label[description["label"]]),
-                    "; ".join(description["needs"].values()) or NOTHING_MORE,
-                    description.get("sends") or "",
-                    description.get("criterion") or "",
-                    computed,
+            if computed != HERE and scene not in entries:
+                continue
+            for label in (
+                by_label.keys() & entries.get(scene, {}).keys() if computed != HERE else ()
+            ):
+                raise FedreproError(
+                    f"an entry is called '{label}', as another method of the leaderboard: give it "
+                    "another label"
                 )
+            entries.setdefault(scene, {}).update(by_label)
+            for description in part.about["methods"]:
+                label = description["label"]
+                if label in by_label and (scene.starts, label) not in methods:
+                    methods[scene.starts, label] = Method(
+                        label,
+                        _class(description, by_label[label]),
+                        "; ".join(description["needs"].values()) or NOTHING_MORE,
+                        description.get("sends") or "",
+                        description.get("criterion") or "",
+                        computed,
+                    )
+    return BoardData(board, entries, methods, missing)
 
 
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Return the scenarios of an exhibit with their entries; for `each_trial` see `Board`."""
-    about, numbers, choice = part.about, part.numbers, part.table(".choice.csv")
+    """Yield each scenario of an exhibit with the results of its methods by label.
+
+    For `each_trial` see `Board`.
+    """
+    about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for _, scene_rows in numbers.groupby(["case", "clients"], sort=False):
-        case, clients = (scene_rows[key].iloc[0] for key in ("case", "clients"))
+    for _, rows in part.numbers.groupby(["case", "clients"], sort=False):
+        case, clients = (rows[key].iloc[0] for key in ("case", "clients"))
         scene = BoardScenario(STARTS[not shared], title, str(case), int(clients), name)
-        tried = (
-            choice[(choice["case"] == case) & (choice["clients"] == clients)]
-            if len(choice)
-            else pd.DataFrame({"method": []})
-        )
+        tried = choice.iloc[:0]
+        if len(choice):
+            tried = choice[(choice["case"] == case) & (choice["clients"] == clients)]
+        measured = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]["method"]
         yield (
             scene,
             {
-                str(label): _entry(rows, tried[tried["method"] == label], accuracies, each_trial)
-                for label, rows in scene_rows.groupby("method", sort=False)
-                if ((rows["metric"] == "accuracy") & (rows["split"] == "test")).any()
+                str(label): _entry(own, tried[tried["method"] == label], accuracies, each_trial)
+                for label, own in rows.groupby("method", sort=False)
+                if label in set(measured)
             },
         )
 
@@ -282,7 +266,7 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """By what it needs, what comes of it and how often clients and server speak."""
+    """Name the class of a method by its needs, its result and its exchanges with clients."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -336,51 +320,47 @@ def _class_rows(
     compared = ranked and units >= FEWEST
     drawn = "data sets" if data == ALL else "scenarios"
     drawn = f"{drawn} and trials" if units >= FEWEST else "trials"
-    whole: dict[str, BoardRow] = {}
-    rest: list[BoardRow] = []
+    rows: dict[str, BoardRow] = {}
     for label, method in methods.items():
-        scored = [scene for scene in scenes if label in ground.entries[scene]]
-        runs = [ground.entries[s][label].accuracy for s in there if label in ground.entries[s]]
-        if not runs:
+        own = [scene for scene in there if label in ground.entries[scene]]
+        if not own:
             continue
-        failed, count = int(sum((~np.isfinite(run)).sum() for run in runs)), sum(map(len, runs))
-        reason = f"{failed} of {count} runs failed" if failed else ""
-        if not reason and len(scored) < len(scenes):
+        scored = [scene for scene in scenes if scene in own]
+        runs = np.concatenate([ground.entries[scene][label].accuracy for scene in own])
+        failed, reason = int((~np.isfinite(runs)).sum()), ""
+        if failed:
+            reason = f"{failed} of {len(runs)} runs failed"
+        elif len(scored) < len(scenes):
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
-        if not scenes:
-            reason = reason or "no scenario has a score"
-        row = BoardRow(
+        elif not scenes:
+            reason = "no scenario has a score"
+        rows[label] = BoardRow(
             *(method, starts, data, drawn),
             unranked_reason=reason,
             scenes=scored,
             failed=failed,
-            runs=count,
+            runs=len(runs),
         )
-        if reason or method.computed == REPORTED:
-            rest.append(row)
-        else:
-            whole[label] = row
-    for at, row in enumerate(rest):
-        if row.method.computed == REPORTED:
-            label, remark = row.method.label, "reported by others, not verified"
-            if not row.unranked_reason:
-                found = _standings(ground, row, scenes, [*whole, label], compared)
-                (would,) = (one for one in found if one.method == label)
-                remark += f"; it would have score {would.score.value:.2f}"
-                if compared:
-                    remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                    remark += f"beside {ground.board.line} {would.verdict}"
-            remark = "; ".join(filter(None, (remark, row.unranked_reason)))
-            rest[at] = replace(row, unranked_reason=remark)
+    reported = [label for label in rows if methods[label].computed == REPORTED]
+    whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
+    for label in reported:
+        row, remark = rows[label], "reported by others, not verified"
+        if not row.unranked_reason:
+            found = _standings(ground, row, scenes, [*whole, label], compared)
+            (would,) = (one for one in found if one.method == label)
+            remark += f"; it would have score {would.score.value:.2f}"
+            if compared:
+                remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
+                remark += f"beside {ground.board.line} {would.verdict}"
+        remark = "; ".join(filter(None, (remark, row.unranked_reason)))
+        rows[label] = replace(row, unranked_reason=remark)
     placed = []
-    first = next(iter(whole.values()), None)
-    for standing in _standings(ground, first, scenes, [*whole], compared) if first else ():
-        row = whole[standing.method]
-        each_trial = score_table(ground, row, scenes, standing.method, each_trial=True)
-        means, line = (
-            [ground.scores(s, name).mean() for s in scenes]
-            for name in (standing.method, ground.board.line)
-        )
+    line = [ground.scores(scene, ground.board.line).mean() for scene in scenes] if whole else []
+    found = _standings(ground, rows[whole[0]], scenes, whole, compared) if whole else []
+    for standing in found:
+        row, label = rows.pop(standing.method), standing.method
+        means = [ground.scores(scene, label).mean() for scene in scenes]
+        each_trial = score_table(ground, row, scenes, label, each_trial=True)
         placed.append(
             replace(
                 row,
@@ -390,7 +370,7 @@ def _class_rows(
                 unranked_reason="" if ranked else "a bound, which has no rank",
             )
         )
-    return [*placed, *sorted(rest, key=lambda row: row.method.label)]
+    return [*placed, *sorted(rows.values(), key=lambda row: row.method.label)]
 
 
 def _standings(
@@ -426,7 +406,7 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return scores by scenario, or on all data sets together by data set, (U, T).
+    """Return a method's scores (U, T) in T trials of U scenarios, or of U data sets in `ALL`.
 
     Raises:
         FedreproError: for scenarios with different numbers of trials.

@@ -21,13 +21,14 @@ from fedrepro.numbers.leaderboard import (
 )
 from fedrepro.numbers.setting_selection import ends_in_words
 from fedrepro.numbers.significance_ranking import USUAL, Estimate
+from fedrepro.numbers.trial_statistics import over_trials
 
 # of a scenario: bytes as a multiple of what sending the models takes there
 COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return a row a method and data set, and of all data sets together.
+    """Return the leaderboard: a row for each method and data set, and for all data sets.
 
     It has class, score, difference from the method to beat, group and ranks, with intervals; costs,
     settings, single accuracies. With entries of others, each row says who computed it.
@@ -87,7 +88,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Columns of a value and the ends of its interval; first=1: of the ends alone."""
+    """Return the columns of a value and the ends of its interval; `first=1` leaves it out."""
     values = (found.value, found.low, found.high) if found else (None, None, None)
     pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
     return dict([*pairs][first:])
@@ -98,7 +99,7 @@ def _key(label: str) -> str:
 
 
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
-    """Means over scenarios: bytes as multiples of what sending the models takes, the rest as is."""
+    """Average a method's costs over scenarios; bytes are multiples of the clients' models."""
     found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}
 
@@ -144,58 +145,48 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     each scenario; score, rank_low, rank_high and group of all scenarios of a data set, and of all.
     Methods without a row are left out.
     """
-    records = []
+    records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
+
+    def add(metric: str, values: np.ndarray, **place: Any) -> None:
+        split = "test" if metric == "accuracy" else ""
+        records.append({**place, "metric": metric, "split": split, **over_trials(values.tolist())})
+
     for scene, entries in ground.entries.items():
         place = {key: getattr(scene, key) for key in ("starts", "data", "case", "clients")}
         for label, entry in entries.items():
             if (scene.starts, label) not in computed:
                 continue
             base = {**place, "method": label, "setting": entry.setting}
-            records.append(base | _series("accuracy", "test", entry.accuracy))
+            add("accuracy", entry.accuracy, **base)
             if scene in ground.scenes:
-                records.append(base | _series("score", "", ground.scores(scene, label)))
+                add("score", ground.scores(scene, label), **base)
             costs = _costs_there(ground, scene, label)
             records += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
     for row in rows:
-        place = {"starts": row.starts, "data": row.data, "case": ALL, "clients": None}
-        base = {**place, "method": row.method.label, "setting": ""}
         if row.standing is None:
             continue
+        place = {"starts": row.starts, "data": row.data, "case": ALL, "clients": None}
+        base = {**place, "method": row.method.label, "setting": ""}
         scores = score_table(ground, row, row.scenes, row.method.label)
-        records.append(base | _series("score", "", scores.mean(axis=0)))
+        add("score", scores.mean(axis=0), **base)
         for metric in ("rank_low", "rank_high", "group") if row.standing.group else ():
-            value = np.array([float(getattr(row.standing, metric))])
-            records.append(base | _series(metric, "", value))
-    columns = (*("starts", "data", "case", "clients", "method", "metric", "split"),)
-    all_columns = [*columns, "mean", "sd", "trials", "by_trial", "setting"]
-    table = pd.DataFrame(records, columns=all_columns)
+            add(metric, np.array([float(getattr(row.standing, metric))]), **base)
+    columns = ["starts", "data", "case", "clients", "method", "metric", "split"]
+    table = pd.DataFrame(records, columns=[*columns, "mean", "sd", "trials", "by_trial", "setting"])
     if not _others(rows):
         return table
     whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
     return table.assign(computed=whose)
 
 
-def _series(metric: str, split: str, values: np.ndarray) -> dict[str, Any]:
-    return {
-        "metric": metric,
-        "split": split,
-        "mean": float(values.mean()),
-        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
-        "trials": len(values),
-        "by_trial": " ".join(f"{value:.10g}" for value in values),
-    }
-
-
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Measured seconds of each method in a trial, means over scenarios: they do not repeat."""
+    """Return the measured seconds of a trial of each method, as means over scenarios."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
-        scene_costs = [
-            e[label].costs for s, e in ground.entries.items() if s.starts == starts and label in e
-        ]
+        entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]
         for metric in SECONDS:
-            known = [costs[metric] for costs in scene_costs if metric in costs]
+            known = [entry.costs[metric] for entry in entries if metric in entry.costs]
             if known:
                 records.append((starts, label, metric, float(np.mean(known)), len(known)))
     return pd.DataFrame(records, columns=["starts", "method", "metric", "mean", "scenarios"])

@@ -24,7 +24,7 @@ SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at th
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws over which a variational network's predictions are averaged; they belong to a place."""
+    """How many draws a variational network's prediction averages, and their random key."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -42,7 +42,7 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Whether each prediction is right, bool (N, predictions of an example).
+    """Tell of each prediction whether it is right, bool (N, predictions of an example).
 
     Not a number throughout for a model that is not finite. Without draws a variational network
     predicts by its means.
@@ -112,7 +112,7 @@ def measure(
 def measure_alone(
     models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
-    """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
+    """Measure clients' own models: mean and worst accuracy, and each client's on the test set."""
     test = splits["test"]
     places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
     accuracies = [
@@ -131,7 +131,7 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """Measure the accuracy with means as weights, where accuracy is that of draws."""
+    """Measure the accuracy of a variational network whose weights are their means."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
@@ -175,7 +175,7 @@ WORST: dict[str, Callable[[Sequence[float]], float]] = {
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Class scores (n, K) and what was asked, int64 (n,), of one node's belief."""
+    """Predict with one node's variational network: class scores (n, K), labels int64 (n,)."""
     return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
 
 
@@ -188,7 +188,7 @@ def _asked(
 
 
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Accuracy, negative log-likelihood and calibration error of predictions (n, K)."""
+    """Return accuracy, negative log-likelihood and calibration error of predictions (n, K)."""
     likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
     return {
         "accuracy": float((scores.argmax(1) == labels).mean()),
@@ -198,7 +198,7 @@ def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
-    """sum_b n_b / n |accuracy_b - confidence_b| over 15 equal bins of the highest score.
+    """Sum n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
 
     Source: Guo et al., On calibration of modern neural networks, 2017, eq. (3).
     """
@@ -210,14 +210,14 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
-    """Accuracy of the network whose weights are the means of a belief."""
+    """Measure the accuracy of the network whose weights are the means of `belief`."""
     means = {name: value[None] for name, value in belief.items()}
     scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
     return float((scores.argmax(1) == labels).mean())
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Quantiles over all weights of their standard deviations; none of a network without."""
+    """Return quantiles over all weights of their standard deviations, if they have any."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
@@ -238,7 +238,7 @@ def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Examples of each class (row) and prediction (column), int64 (K, K)."""
+    """Count examples of each class (row) and prediction (column), int64 (K, K)."""
     classes = scores.shape[1]
     pairs = labels * classes + scores.argmax(1)
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)

@@ -39,7 +39,7 @@ WITH_MODELS |= {NOTHING_MORE}
 
 @dataclass(frozen=True)
 class Situation:
-    """A setting to find a method for.
+    """The clients that somebody wants a method for.
 
     Attributes:
         skew: an alpha of Dirichlet's, "iid" or "labels".
@@ -73,7 +73,7 @@ class Situation:
 
     @property
     def classes(self) -> list[str]:
-        """The classes of methods that can be taken."""
+        """List the classes of methods that these clients can use."""
         left_out = {"reference", *(() if self.public else ("public data",))}
         return [name for name in CLASSES if name not in left_out]
 
@@ -98,7 +98,7 @@ class RecommendedMethod:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Methods for a setting, read from the nearest scenarios of a leaderboard, `doublings` away.
+    """Methods for somebody's clients, by the leaderboard's nearest scenarios.
 
     Attributes:
         choices: methods that no test over trials separates from the best of their class there.
@@ -116,7 +116,7 @@ class Recommendation:
 
     @property
     def best_client_leads(self) -> bool:
-        """Whether the best client alone has a higher score than every one model of the choices."""
+        """Tell whether the best client's model beats every method that makes one model."""
         line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
         alone = [choice.score for choice in self.choices if choice.kind != SEVERAL]
         return bool(alone) and line > max(alone)
@@ -207,14 +207,14 @@ def recommend_from(
 
 
 def models_suffice(row: Mapping[Hashable, Any]) -> bool:
-    """Whether clients send nothing but models for a method, and how many examples they have."""
+    """Tell whether clients send a method nothing but models and their numbers of examples."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
 
 
 @dataclass(frozen=True)
 class AfterRounds:
-    """Mean test accuracies after several rounds.
+    """Mean test accuracies of methods after several rounds.
 
     `title` names the exhibit, with its data where these are others at its scale; `trials` is the
     fewest of a number in it; `accuracy` maps each method to its mean after each number of rounds.
@@ -226,7 +226,7 @@ class AfterRounds:
 
 
 def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
-    """Return what methods in rounds reach with equal local epochs; None without the exhibit."""
+    """Read the accuracy of methods in rounds from `exhibit`; None if the folder lacks it."""
     path = folder / f"{exhibit}.csv"
     if not path.is_file():
         return None
@@ -247,13 +247,13 @@ def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | N
 
 
 def case_skew(case: str) -> str:
-    """Return the skew of a scenario of the leaderboard in the form of `Wanted`."""
+    """Return the skew of the scenario `case` of the leaderboard, as `Situation.skew` has it."""
     alpha = ALPHA.search(case)
     return LABELS if "label" in case else alpha[1] if alpha else IID
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:
-    """Doublings from somebody's setting to a scenario of the leaderboard."""
+    """Count doublings of clients and of alpha from somebody's clients to a scenario."""
     doublings = abs(math.log2(wanted.clients / clients))
     of_case = case_skew(case)
     if LABELS in (wanted.skew, of_case):
@@ -263,7 +263,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Scores (S, T) of the methods that have one in each of these scenarios and trials."""
+    """Return scores (S, T) of methods that have one in each of S near scenarios and T trials."""
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

@@ -7,12 +7,10 @@ plan, which knows the scenario behind each of its points.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,8 @@ from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
-from fedrepro.numbers.exhibit_metadata import same_bytes
-from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns
+from fedrepro.numbers.exhibit_metadata import command_of, same_bytes
+from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.config import load_config, load_exhibits
@@ -38,14 +36,6 @@ from fedrepro.planning.plan import Exhibit, Plan, Point
 WHO = ("method", "kind", "setting")
 PLACE = (*SCENARIO, "clients", *WHO)
 COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits", "same_bytes")
-
-
-@dataclass(frozen=True)
-class Results:
-    """The table, and what of the drawn exhibits could not be read into it, a sentence each."""
-
-    table: pd.DataFrame
-    notes: tuple[str, ...]
 
 
 def results(
@@ -73,12 +63,12 @@ def results(
         FedreproError: if nothing is drawn.
     """
     with contextlib.chdir(folder):
-        return collect(scale, wide=wide, reports=Path(reports)).table
+        return collect(scale, wide=wide, reports=Path(reports))
 
 
 @dataclass(frozen=True)
 class Only:
-    """A part of the table; an empty field asks for all.
+    """Which rows of the table of results are wanted; an empty field asks for all.
 
     Attributes:
         exhibit: paper/name, or a paper.
@@ -94,28 +84,26 @@ class Only:
     sort: str = ""
 
 
-def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> Results:
-    """Return what `results` does with notes on what it left out, or a part of it.
+def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> pd.DataFrame:
+    """Return the table of `results`, or the part `only`; `attrs` has notes on what was left out.
 
     Raises:
         FedreproError: if nothing is drawn, or nothing drawn matches `only`.
     """
     only = only or Only()
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
-    notes: list[str] = []
+    tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
     for exhibit in drawn_exhibits(scale, reports, only.exhibit):
         try:
             files = open_exhibit(reports / scale, exhibit.key, scale)
-            own, same = _rows(exhibit, files, scale), same_bytes(files.about)
+            shown = {"exhibits": exhibit.key, "same_bytes": same_bytes(files.about)}
+            tables.append(_rows(exhibit, files, scale).assign(**shown))
         except FedreproError as error:
             notes.append(str(error))
-            continue
-        for row in own:
-            key = tuple(map(str, row.values()))  # a missing sd is not equal to itself
-            entry = rows.setdefault(key, {**row, "exhibits": exhibit.key, "same_bytes": same})
-            if exhibit.key not in entry["exhibits"].split():
-                entry["exhibits"] += f" {exhibit.key}"
-    table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
+    table = pd.concat(tables[1:] or tables, ignore_index=True)
+    # numbers that several exhibits show stand once
+    once = table.groupby([*COLUMNS[:-2]], sort=False, dropna=False)
+    names = once["exhibits"].transform(lambda keys: " ".join(dict.fromkeys(keys)))
+    table = table.assign(exhibits=names).drop_duplicates([*COLUMNS[:-2]], ignore_index=True)
     for name in ("method", "metric", "split"):
         asked = getattr(only, name)
         if asked and len(table):
@@ -133,7 +121,8 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
             raise unknown("column", only.sort, table.columns, "these results")
         numeric = pd.api.types.is_numeric_dtype(table[only.sort])
         table = table.sort_values(only.sort, ascending=not numeric, kind="stable")
-    return Results(table, tuple(notes))
+    table.attrs["notes"] = notes
+    return table
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
@@ -164,41 +153,38 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     return exhibits
 
 
-def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, Any]]:
+def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
     """Return the final values of one exhibit, each with its scenario."""
-    text = files.read(".csv").decode()
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
-    shown: dict[tuple[Any, ...], tuple[Mapping[str, str], Point, set[str]]] = {}
-    for row in csv.DictReader(io.StringIO(text)):
-        if row.get(ROUND):
-            continue
-        point = points.get(tuple(comparable_text(row.get(key, "")) for key in exhibit.swept))
+    shown: dict[tuple[Any, ...], tuple[Mapping[Any, Any], Point, set[str]]] = {}
+    for row in final(files.table(".csv")).to_dict("records"):
+        point = points.get(tuple(comparable_text(row[key]) for key in exhibit.swept))
         methods = {measure.label: measure.spec for measure in point.measures} if point else {}
         if point is None or row["method"] not in methods:
             raise FedreproError(
                 f"{exhibit.key} was drawn with other settings than the config has now, and is "
-                f"left out; draw it again with: snakemake --cores 2 reports/{scale}/"
-                f"{exhibit.key}{exhibit.suffix}"
+                f"left out; draw it again with: {command_of(exhibit, scale)}"
             )
         rows.append(_row(row, point, methods[row["method"]]))
         meta = methods[row["method"]].component.meta
         declared = meta.get("metrics", {}) if meta["kind"] in ("federated", "peer") else ()
         place = (id(point), row["method"], row["setting"])
         shown.setdefault(place, (row, point, set(declared)))[2].discard(row["metric"])
-    return [*rows, *_reported(files, [entry for entry in shown.values() if entry[2]])]
+    rows += _reported(files, [entry for entry in shown.values() if entry[2]])
+    return pd.DataFrame(rows, columns=[*COLUMNS[:-2]])
 
 
 def _reported(
-    files: ExhibitFiles, shown: Sequence[tuple[Mapping[str, str], Point, set[str]]]
+    files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Return what methods declare and report of rounds alone, as it was in the last one.
+    """Yield the metrics that methods report after each round alone, as of the last round.
 
     `shown` has a row of a method at a point, and the metrics that its rows lack.
     """
     if not shown:
         return
-    frame = pd.read_parquet(io.BytesIO(files.read(".metrics.parquet")))
+    frame = files.metrics
     frame = frame[frame["client"].isna() & frame["metric"].isin(set.union(*(s[2] for s in shown)))]
     if "setting" not in frame:  # in files of before there were settings
         frame = frame.assign(setting=frame["method"])
@@ -209,15 +195,12 @@ def _reported(
         ]:
             own = frame[frame["setting"] == run.rows_of(setting)]
             for spec in specs_of(run.scenario):
-                fits = own[f"{spec.kind}_name"] == spec.name
+                own = own[own[f"{spec.kind}_name"] == spec.name]
                 for key in set(spec.recorded_values) - set(spec.swept):
                     if (column := f"{spec.kind}_{key}") in own:
-                        value = spec.values[key]
-                        texts = own[column].map(comparable_text)
-                        fits &= (
-                            own[column].isna() if value is None else texts == comparable_text(value)
-                        )
-                own = own[fits]
+                        value, written = spec.values[key], own[column]
+                        same = written.map(comparable_text) == comparable_text(value)
+                        own = own[written.isna() if value is None else same]
             for metric in sorted(metrics):
                 ends = own[own["metric"] == metric].sort_values("round").groupby("trial")["value"]
                 values = [float(value) for value in ends.last(skipna=False)][: int(row["trials"])]
@@ -226,26 +209,20 @@ def _reported(
                     yield _row(number, point, setting.method)
 
 
-def _row(row: Mapping[str, Any], point: Point, method: Spec) -> dict[str, Any]:
+def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
     scenario = point.scenario
     return {
         **dict.fromkeys(SCENARIO, ""),
         **{spec.kind: spec.token for spec in specs_of(scenario)},
         "clients": scenario.clients if scenario else 0,
-        "method": row["method"],
         "kind": method.component.meta["kind"],
-        "setting": row["setting"],
-        "metric": row["metric"],
-        "split": row["split"],
-        "mean": float(row["mean"] or "nan"),
-        "sd": float(row["sd"] or "nan"),
-        "trials": int(row["trials"]),
-        "by_trial": row["by_trial"],
+        **{key: row[key] for key in ("method", "setting", "metric", "split", "by_trial", "trials")},
+        **{key: float("nan" if row[key] is None else row[key]) for key in ("mean", "sd")},
     }
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Turn rows into one per scenario and method, a column per metric and split: `accuracy test`.
+    """Give each scenario and method one row, with a column per metric and split.
 
     Methods that were measured in several numbers of trials have a row for each.
     """
@@ -264,58 +241,38 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
-@dataclass(frozen=True)
-class ScenarioRows:
-    """The rows of one scenario as texts. heading: what of the scenario is not that of all."""
-
-    heading: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def common(results: Results) -> list[str]:
+def common(table: pd.DataFrame) -> list[str]:
     """List what all rows have in common, a line each: `dataset: digits`."""
-    table = results.table
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
-def scenario_blocks(results: Results) -> Iterator[ScenarioRows]:
+def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Cut the table into pieces that a terminal is wide enough for, one scenario after another.
 
     Rows of a scenario keep the order of the table, and scenarios that of their first rows. A wide
     table has some metrics in columns, as far as any of the rows has them.
+
+    Yields:
+        A heading, which names what of the scenario is not that of all, and the piece as texts.
     """
-    table, place = results.table, [*SCENARIO, "clients"]
-    differ = [name for name in place if table[name].nunique() > 1]
-    by_scenario: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
-    for row in table.to_dict("records"):
-        by_scenario.setdefault(tuple(row[name] for name in differ), []).append(row)
-    for values, rows in by_scenario.items():
+    differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
+    groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
+    for values, rows in groups:
         pairs = zip(differ, values, strict=True)
         heading = ", ".join(f"{name} {value}" for name, value in pairs if value != "")
+        piece = rows[["method"]].assign(setting=rows["setting"].map(_parameters))
         if "metric" in table:
-            columns = ("method", "setting", "number", "mean", "sd", "trials", "same bytes")
-            texts = tuple(
-                (
-                    *(row["method"], _parameters(row["setting"])),
-                    f"{row['metric']} {row['split']}".strip(),
-                    *(_number(row["mean"]), _number(row["sd"], 3), str(row["trials"])),
-                    row["same_bytes"],
-                )
-                for row in rows
-            )
-            yield ScenarioRows(heading, columns, texts)
+            piece["number"] = (rows["metric"] + " " + rows["split"]).str.strip()
+            piece["mean"] = rows["mean"].map(_number)
+            piece["sd"] = rows["sd"].map(lambda sd: _number(sd, 3))
+            piece["trials"] = rows["trials"].astype(str)
+            yield heading, piece.assign(**{"same bytes": rows["same_bytes"]})
             continue
-        names = [name for name in rows[0] if name not in (*PLACE, "trials")]
-        held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
-        for start in range(0, len(held), ACROSS):
-            some = held[start : start + ACROSS]
-            texts = tuple(
-                (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in some))
-                for row in rows
-            )
-            yield ScenarioRows(heading, ("method", "setting", *some), texts)
+        held = rows.drop(columns=[*PLACE, "trials"]).dropna(axis=1, how="all")
+        for start in range(0, held.shape[1], ACROSS):
+            some = held.iloc[:, start : start + ACROSS]
+            yield heading, piece.join(some.apply(lambda column: column.map(_number)))
 
 
 def _parameters(setting: str) -> str:
@@ -328,42 +285,10 @@ def _number(value: float, digits: int = 6) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
 
 
-def as_csv(results: Results) -> str:
-    return csv_text(results.table)
-
-
 CONFIDENCE = 0.95
 RUNS = ("setting", "by_trial")  # columns that tell runs from others
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """One number of two methods at a point of an exhibit, `one` less `other`, over `trials` trials.
-
-    also: other exhibits that show the same runs. low, high: the interval of the difference by
-    Student's t at CONFIDENCE, infinite for one trial.
-    """
-
-    exhibit: str
-    point: Mapping[str, Any]
-    labels: tuple[str, str]
-    one: float
-    other: float
-    difference: float
-    low: float
-    high: float
-    trials: int
-    also: tuple[str, ...] = ()
-
-    @property
-    def where(self) -> str:
-        """The point in words: clients 10, alpha 0.1."""
-        return ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
-
-    @property
-    def sign(self) -> int:
-        """1 if `one` is larger beyond what trials scatter, -1 if it is smaller, 0 if neither."""
-        return int(self.low > 0) - int(self.high < 0)
+SIDES = ("method", "other_method")
+COMPARED = ("exhibit", *SIDES, "one", "other", "difference", "low", "high", "trials", "also")
 
 
 def paired_differences(
@@ -374,12 +299,17 @@ def paired_differences(
     metric: str = "accuracy",
     split: str = "test",
     exhibit: str = "",
-) -> list[PairedDifference]:
+) -> pd.DataFrame:
     """Compare two methods, named by label or component, wherever a drawn exhibit measures both.
 
     In a trial both have the same data, partition and, of one-shot methods, local models, so what
     these change cancels. Final values of the chosen settings are taken, of the trials that both
     have. `exhibit` narrows this to one exhibit, or a paper.
+
+    Returns:
+        A row for each point: COMPARED, with the labels of both methods, their means over `trials`,
+        the mean difference with its interval by Student's t at CONFIDENCE, infinite for one trial,
+        and `also`, other exhibits that show the same runs; and the columns of the point.
 
     Raises:
         FedreproError: if no exhibit has both.
@@ -388,7 +318,7 @@ def paired_differences(
         raise unknown("metric", metric, all_metrics())
     if one.lower() == other.lower():
         raise FedreproError(f"{one} is named twice: name two methods")
-    differences: dict[tuple[str, ...], PairedDifference] = {}
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
     names: set[str] = set()
     splits: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
@@ -398,12 +328,11 @@ def paired_differences(
         splits |= set(table["split"].fillna("")) - {""}
         # what a model costs is measured on no examples
         table = table[table["split"].fillna("").isin([split, ""])]
-        for runs, difference in _of_exhibit(drawn.key, table, one, other):
-            known = differences.setdefault(runs, difference)
-            if known is not difference:
-                differences[runs] = replace(known, also=(*known.also, drawn.key))
-    if differences:
-        return list(differences.values())
+        for runs, row in _of_exhibit(drawn.key, table, one, other):
+            if (known := rows.setdefault(runs, row)) is not row:
+                known["also"] = (*known["also"], drawn.key)
+    if rows:
+        return pd.DataFrame(list(rows.values()))
     for method in (one, other):
         if method not in names and method not in components("method"):
             raise unknown("method", method, names, "the drawn exhibits")
@@ -417,8 +346,8 @@ def paired_differences(
 
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
-) -> Iterator[tuple[tuple[str, ...], PairedDifference]]:
-    """Differences, each with what tells its runs from others."""
+) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield the paired differences of an exhibit, each after settings and values of its runs."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):
@@ -426,29 +355,25 @@ def _of_exhibit(
         points.setdefault(place, []).append(row)
     for place, rows in points.items():
         pairs = itertools.product(_named(rows, one), _named(rows, other))
-        for first, second in (pair for pair in pairs if pair[0] is not pair[1]):
-            values = [np.array(row["by_trial"].split(), float) for row in (first, second)]
+        for pair in (pair for pair in pairs if pair[0] is not pair[1]):
+            values = [np.array(row["by_trial"].split(), float) for row in pair]
             count = min(map(len, values))
             left, right = (own[:count] for own in values)
             differences = (left - right)[:, None]
             middle = float(mean(differences)[0])
             half = float(half_width(differences, CONFIDENCE)[0])
-            runs = tuple(str(row[name]) for row in (first, second) for name in RUNS)
+            means = {"one": float(left.mean()), "other": float(right.mean())}
             yield (
-                runs,
-                PairedDifference(
-                    key,
-                    dict(zip(leading, place, strict=True)),
-                    (first["method"], second["method"]),
-                    *(float(left.mean()), float(right.mean())),
-                    *(middle, middle - half, middle + half),
-                    count,
-                ),
+                tuple(str(row[name]) for row in pair for name in RUNS),
+                {"exhibit": key, **dict(zip(leading, place, strict=True))}
+                | dict(zip(SIDES, (row["method"] for row in pair), strict=True))
+                | {**means, "difference": middle, "low": middle - half, "high": middle + half}
+                | {"trials": count, "also": ()},
             )
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
-    """Find those of a label; or else all of a component, or of the label whatever its capitals."""
+    """Find the rows of a method by its label, or else by its component's name."""
     labelled = [row for row in rows if row["method"] == name]
     return labelled or [
         row
@@ -457,23 +382,27 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
     ]
 
 
-def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tuple[str, str]:
-    """Name both sides: by their label, or as asked where a component stands under several."""
-    found = [{row.labels[side] for row in differences} for side in (0, 1)]
-    first, second = (labels.pop() if len(labels) == 1 else "" for labels in found)
-    return first or one, second or other
+def point_words(row: Mapping[Any, Any]) -> str:
+    """Write the point of a row of `paired_differences` in words: clients 10, alpha 0.1."""
+    known = {key: value for key, value in row.items() if key not in COMPARED and pd.notna(value)}
+    return ", ".join(f"{key} {value}" for key, value in known.items() if value != "")
 
 
-def paired_verdict(
-    differences: Sequence[PairedDifference], metric: str, names: tuple[str, str]
-) -> str:
-    """Say in a sentence what the differences come to; `names` are those of `sides`."""
+def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
+    """Name the two methods: by their label, or as asked where several labels fit."""
+    first, second = (set(differences[side]) for side in SIDES)
+    return first.pop() if len(first) == 1 else one, second.pop() if len(second) == 1 else other
+
+
+def paired_verdict(differences: pd.DataFrame, metric: str, names: tuple[str, str]) -> str:
+    """Say at how many points one method is better; `names` are those of `sides`."""
     one, other = names
-    better = all_metrics()[metric].better or 1
-    signs = [row.sign * better for row in differences]
-    words = ("better", "worse") if all_metrics()[metric].better else ("larger", "smaller")
+    better = all_metrics()[metric].better
+    above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
+    more, less = (above, below) if (better or 1) > 0 else (below, above)
+    words = ("better", "worse") if better else ("larger", "smaller")
     return (
-        f"{one} is {words[0]} than {other} at {signs.count(1)} of {len(differences)} points, "
-        f"{words[1]} at {signs.count(-1)}, and not told apart at {signs.count(0)} (95 % intervals "
-        "of the paired difference, each point by itself)"
+        f"{one} is {words[0]} than {other} at {more} of {len(differences)} points, "
+        f"{words[1]} at {less}, and not told apart at {len(differences) - more - less} (95 % "
+        "intervals of the paired difference, each point by itself)"
     )

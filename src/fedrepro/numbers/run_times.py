@@ -29,22 +29,22 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Keep the tables that are not of local models, each once."""
+    """Keep the tables of times that are not of local models, each once."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Stage -> its tables, each once; without those of local models if one of these is missing."""
-    found: dict[str, list[Path]] = {stage: [] for stage in STAGES}
-    for path in dict.fromkeys(timings):
-        found.setdefault(_stage(path), []).append(path)
-    if not all(path.exists() for path in found[TRAIN]):
-        found[TRAIN] = []
-    return {stage: paths for stage, paths in found.items() if paths}
+    """Group tables of times by stage; no local models if one of their tables is missing."""
+    paths = list(dict.fromkeys(timings))
+    whole = all(path.exists() for path in paths if _stage(path) == TRAIN)
+    wanted = [path for path in paths if whole or _stage(path) != TRAIN]
+    stages = dict.fromkeys([*STAGES, *map(_stage, wanted)])
+    found = {stage: [path for path in wanted if _stage(path) == stage] for stage in stages}
+    return {stage: own for stage, own in found.items() if own}
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Seconds of each stage in these tables, of local models where all of theirs are there."""
+    """Sum the seconds of each stage; local models count where all of their tables are there."""
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
         for stage, paths in _by_stage(timings).items()
@@ -52,7 +52,7 @@ def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Mean seconds of a trial in each of these tables, by the token of what was run."""
+    """Map the token of each setting to its mean seconds of a trial in each of these tables."""
     means: dict[str, list[float]] = {}
     for path in of_methods(timings):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -71,10 +71,10 @@ def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
         stage: [read_provenance(read_table(path, "timings")) for path in paths]
         for stage, paths in _by_stage(timings).items()
     }
-    known = [stage for stage in jobs if all("cpu_seconds" in job for job in jobs[stage])]
+    known = {stage: own for stage, own in jobs.items() if all("cpu_seconds" in job for job in own)}
     return {
-        "cpu_seconds": {stage: sum(j["cpu_seconds"] for j in jobs[stage]) for stage in known},
-        "peak_bytes": {stage: max(j["peak_bytes"] for j in jobs[stage]) for stage in known},
+        "cpu_seconds": {s: sum(job["cpu_seconds"] for job in own) for s, own in known.items()},
+        "peak_bytes": {s: max(job["peak_bytes"] for job in own) for s, own in known.items()},
     }
 
 
@@ -106,7 +106,8 @@ def times_of(
             plain = statistics.mean(seconds) if plain is None else plain
             more = 100 * (statistics.mean(seconds) / plain - 1)
             place = {**point.values, "method": measure.label, "split": "", "setting": setting.token}
-            rows += [place | _series("seconds", seconds), place | _series("overhead", [more])]
+            for metric, values in (("seconds", seconds), ("overhead", [more])):
+                rows.append({**place, "metric": metric, **over_trials(values)})
     return pd.DataFrame(rows, columns=list(columns))
 
 
@@ -138,7 +139,7 @@ def method_times(
             for metric in ("server_seconds", "client_seconds"):
                 seconds = [row[metric] for row in own if metric in row]
                 if len(seconds) == trials:
-                    rows.append(place | _series(metric, seconds))
+                    rows.append({**place, "metric": metric, **over_trials(seconds)})
     return pd.DataFrame(rows, columns=list(numbers.columns))
 
 
@@ -154,10 +155,6 @@ def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, 
             )
         rows += table.to_pylist()
     return rows
-
-
-def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
-    return {"metric": metric, **over_trials(values)}
 
 
 def _stage(path: Path) -> str:

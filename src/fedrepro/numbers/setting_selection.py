@@ -39,14 +39,14 @@ Curve = Sequence[tuple[float, float]]  # rounds done, value
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting with what it ended with, and what it is chosen by, a value per trial."""
+    """A setting of a method: its final metrics, and the number it is chosen by, in each trial."""
 
     series: Series
     criterion: Sequence[float] = ()
 
     @property
     def stopped(self) -> float | None:
-        """The round after which a race stopped it, if one did."""
+        """Return the round after which successive halving stopped the setting, if it did."""
         rounds = self.series.get(STOPPED)
         return rounds[0] if rounds else None
 
@@ -223,14 +223,14 @@ Ends = Mapping[str, tuple[bool, bool]]
 
 
 def chosen_of(tried: pd.DataFrame) -> list[int]:
-    """Where in the rows of a choice.csv of a method in a scenario the chosen setting stands."""
+    """Return the position of the chosen setting in the rows `tried` of a choice.csv."""
     if not len(tried):  # no method has several settings: there are no columns either
         return []
     return np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true").tolist()
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Say of each choice which parameters have the lowest, or the highest number that was tried.
+    """Tell of each chosen setting which parameters are at the lowest or highest tried value.
 
     Parameters of words, and of one number alone, are left out. `tried` is as in `chosen_of`, and
     `chosen` names its rows.
@@ -249,7 +249,7 @@ def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
 
 
 def ends_in_words(choices: Sequence[Ends]) -> str:
-    """How often each parameter's choice was at an end of its grid."""
+    """Write how often each parameter's choice was at an end of its grid."""
     texts = []
     for name in dict.fromkeys(name for ends in choices for name in ends):
         found = [ends[name] for ends in choices if name in ends]
@@ -259,7 +259,7 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Accuracies of all settings over trials, scenario by scenario."""
+    """Return the accuracies of all settings over trials, scenario by scenario."""
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]
@@ -276,7 +276,7 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """Take the best setting on validation examples in each trial: rows, and test accuracies (T,).
+    """Choose a setting in each trial by validation: its rows, and test accuracies (T,).
 
     Ties go to the first setting. `tried` is as in `chosen_of`.
 

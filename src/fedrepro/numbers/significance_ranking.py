@@ -31,7 +31,7 @@ USUAL = ("Wilcoxon", "Nemenyi")  # other tests that give groups
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with the ends of its 95 % interval. chance: of one as far from 0, if it were 0."""
+    """A mean with the ends of its 95 % interval. chance: the p value of its being 0."""
 
     value: float
     low: float
@@ -41,7 +41,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Standing:
-    """A method's standing in its class.
+    """A method's score, rank and group among the methods of its class.
 
     Attributes:
         above: its score less that of the method to beat.
@@ -66,7 +66,7 @@ class Standing:
 
 
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """(accuracy - baseline) / gap in each trial, float64 (T,), all three (T,).
+    """Return (accuracy - baseline) / gap in each of T trials, float64 (T,).
 
     The gap is the mean of ceiling - baseline over trials, so that a trial in which both happen to
     be near does not outweigh the others, and the mean score is the quotient of mean differences.
@@ -201,7 +201,7 @@ def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
-    """From pairs in the order of `combinations` to (M, M), with 1 on the diagonal."""
+    """Arrange values of pairs, in the order of `combinations`, as (M, M) with diagonal 1."""
     matrix = np.eye(count)
     above = np.triu_indices(count, 1)
     matrix[above] = matrix.T[above] = chances
@@ -209,7 +209,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Chances after correction: those up to LEVEL hold together, with LEVEL for a wrong one.
+    """Correct p values for being many: all up to LEVEL hold, with error LEVEL in total.
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """

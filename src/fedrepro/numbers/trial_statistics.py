@@ -68,7 +68,7 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
-    """Whether each row is a final value, or one of tuning, rather than one of a single round."""
+    """Tell of each row whether it was measured at the end, and not after a single round."""
     return rows["phase"] != IN_ROUND if "phase" in rows else rows["round"].isna()
 
 
@@ -78,7 +78,7 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
 
 
 def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Values over the first trials of every metric that one setting ended with."""
+    """Return the final values of each metric of one setting in the first trials."""
     last = rows[is_final(rows)]
     if last.empty:
         raise FedreproError(
@@ -88,7 +88,7 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """(metric, split) -> a value per trial; every trial must be there, once.
+    """Map each (metric, split) to a value per trial; every trial must be there once.
 
     A setting that a method left out in some trial has nothing but in which trials it did. One that
     failed in some trial is not a number there.
@@ -114,7 +114,7 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Means over the last measured rounds of what is measured in rounds, in each trial.
+    """Average each metric over the last measured rounds, in each trial.
 
     `accuracy_scatter` is the sample standard deviation of the accuracies that its mean is of; what
     is counted over all rounds has no mean over some. Nothing of a method without rounds.
@@ -157,7 +157,7 @@ def over_trials(values: Sequence[float]) -> dict[str, Any]:
 
 
 def sd(values: Sequence[float]) -> float | None:
-    """Sample sd; a single value has none. `statistics` is exact: equal values give 0."""
+    """Return the sample standard deviation; a single value has none, and equal values have 0."""
     if len(values) < 2:
         return None
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
@@ -173,7 +173,7 @@ SHARES = "share of examples"  # sizes and costs do not hang on the trial
 def with_pairs(
     rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
 ) -> list[dict[str, Any]]:
-    """Fill COLUMNS of the rows of an exhibit's csv wherever a mean is paired.
+    """Add paired means to the rows of an exhibit's csv, in COLUMNS.
 
     A method with fewer trials than its pair is shown by the pair's mean over all its trials, plus
     the mean difference over the trials of both: what they share in a trial cancels. `leading` names

@@ -188,7 +188,7 @@ class ExhibitFile(Strict):
                 scales = self._merged(name, scale)["scales"]
             except FedreproError:
                 return True
-            known = isinstance(scales, list) and all(one in SCALES for one in scales)
+            known = isinstance(scales, list | tuple) and all(one in SCALES for one in scales)
             return not known or scale in scales
 
         return [name for name in self.exhibits if is_defined(name)]

@@ -373,22 +373,18 @@ class Jobs:
         pieces = f"{base}{self.pieces_of_clients(scenario)}"
         if pieces not in self._local:  # many methods read them
             self._local.add(pieces)
+            specs = {spec.kind: spec for spec in scenario.specs}
+            given = self._data(scenario, trials) | {"trials": trials}
             for folder in folders_of(pieces):
                 clients = TrialBlock.parse(folder.removeprefix(base))
-                self.made[folder] = partial(self._train, scenario, trials, clients, folder)
+                job = partial(Job, "train", folder, specs, self.seed, clients=clients, **given)
+                self.made[folder] = job
         return f"{pieces}/{LOCAL}"
 
     def pieces_of_clients(self, scenario: Scenario) -> str:
         """Return all clients of a scenario and how many of them share a file, such as 0-9:5."""
         count, size = scenario.clients, self.clients_per_job
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
-
-    def _train(
-        self, scenario: Scenario, trials: TrialBlock, clients: TrialBlock, folder: str
-    ) -> Job:
-        specs = {spec.kind: spec for spec in scenario.specs}
-        given = self._data(scenario, trials)
-        return Job("train", folder, specs, self.seed, trials=trials, clients=clients, **given)
 
     def run(self, run: Run, trials: TrialBlock) -> str:
         """Name the folder of a run in a block of trials."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,34 +20,15 @@ ERRORS = 2  # combined standard errors that two runs of the same differ by at mo
 
 
 @dataclass(frozen=True)
-class CsvDifference:
-    """A number of ours and the recorded one; None where a side does not have it.
+class Comparison:
+    """Every number of an exhibit with the recorded one, and a sentence that sums up.
 
-    errors: the difference in combined standard errors, None if either side has no sd.
+    rows: the columns of the point, method, metric and split; `ours` and `recorded` means, each nan
+    where a side lacks the number, with `setting` and `recorded_setting`; their `difference`, and
+    that in combined standard `errors`, nan without an sd; `where`, the method and point in words.
     """
 
-    point: Mapping[str, Any]
-    method: str
-    metric: str
-    split: str
-    ours: float | None
-    recorded: float | None
-    setting: str
-    recorded_setting: str
-    difference: float | None
-    errors: float | None
-
-    @property
-    def where(self) -> str:
-        point = ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
-        return f"{self.method}, {point}" if point else self.method
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Every number of an exhibit with the recorded one, and a sentence that sums up."""
-
-    rows: list[CsvDifference]
+    rows: pd.DataFrame
     verdict: str
     same_bytes: bool
     notes: list[str]
@@ -68,20 +48,26 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
         )
     kept = open_recorded(recorded / scale, key, scale)
     same_bytes = mine.read(".csv") == kept.read(".csv")
-    rows = _differences(mine.table(".csv"), kept.table(".csv"))
+    rows = differences(mine.table(".csv"), kept.table(".csv"))
+    swept = rows[(rows["setting"] != "") & (rows["recorded_setting"] != "")]
     others = {  # another setting of a sweep
-        row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"
-        for row in rows
-        if row.setting and row.recorded_setting and row.setting != row.recorded_setting
+        row["where"]: f"{row['setting']} was chosen for {row['where']}, {row['recorded_setting']} "
+        "in the record"
+        for row in swept[swept["setting"] != swept["recorded_setting"]].to_dict("records")
     }
     verdict = _verdict(key, rows, same_bytes)
-    if any(row.difference for row in rows):
-        verdict += _judged(rows, _arithmetic(mine.about), _arithmetic(kept.about))
+    if any(rows["difference"].fillna(0)):
+        verdict += _judged(rows["errors"], _arithmetic(mine.about), _arithmetic(kept.about))
     notes = [*_notes(mine.about, kept.about), *others.values()]
     return Comparison(rows, verdict, same_bytes, notes)
 
 
-def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference]:
+def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a `Comparison` of two csv files, in the order of the second.
+
+    Raises:
+        FedreproError: if they vary other parameters.
+    """
     from fedrepro.numbers.exhibit_tables import leading_columns
 
     swept, others = leading_columns(ours), leading_columns(theirs)
@@ -91,74 +77,64 @@ def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference
             f"ones {', '.join(others)}"
         )
     names = [*swept, "method", "metric", "split"]
-    sides: list[dict[tuple[Any, ...], Any]] = []
-    for frame in (ours, theirs):
-        # a method without a shown parameter has no value of it; an empty text equals itself
-        leading = frame[names].astype(object)
-        rows = frame.assign(**leading.where(leading.notna(), "")).to_dict("records")
-        sides.append({tuple(row[name] for name in names): row for row in rows})
-    found = []
-    for key in dict.fromkeys([*sides[1], *sides[0]]):
-        mine, kept = (side.get(key, {"mean": None, "setting": ""}) for side in sides)
-        method, metric, split = key[-3:]
-        both = mine["mean"] is not None and kept["mean"] is not None
-        found.append(
-            CsvDifference(
-                dict(zip(swept, key[:-3], strict=True)),
-                method,
-                metric,
-                split,
-                ours=mine["mean"],
-                recorded=kept["mean"],
-                setting=mine["setting"],
-                recorded_setting=kept["setting"],
-                difference=mine["mean"] - kept["mean"] if both else None,
-                errors=_errors(mine, kept) if both else None,
-            )
-        )
-    return found
+    # a method without a shown parameter has no value of it; an empty text equals itself
+    keyed = (frame.astype(dict.fromkeys(names, object)) for frame in (theirs, ours))
+    kept, mine = (f.assign(**f[names].fillna("")).set_index(names) for f in keyed)
+    every = kept.index.append(mine.index).unique()
+    kept, mine = kept.reindex(every), mine.reindex(every)
+    equal = mine["mean"] == kept["mean"]
+    difference = (mine["mean"] - kept["mean"]).mask(equal, 0.0)
+    ours_sd, kept_sd = (side["sd"].astype(float) / side["trials"] ** 0.5 for side in (mine, kept))
+    spread = (ours_sd**2 + kept_sd**2) ** 0.5
+    errors = (difference.abs() / spread.where(spread > 0)).mask(equal, 0.0)
+    columns = {"ours": mine["mean"], "recorded": kept["mean"]}
+    columns |= {
+        "setting": mine["setting"].fillna(""),
+        "recorded_setting": kept["setting"].fillna(""),
+    }
+    rows = every.to_frame(index=False)
+    for name, column in {**columns, "difference": difference, "errors": errors}.items():
+        rows[name] = column.to_numpy()
+    return rows.assign(where=[_where(row, swept) for row in rows.to_dict("records")])
 
 
-def _errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
-    """Return |difference| / sqrt(sd1²/n1 + sd2²/n2); 0 for equal means, None without an sd."""
-    if ours["mean"] == theirs["mean"]:
-        return 0.0
-    variance = sum(side["sd"] ** 2 / side["trials"] for side in (ours, theirs))
-    if math.isnan(variance) or variance == 0:
-        return None
-    return float(abs(ours["mean"] - theirs["mean"]) / math.sqrt(variance))
+def _where(row: Mapping[Any, Any], swept: Iterable[str]) -> str:
+    point = ", ".join(f"{key} {row[key]}" for key in swept if row[key] != "")
+    return ", ".join(filter(None, (row["method"], point)))
 
 
-def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
+def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
     if same_bytes:
         return f"{key}: the same bytes as the record, {len(rows)} numbers"
-    missing = sum(row.difference is None for row in rows)
-    differing = [row for row in rows if row.difference]
+    missing = int(rows["difference"].isna().sum())
+    differing = rows[rows["difference"].fillna(0) != 0]
     lone = f"; {missing} numbers are on one side only" if missing else ""
-    if not differing:
+    if differing.empty:
         return f"{key}: every number that both have is equal{lone}"
-    accuracy = [row for row in differing if (row.metric, row.split) == ("accuracy", "test")]
-    worst = max(accuracy or differing, key=lambda row: abs(row.difference or 0.0))
-    metric = "test accuracy" if accuracy else worst.metric
-    errors = "" if worst.errors is None else f", {worst.errors:.1f} combined standard errors"
+    accuracy = differing[(differing["metric"] == "accuracy") & (differing["split"] == "test")]
+    among = differing if accuracy.empty else accuracy
+    order = among["difference"].abs().sort_values(ascending=False, kind="stable").index
+    worst: Any = among.loc[order].iloc[0]
+    metric = worst["metric"] if accuracy.empty else "test accuracy"
+    errors = worst["errors"]
+    counted = "" if errors != errors else f", {errors:.1f} combined standard errors"
     return (
         f"{key}: {len(differing)} of {len(rows)} numbers differ{lone}; {metric} by at most "
-        f"{abs(worst.difference or 0.0):.4g} ({worst.where}: {worst.ours:.4g} here, "
-        f"{worst.recorded:.4g} recorded{errors})"
+        f"{abs(worst['difference']):.4g} ({worst['where']}: {worst['ours']:.4g} here, "
+        f"{worst['recorded']:.4g} recorded{counted})"
     )
 
 
-def _judged(rows: Sequence[CsvDifference], mine: str, kept: str) -> str:
-    """Judge a difference: by bytes where libraries were pinned, else by the spread."""
+def _judged(errors: pd.Series, mine: str, kept: str) -> str:
+    """Say whether chance explains differences, given each in combined standard errors."""
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
-    known = [row.errors for row in rows if row.errors is not None]
-    within = sum(errors <= ERRORS for errors in known)
-    return f"; {within} of {len(known)} are within {ERRORS} combined standard errors"
+    within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())
+    return f"; {within} of {known} are within {ERRORS} combined standard errors"
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """List causes of a difference other than chance: data, parameters or versions."""
+    """List causes of different numbers other than chance: data, parameters, versions."""
     notes = []
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:
@@ -166,10 +142,16 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     for key in ("seed", "trials", "components"):
         if mine[key] != kept[key]:
             notes.append(f"not as in the record: {key}")
-    properties = {"device": _devices, "arithmetic": _arithmetic, "measure_every": _intervals}
-    for key, of in properties.items():
-        if of(mine) != of(kept):
-            notes.append(f"not as in the record: {key} ({of(mine)}, recorded {of(kept)})")
+    properties = {
+        "device": [
+            _together(m.get("device", "cpu") for m in of["computed"]) for of in (mine, kept)
+        ],
+        "arithmetic": [_arithmetic(mine), _arithmetic(kept)],
+        "measure_every": [_intervals(mine), _intervals(kept)],
+    }
+    for key, (here, recorded) in properties.items():
+        if here != recorded:
+            notes.append(f"not as in the record: {key} ({here}, recorded {recorded})")
     now, then = _versions(mine), _versions(kept)
     changed = [
         f"{name} {now.get(name)} (recorded with {version})"
@@ -183,17 +165,13 @@ def _together(names: Iterable[str]) -> str:
     return " and ".join(sorted(set(names)))
 
 
-def _devices(about: Mapping[str, Any]) -> str:
-    return _together(made.get("device", "cpu") for made in about["computed"])
-
-
 def _arithmetic(about: Mapping[str, Any]) -> str:
     # older files lack it, which used MKL's products
     return _together(made.get("arithmetic", "before it was named") for made in about["computed"])
 
 
 def _intervals(about: Mapping[str, Any]) -> str:
-    """Say how often methods in rounds were measured, where not in every round."""
+    """Name the methods of an exhibit that were not measured in every round, and how often."""
     usual = about["settings"].get("measure_every", 1)
     methods = about["settings"]["methods"]
     rounds = ((m["name"], m.get("measure_every") or usual) for m in methods)

@@ -36,12 +36,12 @@ def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list
 
 
 def entries_folder(reports: Path, paper: str, version: str) -> Path:
-    """Return the folder of the entries of others to a leaderboard, a folder each."""
+    """Return the folder of what others sent in to a leaderboard, a folder for each entry."""
     return reports / paper / f"{version}.entries"
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of an entry's files by name, without its verdict."""
+    """Return the SHA-256 of each file of an entry by name, its verdict left out."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
     return {
         path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
@@ -49,7 +49,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
-    """Read the entries of others to a leaderboard.
+    """Read what others sent in to a leaderboard.
 
     Raises:
         FedreproError: if one is damaged, or was changed after its verdict.
@@ -67,7 +67,7 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Exte
 
 
 def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
-    """Write those leaderboards of a file that have a part here."""
+    """Write the leaderboards of a paper that have at least one exhibit in `reports`."""
     versions = [version for version in file.boards if parts_in(file, version, scale, reports)]
     return [path for version in versions for path in write_board(file, version, scale, reports)]
 
@@ -75,7 +75,7 @@ def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
 def write_board(
     file: ExhibitFile, version: str, scale: str, reports: Path, out: Path | None = None
 ) -> list[Path]:
-    """Write `<out>` .csv, .scenarios.csv, .times.csv, pictures and .json.
+    """Write a leaderboard as <out>.csv, .scenarios.csv, .times.csv, pictures and .json.
 
     Pictures are made from the text of the two tables, without what others only report.
 

@@ -117,7 +117,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Warn of sources that nobody can go back to."""
+    """Return warnings about source code that nobody can check out again, or that changed."""
     name = f"{about['key']} at scale {about['scale']}"
     origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
     lost = [
@@ -136,7 +136,7 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return seconds and memory by stage, and the machines: the source's own, or measured."""
+    """Return an exhibit's seconds and memory by stage, and its machines."""
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
         return {key: files.run[key] for key in kept if key in files.run}

@@ -13,11 +13,11 @@ Before the whole question, `percent` multiplies the number by a hundred (shares 
 percent), `giga` divides it by a billion, and `minus` changes its sign. `then` stands between two
 questions.
 
-Where several rows fit, a word chooses among them: `least`, `most`, `mean`, `median`, `range` (both
-ends), `spread` (the distance of these) or `each`, in the file's order. `interval` is the mean over
-trials with its 95 % interval (in a claims.csv the recorded one, and its level), `sd` the standard
-deviation over trials, `trials` one after another. The link's text has as many numbers as the
-answer, in its order, or an interval's two ends, or fewer; their digits are kept.
+Where several rows fit, a word chooses among them: `least`, `most`, `mean`, `range` (both ends) or
+`each`, in the file's order. `interval` is the mean over trials with its 95 % interval (in a
+claims.csv the recorded one, and its level), `sd` the standard deviation over trials, `trials` one
+after another. The link's text has as many numbers as the answer, in its order, or an interval's two
+ends, or fewer; their digits are kept.
 
 `rows[ at KEY=VALUE, …]` counts the rows that fit. For a leaderboard the question may be `group 1 of
 one model on MNIST`: the methods of this group and class, best first, of clients that start as in
@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -68,8 +68,6 @@ ONE_OF: dict[str, Callable[[list[float]], float]] = {
     "least": min,
     "most": max,
     "mean": fmean,
-    "median": median,
-    "spread": lambda values: max(values) - min(values),
 }
 OF_TRIALS = ("interval", "sd", "trials")
 QUESTION = re.compile(
@@ -104,25 +102,16 @@ Show = Callable[
 
 def filled(text: str, record: Path, show: Show | None = None) -> str:
     """Fill in all numbers of a page from a record; links stay, or become the text from `show`."""
-
-    def answer(match: re.Match[str]) -> str:
-        query = _query(match)
-        of_table = "{" in query.question or query.question.startswith("row ")
-        reply = query.text if of_table else _told(query, record)
-        if show:
-            return show(query, reply)
-        whole, begin = match[0], match.start()
-        return whole[: match.start("text") - begin] + reply + whole[match.end("text") - begin :]
-
     named = {match["label"]: match for match in DEFINITION.finditer(text)}
 
-    def answer_named(match: re.Match[str]) -> str:
-        link = named.get(match["label"])
+    def answer(match: re.Match[str]) -> str:
+        link = match if match.re is LINK else named.get(match["label"])
         if link is None:
             return match[0]
-        query = RecordQuery(match["text"], link["file"], link["question"])
-        reply = _told(query, record)
-        return show(query, reply) if show else f"[{reply}][{match['label']}]"
+        query = RecordQuery(match["text"], link["file"], " ".join(link["question"].split()))
+        of_table = "{" in query.question or query.question.startswith("row ")
+        reply = query.text if of_table else _told(query, record)
+        return show(query, reply) if show else match[0].replace(match["text"], reply, 1)
 
     lines, heads = text.split("\n"), None
     for number, line in enumerate(lines):
@@ -132,20 +121,7 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
             heads = [LINK.search(cell) for cell in line.split("|")]
         elif any(heads):
             lines[number] = _row(line, heads, record)
-    return USE.sub(answer_named, LINK.sub(answer, "\n".join(lines)))
-
-
-def inlined(text: str) -> str:
-    """Move links that are named at the end of a page to where the page uses them."""
-    named = {match["label"]: match for match in DEFINITION.finditer(text)}
-
-    def inline(match: re.Match[str]) -> str:
-        link = named.get(match["label"])
-        if link is None:
-            return match[0]
-        return f'[{match["text"]}](reports/record/{link["file"]} "{link["question"]}")'
-
-    return USE.sub(inline, DEFINITION.sub("", text))
+    return USE.sub(answer, LINK.sub(answer, "\n".join(lines)))
 
 
 def without_links(text: str) -> str:
@@ -153,12 +129,8 @@ def without_links(text: str) -> str:
     return LINK.sub(lambda match: match["text"], text)
 
 
-def _query(match: re.Match[str]) -> RecordQuery:
-    return RecordQuery(match["text"], match["file"], " ".join(match["question"].split()))
-
-
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in a table's row below each head that asks for numbers."""
+    """Fill in the cells of a table's row whose column's head is a question to the record."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -185,15 +157,10 @@ def _answer(asked: RecordQuery, record: Path) -> list[float] | str:
     path = _file(asked, record)
     count, group = COUNT.fullmatch(asked.question), GROUP.fullmatch(asked.question)
     if group:
-        board = read_csv(path.read_text(encoding="utf-8"))
-        return _group(asked, board, group)
+        return _group(asked, read_csv(path.read_text(encoding="utf-8")), group)
     claims = path.name == "claims.csv" and asked.question.startswith("claims")
     if count or claims:
-        rows = [
-            row
-            for metric_rows in _parsed(path.read_bytes(), path.suffix).values()
-            for row in metric_rows
-        ]
+        rows = [row for some in _parsed(path.read_bytes(), path.suffix).values() for row in some]
         if count:
             return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
         verdicts = [*{row["claim"]: row["verdict"] for row in rows}.values()]
@@ -266,44 +233,41 @@ class Measurement:
             return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
         count = min(len(self.trials), len(other.trials))
         differences = self.trials[:count] - other.trials[:count]
-        return Measurement(
-            float(np.mean(differences)) if count else self.value - other.value, differences
-        )
+        mean = float(np.mean(differences)) if count else self.value - other.value
+        return Measurement(mean, differences)
 
 
 def _numbers(asked: RecordQuery, record: Path) -> list[float]:
     match = QUESTION.fullmatch(asked.question)
-    sides = [SIDE.fullmatch(match[name] or "") for name in ("first", "second")] if match else [None]
-    if not match or not sides[0]:
+    first, second = (SIDE.fullmatch((match and match[of]) or "") for of in ("first", "second"))
+    if not match or not first:
         raise _wrong(asked, "cannot be read as a question; record/templating.py says how to ask")
-    side, end = sides[0].groupdict(), match["end"] or "each"
-    if sides[1] is None:
+    side, end, sign = first.groupdict(), match["end"] or "each", match["sign"]
+    if second is None:
         rows = _rows(asked, record, side)
     else:
-        other_side = sides[1].groupdict()
-        side["cell"] = side["cell"] or other_side["cell"]
-        if not other_side["metric"]:
-            other_side |= {key: side[key] for key in ("metric", "split")}
-        ours = other_side["method"] == PRINT
-        both = (
-            _rows(asked, record, side, ours=ours),
-            _rows(asked, record, side if ours else other_side),
-        )
-        if len(both[0]) != len(both[1]):
+        other = second.groupdict()
+        side["cell"] = side["cell"] or other["cell"]
+        if not other["metric"]:
+            other |= {key: side[key] for key in ("metric", "split")}
+        ours = other["method"] == PRINT
+        rows = _rows(asked, record, side, ours=ours)
+        others = _rows(asked, record, side if ours else other)
+        if len(rows) != len(others):
             raise _wrong(asked, "compares methods that are not at the same places")
-        rows = [a.apart(b, match["sign"]) for a, b in zip(*both, strict=True)]
+        rows = [a.apart(b, sign) for a, b in zip(rows, others, strict=True)]
     if len(rows) > 1 and not match["end"]:
         raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
     if end in OF_TRIALS and not all(row.ends or len(row.trials) for row in rows):
         raise _wrong(asked, "asks for trials where there are none")
     unit = all_metrics().get(side["metric"] or "accuracy")
-    share = unit is not None and unit.unit.startswith("share") and match["sign"] in (None, "minus")
+    share = unit is not None and unit.unit.startswith("share") and sign in (None, "minus")
     factor = (-1 if match["less"] else 1) * (100.0 if share else SCALES[match["scale"]])
     return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Return the numbers that a word of a question asks for; `many` is their count in the text."""
+    """Reduce measurements as the word `end` of a question asks; the text has `many` numbers."""
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -326,49 +290,41 @@ def _rows(
 ) -> list[Measurement]:
     """Return the rows of a table that fit one side of a question, in its order."""
     path = _file(asked, record, side["exhibit"])
-    table = _parsed(path.read_bytes(), path.suffix)
-    column = "printed" if ".printed." in path.name and not ours else "mean"
+    table, claims = _parsed(path.read_bytes(), path.suffix), path.name == "claims.csv"
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
+    column = "printed" if ".printed." in path.name and not ours else "mean"
     if "" in table:
         rows, column = table[""], metric
     else:
         rows, split = table.get(metric, ()), split or ("test" if metric == "accuracy" else None)
     if rows and column not in rows[0]:
         raise _wrong(asked, f"names {column}, which {asked.file} lacks")
-    claims = path.name == "claims.csv"
     name = "claim" if claims else "method"
-    rows = [
-        row
-        for row in rows
-        if split in (None, row.get("split")) and fnmatchcase(str(row[name]), method)
-    ]
+    rows = [row for row in rows if split in (None, row.get("split"))]
+    rows = [row for row in rows if fnmatchcase(str(row[name]), method)]
     rows = _fitting(asked, rows, side["cell"])
     ends = ("low", "high", "confidence") if claims else ()
     if claims:  # a check that several readings share has several rows
         valued = [row for row in rows if row[column] is not None]
-        rows = [*{(row[column], *(row[end] for end in ends)): row for row in valued}.values()]
+        rows = [*{tuple(row[one] for one in (column, *ends)): row for row in valued}.values()]
     if not rows:
         raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
-    measurements = []
-    for row in rows:
+
+    def measured(row: Cells) -> Measurement:
         paired = row.get("paired_mean") if column == "mean" else None
-        value = row[column] if paired is None else paired
-        known = column == "mean" and row.get("by_trial") is not None
-        trials = np.array(str(row["by_trial"]).split() if known else [], float)
-        measurements.append(
-            Measurement(_float(value), trials, tuple(_float(row[end]) for end in ends))
-        )
-    return measurements
+        texts = row.get("by_trial") if column == "mean" else None
+        numbers = [row[column] if paired is None else paired, *(row[end] for end in ends)]
+        value, *limits = (math.nan if one is None else float(str(one)) for one in numbers)
+        trials = np.array([] if texts is None else str(texts).split(), float)
+        return Measurement(value, trials, tuple(limits))
 
-
-def _float(value: object) -> float:
-    return math.nan if value is None else float(str(value))
+    return [measured(row) for row in rows]
 
 
 def _fitting(
     asked: RecordQuery, rows: Sequence[Cells], text: str | None, *, empty: bool = True
 ) -> Sequence[Cells]:
-    """Return the rows at a place; with `empty`, a row without a value in a column fits any."""
+    """Return the rows whose columns have the values in `text`; with `empty`, no value fits any."""
     cell = cell_of(text or "", f"'{asked.question}'")
     if empty and ROUND not in cell:
         rows = [row for row in rows if row.get(ROUND) is None]

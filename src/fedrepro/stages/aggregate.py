@@ -1,4 +1,4 @@
-"""Stage aggregate: methods of one exchange, which combine trained models, in every setting."""
+"""Stage aggregate: one-shot methods and controls, run in every setting and measured."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
-from fedrepro.core.artifacts import one_line, read_source, write_table
+from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.finetuning import FineTuning, finetuning_of
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
-from fedrepro.core.provenance import provenance, resources_used
+from fedrepro.core.provenance import resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
@@ -37,7 +37,7 @@ from fedrepro.numbers.model_evaluation import (
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
-from fedrepro.stages.trial_data import AT_CLIENTS, TrialData, members_of, prepared_for
+from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
@@ -53,33 +53,26 @@ from fedrepro.training.training_settings import Settings, settings_of
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Measure every setting of a method, and every tuning of its models, in every trial."""
-    scenario, method, tune = job.scenario, job.specs["method"], job.tune
-    assert job.trials is not None
-    partition, public = Path(job.members), Path(job.public) if job.public else None
-    prepared = prepared_for(scenario, Path(job.data), partition)
-    where = device_of(device)
-    made = {"path": scenario.token, "data": prepared.checksum}
-    models = read_models(list(map(Path, job.models)), list(job.trials), made)
-    table, failures = Table(scenario.specs), Failures()
+    """Measure every setting of a method, and its models after fine-tuning, in every trial."""
+    method, tune, trials = job.specs["method"], job.tune, job.trials
+    assert trials is not None
+    given = ScenarioData.of(job, device_of(device))
+    made = {"path": job.scenario.token, "data": given.prepared.checksum}
+    models = read_models(list(map(Path, job.models)), list(trials), made)
+    table, failures = Table(job.scenario.specs), Failures()
     measured: list[tuple[int, str, float, float, float]] = []
-    for trial in job.trials:
-        members = members_of(scenario, partition, trial)
-        data = TrialData(prepared, members, RngKey(job.seed, trial), where)
-        handed_over = scenario, method, data, models[trial], job.evaluate, tune, public
-        for setting, numbers, seconds, shares, how, repetition in _trial(*handed_over, failures):
+    for trial in trials:
+        own = _trial(job, given.trial(trial), models[trial], failures)
+        for setting, numbers, seconds, shares, how, repetition in own:
             row = partial(MetricRow, trial, setting, tune=how, repetition=repetition)
             table.add(row(*number) for number in numbers)
             measured.append((trial, setting_token(setting, tune=how), seconds, *shares))
         log(f"trial {trial}: {method.name}")
-    source = provenance(
-        job.seed,
-        specs=(*scenario.specs, method),
-        device=where,
-        inputs=[prepared.info["provenance"], *map(read_source, [job.members, *job.models])],
-        path="/".join([scenario.token, method.token, *([tune.token] if tune else [])]),
-        data=prepared.checksum,
-        stand_in=prepared.stand_in,
+    source = given.source(
+        "/".join([job.scenario.token, method.token, *([tune.token] if tune else [])]),
+        method,
+        job.models,
+        stand_in=given.prepared.stand_in,
         **({"tune": tune.resolved} if tune else {}),
         **failures.diagnostics,
     )
@@ -93,29 +86,23 @@ Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, in
 
 
 def _trial(
-    scenario: Scenario,
-    method: Spec,
-    data: TrialData,
-    models: TrialModels,
-    evaluate: Sequence[str],
-    tune: Spec | None,
-    public: Path | None,
-    failures: Failures,
+    job: Job, data: TrialData, models: TrialModels, failures: Failures
 ) -> Iterator[Measured]:
-    """Yield every setting of a method in one trial, each followed by its tuned versions.
+    """Yield the numbers of every setting of a method in one trial, then of its fine-tuned models.
 
     They are a setting, its numbers, those of single clients last, seconds, those of clients and of
     the server, including preparations for several settings, as if for this one alone, and how and
     on which sample its model was tuned. A setting that fails with an error of its own is a number
     `failed`, and a note.
     """
-    local, info = method_inputs(scenario, method, data, models, public)
+    method, public = job.specs["method"], Path(job.public) if job.public else None
+    local, info = method_inputs(job.scenario, method, data, models, public)
     meta, rng = method.component.meta, data.rng
-    splits = data.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
+    splits = data.splits(dict.fromkeys((*meta["evaluate"], *job.evaluate)))
     costly, draws = SharedPreparation(meta["prepare"], local, info, rng), Draws(rng)
     ways = [
         (how, repetition)
-        for how in (tune.expand() if tune else ())
+        for how in (job.tune.expand() if job.tune else ())
         for repetition in range(finetuning_of(how).repetitions)
     ]
     for setting in method.expand():
@@ -130,7 +117,7 @@ def _trial(
         yield setting, numbers, done.seconds, (done.further.seconds, done.server), None, None
         for how, repetition in ways:
             began = time.perf_counter()
-            new = _tuned(done.made, how, repetition, data, settings_of(scenario.training))
+            new = _tuned(done.made, how, repetition, data, settings_of(job.scenario.training))
             seconds = time.perf_counter() - began
             again = _measured(new, splits, draws, models.epochs, done.cost)
             yield setting, again, seconds, (0.0, seconds), how, repetition
@@ -138,7 +125,7 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models of a setting, and their cost.
+    """The models that a setting of a method made, and their cost.
 
     seconds: of server and clients, including a preparation done now. server: of the server alone,
     including its preparation. further: work of clients besides sending their models. cost:
@@ -230,7 +217,7 @@ def recalibrates(method: Spec) -> bool:
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Apply a setting's rule for running statistics to its model.
+    """Apply a setting's rule for running statistics, such as BatchNorm's, to its model.
 
     Methods average them by themselves. `local` gives each client its own, and the weights of their
     layers; `recalibrate` measures them at the clients, or on inputs of the server.
@@ -296,7 +283,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Train a method's models on one of the samples, at no further cost of messages."""
+    """Fine-tune a method's models on a public sample, which costs no further messages."""
     if made is None:
         return None
     how = finetuning_of(tune)
@@ -345,10 +332,7 @@ def method_inputs(
     clients = data.clients(scenario, method, models.tensors) if asked else None
     info = data.info(method, scenario.training, clients)
     if "start" in method.component.meta["needs"]:
-        network, settings = (
-            network_of(scenario.model, shape, classes),
-            settings_of(scenario.training),
-        )
+        network, settings = network_of(scenario.model, shape, classes), settings_of(info.training)
         info = replace(info, start=initial_weights(network, settings, [data.rng]))
     if "public_inputs" in method.component.meta["needs"]:
         if public is None:
@@ -376,11 +360,11 @@ class SharedPreparation:
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return the work of clients for it, which counts for each setting."""
+        """Return the clients' work for a preparation, which counts for each setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds for it, which count for each setting."""
+        """Return the server's seconds for a preparation, which count for each setting."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
@@ -398,7 +382,7 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the account of a one-shot method's clients; an empty one if they do nothing for it."""
+    """Return the cost counter of a one-shot method's clients; an empty one if they do nothing."""
     return info.clients.ledger if info.clients else CostCounter()
 
 

@@ -1,4 +1,4 @@
-"""The GPU of a job: local jobs claim one each.
+"""GPUs of this machine: each local job claims one.
 
 Snakemake counts GPUs but assigns none, so without this every job would compute on the first. A
 claim is a lock on a file that the system releases when the job ends, in whatever way.

@@ -21,7 +21,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import provenance
-from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import read_models, save_state
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_names
@@ -32,7 +31,7 @@ from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, ruled
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import log
-from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
+from fedrepro.stages.trial_data import ScenarioData
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
@@ -90,22 +89,21 @@ def _made(
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
     """Yield trial, model and number of classes; add the provenance of files read to `inputs`."""
-    seed, data = plan.config.seed, Path(plan.jobs.dataset(scenario.dataset))
-    other = public_data_of(method)
+    data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):
-        partition = Path(plan.jobs.partition(scenario.dataset, scenario.partition, block))
-        prepared = prepared_for(scenario, data, partition)
+        partition = plan.jobs.partition(scenario.dataset, scenario.partition, block)
+        given = ScenarioData.load(scenario, data, partition, plan.config.seed, device)
         files = folders_of(plan.jobs.local(scenario, block))
-        trials = [trial for trial in block if trial < count]
-        models = read_models(files, trials, {"path": scenario.token, "data": prepared.checksum})
-        inputs += [prepared.info["provenance"], read_source(partition), *map(read_source, files)]
+        trials, made = [trial for trial in block if trial < count], {"path": scenario.token}
+        models = read_models(files, trials, {**made, "data": given.prepared.checksum})
+        inputs.append(given.prepared.info["provenance"])
+        inputs += [read_source(file) for file in (partition, *files)]
         for trial in trials:
-            rng = RngKey(seed, trial)
-            own = TrialData(prepared, members_of(scenario, partition, trial), rng, device)
+            own = given.trial(trial)
             local, info = method_inputs(scenario, method, own, models[trial], elsewhere)
-            costly = SharedPreparation(method.component.meta["prepare"], local, info, rng)
-            model = method.component.fn(local, info, rng=rng, **method.own, **costly(method))
+            costly = SharedPreparation(method.component.meta["prepare"], local, info, own.rng)
+            model = method.component.fn(local, info, rng=own.rng, **method.own, **costly(method))
             model = ruled(model, method, local, info)
             if not isinstance(model, GlobalModel):  # none of these clients, or one of each
                 continue
@@ -116,7 +114,7 @@ def _made(
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """Return a state dict; of a mixture all of them, and the weight of each network and class.
+    """Return a model's state dict; of a mixture all of them, with weights (networks, classes).
 
     vote: there if networks vote, instead of their probabilities being summed.
     """

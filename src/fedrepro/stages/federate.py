@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrepro.api import Federated, GlobalModel, Traffic
+from fedrepro.api import GlobalModel
 from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state, to_plain
-from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
 from fedrepro.planning.jobs import Job
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
-from fedrepro.stages.trial_rounds import Progress, Splits, StateEvaluation
-from fedrepro.training.federation.clients import Clients
+from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvaluation
 
 
 def run(job: Job, device: str = "cpu") -> None:
@@ -35,30 +31,19 @@ def run(job: Job, device: str = "cpu") -> None:
     write_metrics(job, made)
 
 
-@dataclass(frozen=True)
-class GlobalEvaluator:
+class GlobalEvaluator(Evaluator):
     """Measures the model of a state: the server's, or that of each client alone."""
-
-    method: Spec
-    clients: Clients
-
-    @cached_property
-    def made(self) -> Federated:
-        made: Federated = self.method.component.fn(**self.method.values)
-        return made
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
         made = self.made.model(state, self.clients)
         return [made] if isinstance(made, GlobalModel) else list(made)
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure their accuracy, or its mean over clients."""
+        """Measure the accuracy of a state's model, or the mean accuracy of the clients' models."""
         models = self.models(state)
         numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
         return StateEvaluation(accuracies, all(model.finite for model in models))
-
-    evaluate_rung = evaluate_round
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
         """Measure accuracy, size, diagnostics and messages; keep tensors and weights of models.
@@ -74,9 +59,6 @@ class GlobalEvaluator:
             tensors = {name: np.concatenate([m.tensors[name] for m in models]) for name in tensors}
         weights = {} if first.weights is None else {"weights": first.weights}
         return StateEvaluation(numbers, kept=to_plain({"tensors": tensors, **weights}))
-
-    def sent(self) -> Traffic:
-        return self.clients.ledger.traffic
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrepro.api import BELIEFS, Decentralised, GlobalModel, Tensors, Traffic
+from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Number
@@ -33,11 +32,7 @@ from fedrepro.numbers.model_evaluation import (
 from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.rounds_job import run_rounds, write_metrics
 from fedrepro.stages.trial_data import TrialData
-from fedrepro.stages.trial_rounds import (
-    Progress,
-    Splits,
-    StateEvaluation,
-)
+from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvaluation
 from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.mixing_matrices import second_modulus, weights_of
 
@@ -77,20 +72,14 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
 
 
 @dataclass(frozen=True)
-class NodeEvaluator:
+class NodeEvaluator(Evaluator):
     """Measures the belief of each node, before and after it has heard its neighbours.
 
     On test examples, splits `before` and `after` have the numbers of either belief, of each node
     (client) and of all, and split `test` those of the belief before, as for other methods.
     """
 
-    method: Spec
     clients: GraphNodes
-
-    @cached_property
-    def made(self) -> Decentralised:
-        made: Decentralised = self.method.component.fn(**self.method.values)
-        return made
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         """Measure each node's belief before and after consensus, on the test examples.
@@ -99,11 +88,11 @@ class NodeEvaluator:
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure the accuracy before."""
+        """Measure the accuracy of the beliefs before consensus."""
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure as after a round, with accuracies of means, sizes and traffic; keep beliefs."""
+        """Measure the last beliefs, with accuracies of means, sizes and traffic, and keep them."""
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
@@ -127,7 +116,7 @@ class NodeEvaluator:
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return both beliefs; refuse one that is missing or not finite."""
+        """Return the beliefs before and after consensus; refuse one that is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -192,7 +181,7 @@ class NodeEvaluator:
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
     ) -> list[Number]:
-        """Measure the accuracy before on splits other than test.
+        """Measure the accuracy of the beliefs before consensus on splits other than test.
 
         It is that of each node, of all nodes, and of nodes on their own examples.
         """

@@ -61,7 +61,7 @@ def redraw(
 
 
 def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
-    """Write all files of an exhibit to another folder, as a record of its own."""
+    """Write the files of a recorded exhibit, drawn again, to another folder."""
     exhibit = plan.exhibit(key)
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))

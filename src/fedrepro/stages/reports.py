@@ -41,7 +41,7 @@ from fedrepro.planning.plan import Plan, Run
 from fedrepro.record.leaderboards import parts_in, write_board
 from fedrepro.record.record_results import drawn_keys
 from fedrepro.record.site.build import build
-from fedrepro.record.site.report_data import graphs_of, maps_of, read_reports
+from fedrepro.record.site.report_data import drawings_of, read_reports
 from fedrepro.stages.job_log import log
 
 # keys of the json that the metadata of the tidy metrics repeats
@@ -193,8 +193,8 @@ def draw_site(
     are folders that `draw_maps` wrote.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
-    drawn = maps_of(maps) if maps else []
-    heard = [graph for place in graphs for graph in graphs_of(place)]
+    drawn = drawings_of(maps, "partitions") if maps else []
+    heard = [graph for place in graphs for graph in drawings_of(place, "graphs")]
     place = out.parent / "site" if out.suffix else out
     count = build(replace(reports, maps=drawn, graphs=heard), folder, place)
     if out.suffix:

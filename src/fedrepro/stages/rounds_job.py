@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import read_source, write_table
+from fedrepro.core.artifacts import write_table
 from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import MetricRow, Number, Table
-from fedrepro.core.provenance import origin, provenance, resources_used
+from fedrepro.core.provenance import origin, resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.selection_rules import SPLIT, require_fits, successive_halving
 from fedrepro.core.spec import Spec
@@ -25,7 +25,7 @@ from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
-from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
+from fedrepro.stages.trial_data import ScenarioData, TrialData
 from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, Progress, Splits, TrialRounds
 
 CHECKPOINTS = "checkpoints"  # their folder, in that of the job
@@ -36,7 +36,7 @@ EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 @dataclass(frozen=True)
 class SettingRun:
-    """One of the settings of a job; number: its position among them, None if it is alone.
+    """A setting of method and training in a job; number: its position, None if it is the only one.
 
     name: the column `setting` of its rows.
     """
@@ -49,7 +49,7 @@ class SettingRun:
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The result of a setting in a trial.
+    """The measurements of one setting in one trial.
 
     key: of its state among those of the job; kept: plain data of its last state; None where a race
     stopped it.
@@ -68,7 +68,7 @@ class FinishedTrial:
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """The result of a job: each setting in each trial, and their provenance."""
+    """The measurements of a job, by setting and trial, with their provenance."""
 
     finished: Sequence[FinishedTrial]
     source: Mapping[str, Any]
@@ -82,25 +82,23 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
-    partition, measuring = Path(inputs.members), inputs.every or EvaluationSchedule()
+    measuring = inputs.every or EvaluationSchedule()
     if not measuring.race:  # only in a race they have several settings
         scenario.training.single()
         method.single()
-    prepared = prepared_for(scenario, Path(inputs.data), partition)
-    where, seconds = device_of(device), float(os.environ.get(CHECKPOINT_SECONDS, "20"))
-    specs = (*scenario.specs, method)
+    given, seconds = (
+        ScenarioData.of(inputs, device_of(device)),
+        float(os.environ.get(CHECKPOINT_SECONDS, "20")),
+    )
     follow = tuple(dict.fromkeys((*inputs.follow, *([SPLIT] if measuring.race else []))))
-    meaning = checkpoint_fingerprint(specs, prepared.checksum, measuring, follow, where)
+    meaning = checkpoint_fingerprint(given, method, measuring, follow)
     measured = tuple(dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate)))
     settings, failures = setting_runs(scenario, method, measuring.race), Failures()
     known: dict[tuple[int, int], Progress] = {}
     failed: set[tuple[int, int]] = set()
 
     # settings that race take turns at all trials, others finish one after another
-    @lru_cache(maxsize=len(trials) if measuring.race else 1)
-    def data_of(trial: int) -> TrialData:
-        members = members_of(scenario, partition, trial)
-        return TrialData(prepared, members, RngKey(inputs.seed, trial), where)
+    data_of = lru_cache(maxsize=len(trials) if measuring.race else 1)(given.trial)
 
     def rows(
         at: int, trial: int, numbers: Sequence[Number], stopped: int | None
@@ -117,7 +115,7 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Measure a setting at its end, or where a race stopped it."""
+        """Measure a setting after its last round, or where successive halving stopped it."""
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
@@ -140,7 +138,7 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run a setting up to a rung, or to its end unless a race stopped it; None if it failed."""
+        """Run a setting up to a rung of successive halving, or to its end; None before that."""
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
         splits = data.splits((*measured, *follow))
@@ -182,16 +180,8 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
     for at, rung in stopped.items():
         log(f"round {rung}: {settings[at].name} stops")
     finished = [finish(at, trial) for trial in trials for at in range(len(settings))]
-    source = provenance(
-        inputs.seed,
-        specs=specs,
-        device=where,
-        inputs=[prepared.info["provenance"], read_source(partition)],
-        path=f"{scenario.token}/{method.token}",
-        data=prepared.checksum,
-        stand_in=prepared.stand_in,
-        **failures.diagnostics,
-    )
+    path, more = f"{scenario.token}/{method.token}", failures.diagnostics
+    source = given.source(path, method, stand_in=given.prepared.stand_in, **more)
     columns = {
         "trial": [result.trial for result in finished],
         "method": [result.setting.name for result in finished],
@@ -202,7 +192,7 @@ def run_rounds(inputs: Job, device: str, evaluator_of: EvaluatorOf) -> FinishedJ
 
 
 def write_metrics(inputs: Job, made: FinishedJob) -> None:
-    """Write the last file of a job, and remove its checkpoints."""
+    """Write the metrics of a job, its last file, and remove its checkpoints."""
     table = Table(inputs.scenario.specs)
     for result in made.finished:
         table.add(result.rows)
@@ -228,17 +218,14 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun
 
 
 def checkpoint_fingerprint(
-    specs: Sequence[Spec],
-    data: str,
-    measuring: EvaluationSchedule,
-    follow: Sequence[str],
-    device: str,
+    given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
 ) -> str:
-    """Return everything that the rounds of a run depend on; a checkpoint must have this text.
+    """Describe all that a run depends on, in a text that its checkpoints must have to be continued.
 
     The machine is left out: a job that is moved to another one goes on there.
     """
-    source = origin(device)
-    parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow, data]
+    source, specs = origin(given.device), (*given.scenario.specs, method)
+    parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]
+    parts.append(given.prepared.checksum)
     parts += [source["digest"], source["device"], json.dumps(source["versions"], sort_keys=True)]
     return ";".join(parts)

@@ -82,7 +82,7 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of `verify`.
+    """Differences that `verify` found between an entry and its files computed again.
 
     runs: number of files of metrics in the entry. computed: files that were computed again.
     differing: a sentence for each difference.
@@ -122,7 +122,7 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """List the files of metrics of these exhibits, each once."""
+    """List the metrics files that these exhibits are drawn from, each once."""
     files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
     return list(dict.fromkeys(files))
 
@@ -211,7 +211,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
 
 
 def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
-    """Return the method of `also` that is meant."""
+    """Find a method by its label or name among those that the configuration adds (`also`)."""
     called = {str(method.get("label") or method.get("name")): method for method in file.also}
     known = {str(method.get("name")): method for method in file.also} | called
     if not wanted and len(called) == 1:

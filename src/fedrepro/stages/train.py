@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.artifacts import opened, read_source, write_table
-from fedrepro.core.provenance import provenance, resources_used
-from fedrepro.core.rng import RngKey
+from fedrepro.core.artifacts import opened, write_table
+from fedrepro.core.provenance import resources_used
 from fedrepro.core.serialization import KIND, model_rows, write_models
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import log
-from fedrepro.stages.trial_data import TrialData, members_of, prepared_for
+from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
@@ -39,46 +37,31 @@ def run(job: Job, device: str = "cpu") -> None:
 
     Models are written when they are done, so memory does not grow with the number of clients.
     """
-    scenario, seed, partition, out = job.scenario, job.seed, Path(job.members), Path(job.out, LOCAL)
-    trials, clients = job.trials, job.clients
+    scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None
     assert clients is not None
-    prepared = prepared_for(scenario, Path(job.data), partition)
-    network = network_of(scenario.model, prepared.shape, len(prepared.classes))
-    settings = settings_of(scenario.training)
-    where = device_of(device)
-    inputs = [prepared.info["provenance"], read_source(partition)]
-    stated = partial(
-        provenance,
-        seed,
-        specs=scenario.specs,
-        device=where,
-        inputs=inputs,
-        path=scenario.token,
-        data=prepared.checksum,
-    )
-    source = stated()
+    given = ScenarioData.of(job, device_of(device))
+    network = network_of(scenario.model, given.prepared.shape, len(given.prepared.classes))
+    settings, source = settings_of(scenario.training), given.source(scenario.token)
     measured: list[tuple[int, int, float]] = []
 
     def models() -> Iterator[pa.Table]:
-        each = {trial: members_of(scenario, partition, trial) for trial in trials}
-        groups = [each]  # trials with equal inputs go together, but clients may add noise to theirs
-        if any(members.noise is not None for members in each.values()):
-            groups = [{trial: members} for trial, members in each.items()]
+        each = [given.trial(trial) for trial in trials]
+        # trials with equal inputs go together, but clients may add noise to theirs
+        noisy = any(data.members.noise is not None for data in each)
         most = max(1, SLICE_BYTES // (4 * Layout(network.shapes).size))
-        for together in groups:
-            trial, members = next(iter(together.items()))
-            examples = TrialData(prepared, members, RngKey(seed, trial=trial), where).held
+        for together in [[data] for data in each] if noisy else [each]:
+            examples = replace(together[0]).held  # a copy, so that no trial keeps its noisy inputs
             every = [
-                Task(own.rows_of(client), RngKey(seed, trial=trial, client=client))
-                for trial, own in together.items()
+                Task(data.members.rows_of(client), data.rng.at(client=client))
+                for data in together
                 for client in clients
             ]
             for at in range(0, len(every), most):
                 yield from trained_together(every[at : at + most], examples)
 
     def trained_together(tasks: list[Task], examples: Examples) -> Iterator[pa.Table]:
-        log(f"training {len(tasks)} models, {where}")
+        log(f"training {len(tasks)} models, {given.device}")
         starts = initial_weights(network, settings, [task.rng for task in tasks])
         loaded, rows = examples.of([task.rows for task in tasks])
         tasks = [replace(task, rows=own) for task, own in zip(tasks, rows, strict=True)]
@@ -98,7 +81,7 @@ def run(job: Job, device: str = "cpu") -> None:
         return model_rows(trials_of, clients_of, counts, trained.tensors, epochs)
 
     write_models(out, models(), source)
-    if (at_the_end := stated()) != source:
+    if (at_the_end := given.source(scenario.token)) != source:
         source = at_the_end
         # the sources changed meanwhile, so write again with the final provenance
         with opened(out, KIND) as file:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo
-from fedrepro.core.artifacts import corrupt_file_error, require_source
+from fedrepro.core.artifacts import corrupt_file_error, read_source, require_source
+from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.client_rows import sizes_of
@@ -26,7 +27,7 @@ from fedrepro.data.partition_table import PartitionIndices, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
-from fedrepro.planning.jobs import Scenario
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
@@ -52,23 +53,55 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
     return replace(info, **gone)
 
 
-def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
-    """Load the data set of a job.
+@dataclass(frozen=True)
+class ScenarioData:
+    """The prepared data of a scenario and the file of its partition, as one job reads them."""
 
-    Raises:
-        FedreproError: data or partition are of another scenario.
-    """
-    prepared = load_prepared(data)
-    if prepared.token != scenario.dataset.token:
-        raise corrupt_file_error(data, f"it holds {prepared.token}, not {scenario.dataset.token}")
-    path = f"{prepared.token}/{scenario.partition.token}"
-    require_source(partition, {"path": path, "data": prepared.checksum})
-    return prepared
+    scenario: Scenario
+    prepared: Prepared
+    partition: Path
+    seed: int
+    device: str
 
+    @staticmethod
+    def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
+        """Load the data set in the folder `data`.
 
-def members_of(scenario: Scenario, partition: Path, trial: int) -> PartitionIndices:
-    """Read the partition of one trial from its file."""
-    return read_members(partition, trial, scenario.dataset, scenario.partition)
+        Raises:
+            FedreproError: data or partition are of another scenario.
+        """
+        prepared, token = load_prepared(data), scenario.dataset.token
+        if prepared.token != token:
+            raise corrupt_file_error(Path(data), f"it holds {prepared.token}, not {token}")
+        path = f"{token}/{scenario.partition.token}"
+        require_source(Path(partition), {"path": path, "data": prepared.checksum})
+        return ScenarioData(scenario, prepared, Path(partition), seed, device)
+
+    @staticmethod
+    def of(job: Job, device: str) -> ScenarioData:
+        """Load the data of a job; `device` is that of its work."""
+        return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
+
+    def trial(self, trial: int) -> TrialData:
+        """Read the partition of a trial."""
+        own = self.scenario
+        members = read_members(self.partition, trial, own.dataset, own.partition)
+        return TrialData(self.prepared, members, RngKey(self.seed, trial), self.device)
+
+    def source(
+        self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
+    ) -> dict[str, Any]:
+        """Describe where results come from: data, partition and further files that were read."""
+        read = [read_source(file) for file in (self.partition, *files)]
+        return provenance(
+            self.seed,
+            specs=(*self.scenario.specs, *([method] if method else [])),
+            device=self.device,
+            inputs=[self.prepared.info["provenance"], *read],
+            path=path,
+            data=self.prepared.checksum,
+            **more,
+        )
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
@@ -123,7 +156,7 @@ class TrialData:
         return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     def public_sample(self, size: int, repetition: int) -> Examples:
-        """Draw `size` of all clients' validation examples, equal for every method of a trial.
+        """Draw a public sample of all clients' validation examples, the same for every method.
 
         They follow from (seed, trial, size, repetition) alone.
 
@@ -172,7 +205,7 @@ class TrialData:
 
     @cached_property
     def _unheld(self) -> Examples:
-        """Return the training examples without noise."""
+        """Return the training examples without the noise that clients add to theirs."""
         made = self.members.population is not None
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
@@ -191,7 +224,7 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return exactly the information that the method declared in `needs`.
+        """Return exactly the information that the method declared in `needs`, and the clients.
 
         Raises:
             FedreproError: it needs examples at the server, and the partition sets none aside.
@@ -217,7 +250,6 @@ class TrialData:
                 examples, (rows,) = self._unheld.of([rows])
                 fields[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
                 fields[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
-        clients = clients if needs & AT_CLIENTS else None
         return ClientInfo(training, self.device, clients=clients, **fields)
 
     @property

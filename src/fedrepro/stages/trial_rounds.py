@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +77,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """Return it as plain data and tensors, for a checkpoint."""
+        """Return this progress as plain data and tensors, for a checkpoint."""
         plain = {
             "state": to_plain(self.state),
             "traffic": vars(self.traffic),
@@ -86,7 +88,7 @@ class Progress:
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
-        """Restore the progress of `packed`."""
+        """Restore the progress that `packed` returned as plain data."""
         restored = {
             "state": from_plain(kept["state"]),
             "traffic": Traffic(**kept["traffic"]),
@@ -104,7 +106,7 @@ class Checkpointer:
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """Return the last checkpoint, if it can be read and has the same meaning."""
+        """Return the progress of the last checkpoint, if it can be read and is of the same run."""
         if not self.path.exists():
             return None
         try:
@@ -128,38 +130,45 @@ class Checkpointer:
 
 @dataclass(frozen=True)
 class StateEvaluation:
-    """Measurements of a state; finite: whether its models are; kept: plain data of the last one."""
+    """Measurements of a state, whether its models are finite, and plain data of the last one."""
 
     values: list[Number]
     finite: bool = True
     kept: Any = None
 
 
-class Evaluator(Protocol):
-    """Measurements of the states of one trial; kinds of methods differ in these and in clients.
+@dataclass(frozen=True)
+class Evaluator(ABC):
+    """Measures the states of one trial; kinds of methods differ in these and in clients."""
 
-    `made` is the method with its parameters, `sent` the messages of a round whose report has none.
-    A state is measured after a round, at a rung of a race (accuracy alone), and at the end, where
-    cost and what is kept join.
-    """
+    method: Spec
+    clients: Clients
 
-    @property
-    def clients(self) -> Clients: ...
-    @property
-    def made(self) -> Any: ...
-    def sent(self) -> Traffic: ...
-    def evaluate_round(
-        self, state: dict[str, Any], splits: Splits, rng: RngKey
-    ) -> StateEvaluation: ...
-    def evaluate_rung(
-        self, state: dict[str, Any], splits: Splits, rng: RngKey
-    ) -> StateEvaluation: ...
-    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation: ...
+    @cached_property
+    def made(self) -> Any:
+        """The method with its parameters."""
+        return self.method.component.fn(**self.method.values)
+
+    def sent(self) -> Traffic:
+        """Return the messages of a round whose report has none."""
+        return self.clients.ledger.traffic
+
+    @abstractmethod
+    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure a state after a round."""
+
+    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure the accuracy of a state by which successive halving decides."""
+        return self.evaluate_round(state, splits, rng)
+
+    @abstractmethod
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Measure the last state, with its cost, and return plain data of it to keep."""
 
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """A method in rounds at the clients of one trial; followed: splits measured after rounds."""
+    """Runs a method in rounds at the clients of one trial, and measures the splits `followed`."""
 
     method: Spec
     evaluator: Evaluator
@@ -209,7 +218,7 @@ class TrialRounds:
         )
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
-        """Run one more round, and measure the state if that is due."""
+        """Run one more round, and measure the new state if the schedule asks for it."""
         evaluator, done = self.evaluator, before.done + 1
         clients, ledger = evaluator.clients, evaluator.clients.ledger
         ledger.begin()
@@ -263,7 +272,7 @@ class TrialRounds:
         )
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
-        """Add the measurements of a state, and the reason to end here, if there is one."""
+        """Add the measurements of a round, and the reason to end here, if there is one."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic

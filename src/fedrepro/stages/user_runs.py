@@ -128,7 +128,6 @@ def compare(
     Raises:
         FedreproError: an exhibit is not drawn.
     """
-    import pandas as pd
 
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
@@ -136,27 +135,12 @@ def compare(
     with inside_folder(folder):
         if other is None:
             comparison = beside(scale, one, Path(reports), Path(recorded))
-            rows = [{**row.point, **_without(vars(row), "point")} for row in comparison.rows]
-            sentence = comparison.verdict
+            frame, sentence = comparison.rows.drop(columns="where"), comparison.verdict
         else:
-            pairs = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
-            rows = [
-                {
-                    "exhibit": pair.exhibit,
-                    **pair.point,
-                    **dict(zip(("method", "other_method"), pair.labels, strict=True)),
-                    **_without(vars(pair), "exhibit", "point", "labels"),
-                }
-                for pair in pairs
-            ]
-            sentence = paired_verdict(pairs, metric, sides(pairs, one, other))
-    frame = pd.DataFrame(rows)
+            frame = paired_differences(scale, one, other, Path(reports), metric, split, exhibit)
+            sentence = paired_verdict(frame, metric, sides(frame, one, other))
     frame.attrs["verdict"] = sentence
     return frame
-
-
-def _without(values: dict[str, object], *names: str) -> dict[str, object]:
-    return {name: value for name, value in values.items() if name not in names}
 
 
 def run_words(
@@ -228,7 +212,7 @@ def run_words(
 
 
 def _words(given: Mapping[str, Any]) -> RunWords:
-    """Check the options of a run."""
+    """Check the options of a run, and split its methods at commas."""
     known = [item.name for item in fields(RunWords)]
     for name in given:
         if name not in known:
@@ -242,7 +226,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return path and text of the exhibit of a run; other options never overwrite it."""
+    """Return path and text of a run's exhibit file, which no other run overwrites."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"

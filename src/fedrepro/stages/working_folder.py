@@ -64,7 +64,7 @@ def start(folder: str | Path = ".") -> Path:
 
 @contextlib.contextmanager
 def inside_folder(folder: str | Path) -> Iterator[None]:
-    """Work in a working folder.
+    """Make a working folder the current folder of a `with` block.
 
     Raises:
         FedreproError: the folder has no workflow.

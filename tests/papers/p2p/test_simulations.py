@@ -23,9 +23,9 @@ from fedrepro.papers.p2p.methods import regression_beliefs
 from fedrepro.papers.p2p.methods.finite_beliefs import (
     TIE,
     Problem,
-    averaged,
     corrected_bound,
     learnt,
+    mixed_beliefs,
     printed_bound,
 )
 from fedrepro.papers.p2p.methods.regression_beliefs import Information
@@ -53,7 +53,7 @@ def normalised(logs):
 def learned(weights, likelihoods, beliefs=0.0):
     """Beliefs after the samples of each step (steps, ..., N, M) and an exchange after each."""
     for seen in likelihoods:
-        beliefs = averaged(weights, beliefs + seen)
+        beliefs = mixed_beliefs(weights, beliefs + seen)
     return beliefs
 
 
@@ -83,7 +83,7 @@ def test_the_recursion_of_the_proof(draws):
 
 def test_consensus_that_is_not_normalised_leaves_the_optimum_where_it_is(draws):
     """Claim Q8, exactly: KL(q || kappa rho) = KL(q || rho) - log kappa for every q."""
-    raw = averaged(W, normalised(np.log(draws.random((2, 5)))))
+    raw = mixed_beliefs(W, normalised(np.log(draws.random((2, 5)))))
     rho = normalised(raw)
     seen = np.log(draws.random((2, 5)))
     assert normalised(raw + seen) == pytest.approx(normalised(rho + seen), abs=1e-12)
@@ -103,6 +103,12 @@ def test_a_tie_is_an_error_and_an_estimate_leads_by_more_than_rounding():
 # ------------------------------------------------------------------------------------ Gaussian
 
 
+def heard(weights, beliefs, features, targets):
+    """Beliefs after one example a node, and an exchange."""
+    own = regression_beliefs.observed(beliefs, features, targets, NOISE)
+    return regression_beliefs.mixed_information(weights, own)
+
+
 def observations(draws, nodes, steps, weights=3):
     return draws.normal(size=(steps, nodes, weights)), draws.normal(size=(steps, nodes))
 
@@ -111,9 +117,7 @@ def test_one_node_of_the_regression_has_the_exact_posterior(draws):
     features, targets = observations(draws, 1, 12)
     beliefs = Information.prior(0.5, 3)
     for f, y in zip(features, targets, strict=True):
-        beliefs = regression_beliefs.consensus(
-            np.eye(1), regression_beliefs.observed(beliefs, f, y, NOISE)
-        )
+        beliefs = heard(np.eye(1), beliefs, f, y)
     x, y = features[:, 0], targets[:, 0]
     precision = np.eye(3) / 0.5 + x.T @ x / NOISE
     assert beliefs.covariance[0] == pytest.approx(np.linalg.inv(precision), rel=1e-10)
@@ -126,9 +130,7 @@ def test_on_a_complete_graph_precisions_are_those_of_all_data_divided_by_n(draws
     weights = np.full((nodes, nodes), 1 / nodes)
     beliefs = Information.prior(0.5, 3)
     for f, y in zip(features, targets, strict=True):
-        beliefs = regression_beliefs.consensus(
-            weights, regression_beliefs.observed(beliefs, f, y, NOISE)
-        )
+        beliefs = heard(weights, beliefs, f, y)
     x, y = features.reshape(-1, 3), targets.reshape(-1)
     precision = np.eye(3) / 0.5 + x.T @ x / NOISE / nodes
     shift = x.T @ y / NOISE / nodes
@@ -143,9 +145,11 @@ def test_the_finite_set_on_a_fine_grid_is_the_gaussian_in_one_dimension(draws):
     exact = Information.prior(0.5, 1)
     logs = np.tile(-(grid**2), (2, 1))  # N(0, 0.5)
     for f, y in zip(features, targets, strict=True):
-        exact = regression_beliefs.consensus(W, regression_beliefs.observed(exact, f, y, NOISE))
+        exact = regression_beliefs.mixed_information(
+            W, regression_beliefs.observed(exact, f, y, NOISE)
+        )
         likelihoods = -((y[:, None] - f * grid) ** 2) / (2 * NOISE)
-        logs = averaged(W, logs + likelihoods)
+        logs = mixed_beliefs(W, logs + likelihoods)
     mass = np.exp(normalised(logs - logs.max(axis=1, keepdims=True)))
     mean = mass @ grid
     variance = (mass * (grid - mean[:, None]) ** 2).sum(axis=1)

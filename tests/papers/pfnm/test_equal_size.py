@@ -21,7 +21,7 @@ from fedrepro.methods.matching.unit_permutations import (
 )
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
-from fedrepro.papers.pfnm.methods.networks_of_equal_size import solved
+from fedrepro.papers.pfnm.methods.networks_of_equal_size import network_of_size
 from fedrepro.training.federation.client_queries import Evaluated
 
 METHODS = components("method")
@@ -275,7 +275,7 @@ STEPS = [(0.5, 90), (3.0, 60), (40.0, 55), (np.inf, 50)]
 
 
 def sigma2_of(at, size):
-    made = solved(at, size)
+    made = network_of_size(at, size)
     return made and made.diagnostics["solved_sigma2"]
 
 

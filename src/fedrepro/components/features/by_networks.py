@@ -50,7 +50,7 @@ def best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def tensor_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch.Tensor:
+def batch_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch.Tensor:
     """Return images of a split, scaled to [0, 1]: float32 (rows, channels, height, width)."""
     import torch
 
@@ -70,7 +70,7 @@ def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, 
         # an empty split goes through as an empty batch, so that its width is right
         for first in range(0, max(count, 1), BATCH):
             rows = np.arange(first, min(first + BATCH, count))
-            yield network(tensor_of(images, split, rows, device)).flatten(1).cpu().numpy()
+            yield network(batch_of(images, split, rows, device)).flatten(1).cpu().numpy()
 
     with torch.inference_mode():
         return {split: np.concatenate(list(of_split(split))) for split in SPLITS}
@@ -181,7 +181,7 @@ def convnet(
             order = generator.permutation(rows)
             for first in range(0, order.size, batch):
                 chosen = order[first : first + batch]
-                outputs = network(tensor_of(images, "train", chosen, device))
+                outputs = network(batch_of(images, "train", chosen, device))
                 expected = torch.from_numpy(labels[chosen]).to(device)
                 optimiser.zero_grad()
                 torch.nn.functional.cross_entropy(outputs, expected).backward()  # type: ignore[no-untyped-call]

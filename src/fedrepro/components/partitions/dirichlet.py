@@ -7,7 +7,6 @@ DENSE and FedLPA took over.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -83,35 +82,29 @@ class _Counts:
         return min(most, max(8, attempts))
 
     def next(self, count: int) -> np.ndarray:
-        """Make the next draws: int64 (count, classes, clients), summing to each class."""
-        scores = self._scores((count, self.available.size, self.clients))
-        counts = np.empty(scores.shape, np.int64)
+        """Make the next draws: int64 (count, classes, clients), summing to each class.
+
+        Scores are alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U. A
+        small alpha makes g itself underflow, often for all clients at once (0 / 0).
+        """
+        shape = count, self.available.size, self.clients
+        grown = self.gamma.standard_gamma(self.alpha + 1, shape)
+        scores = self.alpha * np.log(grown) + np.log1p(-self.uniform.random(shape))
+        counts = np.empty(shape, np.int64)
         held = np.zeros((count, self.clients), np.int64)
         even = self.available.sum() / self.clients
         for label, examples in enumerate(self.available):
             score = scores[:, label]
             if self.balance:
                 score = np.where(held < even, score, -np.inf)
-            bounds = np.rint(examples * np.cumsum(self._shares(score), axis=1)).astype(np.int64)
+            with np.errstate(over="ignore"):
+                weight = np.exp((score - score.max(axis=1, keepdims=True)) / self.alpha)
+            share = weight / weight.sum(axis=1, keepdims=True)  # a Dirichlet draw over the clients
+            bounds = np.rint(examples * np.cumsum(share, axis=1)).astype(np.int64)
             bounds[:, -1] = examples
             counts[:, label] = np.diff(bounds, axis=1, prepend=0)
             held += counts[:, label]
         return counts
-
-    def _scores(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Draw alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U.
-
-        A small alpha makes g itself underflow, often for all clients at once (0 / 0).
-        """
-        grown = self.gamma.standard_gamma(self.alpha + 1, shape)
-        return self.alpha * np.log(grown) + np.log1p(-self.uniform.random(shape))
-
-    def _shares(self, score: np.ndarray) -> np.ndarray:
-        """Return p = g / sum of g over the clients (the last axis): a Dirichlet draw."""
-        with np.errstate(over="ignore"):
-            weight = np.exp((score - score.max(axis=1, keepdims=True)) / self.alpha)
-        share: np.ndarray = weight / weight.sum(axis=1, keepdims=True)
-        return share
 
 
 @register("partition", "dirichlet_clients", version=1, title="Dirichlet, per client")
@@ -138,7 +131,10 @@ def dirichlet_clients(
         # log g with g ~ Gamma(alpha), which itself underflows where alpha is small
         grown = np.log(gamma.standard_gamma(alpha + 1, shape))
         scores = grown + np.log1p(-uniform.random(shape)) / alpha
-        shares = _shares(_shares(scores, axis=1, logs=True), axis=0)
+        for axis in (1, 0):  # shares of each client over classes, then of each class over clients
+            top = scores.max(axis=axis, keepdims=True)
+            scores = scores - top - np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))
+        shares = np.exp(scores)
         bounds = np.rint(available * np.cumsum(shares, axis=0)).astype(np.int64)
         bounds[-1] = available
         counts = np.diff(bounds, axis=0, prepend=0)
@@ -148,15 +144,6 @@ def dirichlet_clients(
     raise never_full(
         "dirichlet_clients", max_redraws + 1, rng, clients, min_examples, len(examples), alpha
     )
-
-
-def _shares(scores: np.ndarray, axis: int, logs: bool = False) -> np.ndarray:
-    """Return exp(scores) divided by its sum along an axis, or the logarithm of that."""
-    top = scores.max(axis=axis, keepdims=True)
-    log_shares: np.ndarray = (
-        scores - top - np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))
-    )
-    return log_shares if logs else np.exp(log_shares)
 
 
 @register("partition", "published_draw", version=1, title="Dirichlet, as published")
@@ -219,8 +206,8 @@ def _over_classes(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
     """Draw shares of each client over classes: owners int32 (N,), or None if all shares are 0."""
-    draw = partial(generator.dirichlet, np.repeat(alpha, examples.classes))
-    shares = np.array([draw() for _ in range(clients)])
+    concentration = np.repeat(alpha, examples.classes)
+    shares = np.array([generator.dirichlet(concentration) for _ in range(clients)])
     if not (shares.sum(axis=0) > 0).all():
         return None
     owner = np.empty(len(examples), np.int32)

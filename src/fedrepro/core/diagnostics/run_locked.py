@@ -23,7 +23,7 @@ NOT_RUNNABLE = 127
 def main(arguments: list[str]) -> int:
     """Take the lock and become the command; return an exit status only when that fails."""
     if len(arguments) < 3 or arguments[1] != "--":
-        print("usage: locked.py LOCKFILE -- COMMAND...", file=sys.stderr)
+        print("usage: run_locked.py LOCKFILE -- COMMAND...", file=sys.stderr)
         return REFUSED
     lockfile, command = Path(arguments[0]), arguments[2:]
     try:

@@ -16,7 +16,6 @@ from fedrepro.drawings.canvas import (
     cases,
     close_up,
     draw_lines,
-    grid_of,
     line_of,
     lines,
     of_case,
@@ -78,27 +77,25 @@ class AccuracyCloseUp(Along):
         close: Axes,
     ) -> None:
         """Draw the whole range and the close-up of one scenario."""
-        accuracy = lines(exhibit, numbers, "accuracy", "test")
-        draw_accuracies(whole, close, exhibit, accuracy, look, "" if CASE in numbers else "b")
+        draw_accuracies(whole, close, exhibit, numbers, look)
         for axes in (whole, close):
             set_x_axis(axes, exhibit, numbers, self.x_label)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, shown = line_styles(exhibit.measures), cases(numbers)
-        drawn, added = sheet(exhibit, look, COLUMNS_HEIGHT if shown else self.height)
         if not shown:
-            ((whole, close),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **self.sides)
+            drawn, ((whole, close),) = sheet(exhibit, look, self.height, 1, 2, **self.sides)
             self.draw_pair(exhibit, numbers, look, whole, close)
             title_pair(whole, close)
             return drawn
-        upper, lower = grid_of(drawn, 2, len(shown), bottom=0.95 + added, **COLUMNS)
-        for letter, case, whole, close in zip(LETTERS, shown, upper, lower, strict=False):
+        drawn, grid = sheet(exhibit, look, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
+        for letter, case, whole, close in zip(LETTERS, shown, *grid, strict=False):
             self.draw_pair(exhibit, of_case(numbers, case), look, whole, close)
             whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
             whole.set_xlabel("")
             close.set_title("close-up", loc="left", fontsize=7)
-        for axes in (upper[0], lower[0]):
-            axes.set_ylabel("test accuracy (%)", labelpad=2)
+        for row in grid:
+            row[0].set_ylabel("test accuracy (%)", labelpad=2)
         return drawn
 
 
@@ -112,21 +109,21 @@ def draw_accuracies(
     whole: Axes,
     close: Axes,
     exhibit: Exhibit,
-    accuracy: Mapping[str, Line],
+    numbers: pd.DataFrame,
     look: Mapping[str, LineStyle],
-    name: str = "b",
 ) -> None:
-    """Draw lines along a sweep on both axes; `name` marks the close-up's range in the whole."""
+    """Draw test accuracies along a sweep: all methods on `whole`, the best on `close`."""
+    accuracy = lines(exhibit, numbers, "accuracy", "test")
     low, high = close_up(exhibit, accuracy)
     draw_lines(whole, accuracy, look, banded=set(accuracy))
     # in the close-up a band whose line is mostly outside would only be in the way
     inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
     draw_lines(close, accuracy, look, banded=inside)
-    limit_pair(whole, close, (low, high), name)
+    limit_pair(whole, close, (low, high), "" if CASE in numbers else "b")
 
 
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
-    """Set the ranges of both axes, in percent, and mark the close-up in the whole."""
+    """Set the vertical ranges of both axes, and shade the close-up's in the whole by `name`."""
     for axes in (whole, close):
         percent(axes)
     whole.set_ylim(0, 1)
@@ -138,7 +135,6 @@ HEIGHT = 3.5  # inches, with a legend of two rows
 SIDES = {"left": 0.42, "right": 0.385, "top": 0.6125, "across": 0.51625}
 NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
 NOTE = 7  # points
-Group = tuple[list[ExhibitMethod], Line]
 
 
 @drawing("accuracy-and-size")
@@ -161,33 +157,29 @@ class AccuracyAndSize(Along):
         text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
         note = wrapped(text, NOTE, WIDTH - 0.2)
         more = NOTE_ROW * max(0, len(note) - 1)
-        drawn, added = sheet(exhibit, look, HEIGHT + more, 0.175 + more)
-        ((whole, close, size),) = grid_of(drawn, 1, 3, bottom=1.0675 + added + more, **SIDES)
-        draw_accuracies(whole, close, exhibit, lines(exhibit, numbers, "accuracy", "test"), look)
+        foot, bottom = 0.175 + more, 1.0675 + more
+        drawn, ((whole, close, size),) = sheet(
+            exhibit, look, HEIGHT + more, 1, 3, foot=foot, bottom=bottom, **SIDES
+        )
+        draw_accuracies(whole, close, exhibit, numbers, look)
         title_pair(whole, close)
         for (first, *others), line in groups:
             draw_lines(size, {first.label: line}, look, banded=[first.label])
             if others:
-                size.annotate(
-                    size_name(line, axis),
-                    (1.0, line.mean[-1]),
-                    (3, 0),
-                    xycoords=size.get_yaxis_transform(),
-                    textcoords="offset points",
-                    va="center",
-                    annotation_clip=False,
-                )
+                at = (1.0, line.mean[-1])
+                place: dict[str, Any] = {"xycoords": size.get_yaxis_transform(), "va": "center"}
+                place |= {"textcoords": "offset points", "annotation_clip": False}
+                size.annotate(size_name(line, axis), at, (3, 0), **place)
         size.set_ylim(bottom=0)
         size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
         for axes in (whole, close, size):
             set_x_axis(axes, exhibit, numbers, self.x_label)
-        foot = (0.105 + more / 2) / drawn.get_figheight()
-        middle: dict[str, Any] = {"ha": "center", "va": "center"}
-        drawn.text(0.5, foot, "\n".join(note), fontsize=NOTE, color=SOFT, **middle)
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": NOTE, "color": SOFT}
+        drawn.text(0.5, (0.105 + more / 2) / drawn.get_figheight(), "\n".join(note), **middle)
         return drawn
 
 
-def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
+def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[ExhibitMethod], Line]]:
     """Group methods that are equally large everywhere, with the line of their size.
 
     A method that matches units keeps its own line: that its size equals another's is a result.
@@ -195,7 +187,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     sizes = size_lines(exhibit, numbers)
-    groups: list[Group] = []
+    groups: list[tuple[list[ExhibitMethod], Line]] = []
     for measure in sorted(exhibit.measures, key=lambda m: not m.reference):
         line = sizes.get(measure.label)
         if line is None or not any(line.mean):
@@ -212,10 +204,8 @@ def size_name(line: Line, axis: Axis) -> str:
     """Write a shared size: `500`, or `50·J` where it grows with the clients."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
-    if not all(line.x):
-        return "same"
-    ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)}
-    return f"{ratios.pop():g}·{axis.symbol}" if len(ratios) == 1 else "same"
+    ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
+    return f"{min(ratios):g}·{axis.symbol}" if len(ratios) == 1 else "same"
 
 
 MARKERS = 10
@@ -292,10 +282,8 @@ class AccuracyAndBytes(Along):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         from matplotlib.ticker import FuncFormatter
 
-        look = line_styles(exhibit.measures)
-        drawn, added = sheet(exhibit, look, AccuracyAgainstRounds.height)
-        sides = AccuracyAgainstRounds.sides
-        ((left, right),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **sides)
+        look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
+        drawn, ((left, right),) = sheet(exhibit, look, rounds.height, 1, 2, **rounds.sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
         ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
         values = [value for value in ends if value == value]
@@ -332,20 +320,16 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     """Return accuracy after each measured round; a method without rounds has two equal ends."""
     rows = select(numbers, "accuracy", "test")
-    done = rows[rows[ROUND].notna()]
+    done, level = rows[rows[ROUND].notna()], final(rows)
     last = float(done[ROUND].max()) if len(done) else 1.0
     lines: dict[str, Line] = {}
-    for measure in exhibit.measures:
-        curve = done[done["method"] == measure.label]
+    for label in (measure.label for measure in exhibit.measures):
+        curve, ended = done[done["method"] == label], level[level["method"] == label]
         if len(curve):
-            lines[measure.label] = line_of(curve, curve[ROUND].astype(float).tolist())
-            continue
-        level = final(rows)
-        level = level[level["method"] == measure.label]
-        if len(level):
-            mean = float(level["mean"].iloc[0])
-            start = 1.0 if last >= MANY else 0.0
-            lines[measure.label] = Line([start, last], [mean, mean], [0.0, 0.0])
+            lines[label] = line_of(curve, curve[ROUND].astype(float).tolist())
+        elif len(ended):
+            mean = float(ended["mean"].iloc[0])
+            lines[label] = Line([1.0 if last >= MANY else 0.0, last], [mean, mean], [0.0, 0.0])
     return lines
 
 
@@ -353,7 +337,6 @@ def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
     """Choose the range in which rivals end, from a little below the worst near the best."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
-    best = max(last)
-    low = min(value for value in last if best - value <= NEAR)
+    low = min(value for value in last if max(last) - value <= NEAR)
     high = max(max(line.mean) for line in accuracy.values())
     return rounded(low - max(0.01, 0.1 * (high - low)), high)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.core.errors import FedreproError
+import numpy as np
+
 from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title, select
 from fedrepro.planning.figure_interface import Planned, drawing, final, is_number, numbers_shown
@@ -37,12 +38,15 @@ class Shade:
     scale: float
     form: str
 
+    def text(self, value: float) -> str:
+        return self.form.format(self.scale * value)
+
 
 TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
 
 
 def shades_of(size: Size) -> tuple[Shade, Shade]:
-    """Return training accuracy and the size as shades."""
+    """Return the two metrics that maps show: training accuracy, and the model's size."""
     form = "{:.0f}" if size.factor == 1 else "{:.2g}"
     return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
 
@@ -90,53 +94,40 @@ class HeatMaps(Figured):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         measure, rows = varied(exhibit, numbers)
-        maps = maps_of(exhibit, measure, rows)
-        shades = shades_of(exhibit.size)
-        pairs = [(shade, panel) for shade in shades for panel in maps]
+        maps, shades = maps_of(exhibit, measure, rows), shades_of(exhibit.size)
         columns = len(maps) if len(maps) > 1 else len(shades)
         tall = max(rows[panel.up].nunique() for panel in maps)
-        lines = len(pairs) // columns
+        lines = len(maps) * len(shades) // columns
         drawn = new_figure(0.85 + lines * (max(CELL * tall, 1.0) + 0.55) + 0.05)
         margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
-        grid = grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins)
-        ranges = {shade: _range(rows, shade, maps) for shade in shades}
-        for axes, (shade, panel) in zip(itertools.chain(*grid), pairs, strict=True):
-            means, spreads = (table_of(rows, shade, panel, what) for what in ("mean", "sd"))
-            _draw(axes, means, spreads, shade, panel, ranges[shade])
+        axes = itertools.chain(*grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins))
+        for shade in shades:
+            means = [table_of(rows, shade, panel) for panel in maps]
+            # one colour scale for all maps of a metric, a point wide at least against noise
+            low = min(float(table.to_numpy(float).min()) for table in means)
+            high = max(float(table.to_numpy(float).max()) for table in means)
+            low -= max(0.0, (0.01 if shade.metric == "accuracy" else 1.0) - (high - low))
+            for panel, table in zip(maps, means, strict=True):
+                place, spreads = next(axes), table_of(rows, shade, panel, "sd")
+                _draw(place, table, spreads, shade, panel, (low, high))
         headings(drawn, exhibit)
         return drawn
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
-    """Return the method whose settings are shown, and its rows.
-
-    Raises:
-        FedreproError: if several methods, or none, show their settings.
-    """
-    measures = [measure for measure in exhibit.measures if measure.show]
-    if len(measures) != 1:
-        raise FedreproError(
-            f"{exhibit.key} maps the settings of one method, but {len(measures)} of its methods "
-            "show every value of a parameter; name one (show: [...])"
-        )
+    """Return the one method that shows the values of its parameters, and its final numbers."""
+    (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = final(numbers)
-    return measures[0], rows[rows["method"] == measures[0].label]
+    return measure, rows[rows["method"] == measure.label]
 
 
 def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> list[Map]:
-    """Return a map for each pair of columns with several values.
-
-    Raises:
-        FedreproError: if fewer than two columns vary.
-    """
+    """Return a map for each pair of parameters that take several values."""
     several = [key for key in (*exhibit.swept, *measure.show) if rows[key].nunique() > 1]
-    if len(several) < 2:
-        raise FedreproError(f"{exhibit.key} is drawn as maps, but fewer than two parameters vary")
     defaults = measure.spec.component.spec().values
     held = {}
     for key in several:
-        values = rows[key].astype(float).unique().tolist()
-        default = defaults.get(key)
+        values, default = rows[key].astype(float).unique().tolist(), defaults.get(key)
         held[key] = float(default) if default in values else values[len(values) // 2]  # type: ignore[arg-type]
     return [
         Map(a, b, {key: value for key, value in held.items() if key not in (a, b)})
@@ -145,29 +136,11 @@ def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> lis
 
 
 def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean") -> pd.DataFrame:
-    """Return the values of a map, a row per value upwards, a column per value across.
-
-    Raises:
-        FedreproError: if the metric was not measured.
-    """
+    """Return the values of a map, a row per value upwards, a column per value across."""
     cells = select(rows, shade.metric, shade.split)
-    if cells.empty:
-        raise FedreproError(
-            f"the metrics lack {shade.metric} on the {shade.split or 'whole'} split, which heat "
-            "maps show; let the method evaluate it"
-        )
     for key, value in heat_map.held.items():
         cells = cells[cells[key].astype(float) == value]
     return cells.pivot(index=heat_map.up, columns=heat_map.across, values=what)
-
-
-def _range(rows: pd.DataFrame, shade: Shade, maps: Sequence[Map]) -> tuple[float, float]:
-    """Choose one colour scale for all maps of a metric, a point wide at least against noise."""
-    tables = [table_of(rows, shade, panel).to_numpy(float) for panel in maps]
-    low = min(float(table.min()) for table in tables)
-    high = max(float(table.max()) for table in tables)
-    least = 0.01 if shade.metric == "accuracy" else 1.0
-    return low - max(0.0, least - (high - low)), high
 
 
 def _draw(
@@ -188,13 +161,10 @@ def _draw(
         look: dict[str, Any] = {"ha": "center", "va": "center"}
         look["color"] = "white" if dark else "black"
         spread = around[row, column]
-        single = math.isnan(spread)
-        height = row + (0.5 if single else 0.68)
-        text = shade.form.format(shade.scale * value)
-        axes.text(column + 0.5, height, text, fontsize=6.5, **look)
-        if not single:
-            text = f"± {shade.form.format(shade.scale * spread)}"
-            axes.text(column + 0.5, row + 0.25, text, fontsize=4.8, **look)
+        height = row + (0.5 if math.isnan(spread) else 0.68)
+        axes.text(column + 0.5, height, shade.text(value), fontsize=6.5, **look)
+        if not math.isnan(spread):
+            axes.text(column + 0.5, row + 0.25, f"± {shade.text(spread)}", fontsize=4.8, **look)
 
 
 def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
@@ -208,10 +178,6 @@ def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
 
 
 def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
-    """List the numbers of a table with their row and column."""
-    values = table.to_numpy(float)
-    return [
-        ((r, c), float(values[r, c]))
-        for r in range(values.shape[0])
-        for c in range(values.shape[1])
-    ]
+    """List the numbers of a table, each after its (row, column)."""
+    cells = np.ndenumerate(table.to_numpy(float))
+    return [((int(row), int(column)), float(value)) for (row, column), value in cells]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fedrepro.drawings.canvas import (
     SOFT,
@@ -17,6 +18,7 @@ from fedrepro.drawings.canvas import (
     draw_lines,
     grid_of,
     halo,
+    handles_of,
     headings,
     legend,
     line_of,
@@ -47,10 +49,12 @@ if TYPE_CHECKING:
 
 SIZE_HEIGHT = 3.0  # inches
 PANEL = 1.75  # inches, height of a panel of accuracy against size
+PANELS = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92, "across": 0.38, "between": 0.42}
 WIDE_PANELS = 3  # of a row, above which a panel is too narrow for a long label
 APART = 16  # points between two named settings of a path
 BESIDE = 5  # points between marks of one size
 ROUND = (10, 20, 50, 100, 200, 500, 1000, 2000)
+CORNER = 0.15  # of a panel's height, in which a corner's text stands
 REACH = 0.25  # accuracy further below the best than this is cut off
 
 
@@ -67,8 +71,6 @@ class Sizes(Along):
             yield f"it has {count} lines, of which {len(CASES)} can be told apart; show fewer"
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        from matplotlib.lines import Line2D
-
         drawn = new_figure(SIZE_HEIGHT)
         margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
         ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
@@ -98,8 +100,7 @@ class Sizes(Along):
         percent(share)
         for axes in (units, share):
             set_x_axis(axes, exhibit, numbers, self.x_label)
-        handles = [Line2D([], [], label=name, **style.line) for name, style in look.items()]
-        legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
+        legend(drawn, handles_of(look), 0.06, 2 if len(look) > 4 else 1)
         headings(drawn, exhibit)
         return drawn
 
@@ -125,9 +126,8 @@ class AccuracyAgainstSize(Figured):
         look, axis = line_styles(exhibit.measures), axis_of(exhibit)
         shown = cases(numbers) or [""]
         values = list(dict.fromkeys(numbers[axis.key]))
-        drawn, added = sheet(exhibit, look, 1.52 + len(shown) * (PANEL + 0.45), 0.06)
-        margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92 + added}
-        grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
+        rows, columns, height = len(shown), len(values), 1.52 + len(shown) * (PANEL + 0.45)
+        drawn, grid = sheet(exhibit, look, height, rows, columns, foot=0.06, **PANELS)
         for row, case in zip(grid, shown, strict=True):
             selected = of_case(numbers, case) if case else numbers
             panels = [paths_of(exhibit, selected[selected[axis.key] == value]) for value in values]
@@ -146,41 +146,18 @@ class AccuracyAgainstSize(Figured):
         return drawn
 
 
-CORNERS = ((1, 0), (0, 0), (0, 1))  # lower right, lower left, upper left
-
-
-def _crossings(axes: Axes, corner: tuple[int, int], drawn: Sequence[Line], rows: int) -> int:
-    """Count the points of lines that lie where `rows` rows of text would stand in a corner."""
-    width, height = 0.5, 0.08 * rows + 0.02
-    places = [
-        (line.x[at] ** (1 - part) * line.x[at + 1] ** part, low + part * (high - low))
-        for line in drawn
-        for at, (low, high) in enumerate(itertools.pairwise(line.mean))
-        for part in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-    ]
-    if not places:
-        return 0
-    to_frame = axes.transData + axes.transAxes.inverted()
-    seen = to_frame.transform(places)
-    seen = seen[(seen >= 0).all(axis=1) & (seen <= 1).all(axis=1)]
-    apart = abs(seen - corner)
-    return int(((apart[:, 0] < width) & (apart[:, 1] < height)).sum())
-
-
 Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     """Return, by label, settings in order with the size and test accuracy of each."""
-    rows = final(numbers)
+    rows, size = final(numbers), exhibit.size
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:
         method_rows = rows[rows["method"] == measure.label]
         accuracy = select(method_rows, "accuracy", "test").set_index("setting")
-        size = exhibit.size
         sizes = select(method_rows, size.metric, "").set_index("setting")["mean"] * size.factor
-        key = measure.show[0] if measure.show else None
-        at = accuracy[key].astype(float).tolist() if key else []
+        at = accuracy[measure.show[0]].astype(float).tolist() if measure.show else []
         paths[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
     return paths
 
@@ -214,19 +191,15 @@ def _draw_paths(
             axes.axhline(line.mean[0], **plain)
         elif measure in marks:
             # to the left of its point: several of one size would hide each other
-            aside = ScaledTranslation(
-                -BESIDE * (1 + marks.index(measure)) / 72, 0, axes.figure.dpi_scale_trans
-            )
+            left = -BESIDE * (1 + marks.index(measure)) / 72
+            aside = ScaledTranslation(left, 0, axes.figure.dpi_scale_trans)
             style |= {"transform": axes.transData + aside, "linestyle": "none"}
             axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
     if marks:
         axes.margins(x=0.06 * (1 + len(marks)))  # room for them
     if len(ratios) > 1:
         _name_values(axes, values, named)
-    ends = list(axes.get_xlim())
-    levels = [single[m.label] for m in measures if m.label in single and m.reference]
-    around = [Line(ends, [level, level], [0.0, 0.0]) for level in levels]
-    _name_lost(axes, lost, [*(line for _, line in paths.values()), *around])
+    _name_lost(axes, lost, paths.values())
     percent(axes)
     # ticks at the sizes that were asked for, or else at round numbers
     left, right = axes.get_xlim()
@@ -239,11 +212,8 @@ def _draw_paths(
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
     """Insert a gap at each size that a line lacks, so that nothing seems to be known there."""
-    at = {x: place for place, x in enumerate(line.x)}
-    mean, sd = (
-        [values[at[size]] if size in at else math.nan for size in sizes]
-        for values in (line.mean, line.sd)
-    )
+    means, sds = (dict(zip(line.x, values, strict=True)) for values in (line.mean, line.sd))
+    mean, sd = ([of.get(size, math.nan) for size in sizes] for of in (means, sds))
     return Line(list(sizes), mean, sd)
 
 
@@ -251,41 +221,31 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
     """Write settings next to their points: both ends, and those well apart from others."""
     low, high = axes.get_ylim()
     named: list[float] = []
+    look: dict[str, Any] = {"ha": "center", "fontsize": 6.5, "zorder": 8, "path_effects": halo()}
     for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
         across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
-        if any(abs(across - other) < APART for other in named):
-            continue
-        named.append(across)
-        # a point below the frame is named at its lower edge
-        below = line.mean[at] < low
-        axes.annotate(
-            f"{values[at]:g} ↓" if below else f"{values[at]:g}",
-            (line.x[at], low if below else min(line.mean[at], high)),
-            (0, 5),
-            textcoords="offset points",
-            ha="center",
-            fontsize=6.5,
-            zorder=8,
-            path_effects=halo(),
-        )
+        if all(abs(across - other) >= APART for other in named):
+            named.append(across)
+            below = line.mean[at] < low  # it is named at the lower edge of the frame
+            text = f"{values[at]:g} ↓" if below else f"{values[at]:g}"
+            point = line.x[at], low if below else min(line.mean[at], high)
+            axes.annotate(text, point, (0, 5), textcoords="offset points", **look)
 
 
-def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Sequence[Line]) -> None:
-    """Write methods below the frame, with their accuracy, in the corner with the fewest lines."""
-    across, up = min(CORNERS, key=lambda corner: _crossings(axes, corner, drawn, len(lost)))
-    for row, (label, mean) in enumerate(lost.items()):
-        away = 3 + 8 * (len(lost) - 1 - row if up else row)
-        axes.annotate(
-            f"↓ {label} {100 * mean:.0f} %",
-            (across, up),
-            (-3 if across else 3, -away if up else away),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            ha="right" if across else "left",
-            va="top" if up else "bottom",
-            fontsize=6.5,
-            color=SOFT,
-            zorder=8,
-            path_effects=halo(),
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
-        )
+def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
+    """Write methods below the frame, with their accuracy, in the lower corner that is free."""
+    from matplotlib.lines import Line2D
+
+    names = [f"↓ {label} {100 * mean:.0f} %" for label, mean in lost.items()]
+    handles = [Line2D([], [], linestyle="none", label=name) for name in names]
+    points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
+    across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
+    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
+    look: dict[str, Any] = {"fontsize": 6.5, "labelcolor": SOFT}
+    look |= {"handlelength": 0, "handletextpad": 0, "borderpad": 0.2}
+    if names:
+        look |= {"borderaxespad": 0.2, "labelspacing": 0.2}
+        found = axes.legend(handles=handles, loc="lower left" if taken else "lower right", **look)
+        found.set_zorder(8)
+        for text in found.get_texts():
+            text.set_path_effects(halo())

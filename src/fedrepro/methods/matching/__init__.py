@@ -1,1 +1,1 @@
-"""Matching hidden units of several networks (PFNM): rewards, assignment, layers."""
+"""Hidden units of several networks put into one order, matched to common units, or fused."""

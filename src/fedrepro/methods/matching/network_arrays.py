@@ -103,7 +103,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
 @dataclass(frozen=True)
 class Blocks:
-    """Which tensors are which arrays: `layers` from inputs to outputs.
+    """The arrays of a network of layers: a weight and a bias of each, from inputs to outputs.
 
     `maps` are True for fully connected layers that take maps.
     """
@@ -154,7 +154,10 @@ class Blocks:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """Make the arrays of a model's networks; raises as `layer_matrices`, or as `traced`."""
+    """Return how a model's tensors become arrays whose units can be matched, and back.
+
+    Raises as `layer_matrices`, or for modules as `traced`.
+    """
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
         from fedrepro.methods.matching.traced_modules import traced
@@ -170,7 +173,7 @@ def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Trac
 
 
 def widths_of(network: UnitArrays) -> tuple[int, ...]:
-    """Return the units of each hidden layer, the lowest first."""
+    """Return the number of units of each hidden layer, the lowest first."""
     return tuple(len(bias) for bias in network[1:-2:2])
 
 
@@ -208,7 +211,7 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
 
 
 def strength(network: UnitArrays, layer: int) -> Array:
-    """Compute each hidden unit's norm of the way in times norm of the way out: (L,).
+    """Compute the norm of each unit's incoming weights times that of its outgoing ones: (L,).
 
     The way in counts the bias. The product does not change where a unit is scaled by a factor and
     its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.

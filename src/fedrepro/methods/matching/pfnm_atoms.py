@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Natural parameters of n units, or of n atoms, from which rewards are computed; all float64.
+    """Natural parameters of n hidden units, or of n atoms (common units); all float64.
 
     lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), on the
     uniform coordinates. classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
@@ -108,20 +108,16 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
 
 def posterior_mean(natural: Array, precision: Array) -> Array:
-    """Compute MAP atoms given their members: natural / precision, elementwise.
+    """Compute the posterior means of atoms (common units): natural / precision, elementwise.
 
     Shapes: (atoms, dims), precision also (atoms, 1). Source: Proposition 1, equation (5).
     """
     return natural / precision
 
 
-# Up to this many units their inner products are tabled: 128 MiB, and as much for the atoms.
-TABLE = 4096
-
-
 @dataclass(frozen=True)
 class Prior:
-    """The Gaussian an atom has before any member: means (P,) and (Q,), and one variance."""
+    """The Gaussian prior of an atom (a common unit): means (P,) and (Q,), and one variance."""
 
     uniform: Array
     classed: Array
@@ -154,7 +150,7 @@ class MatchedLayer:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Global atoms in natural parameters, from which a later step of streaming starts.
+    """Atoms (common units) in natural parameters, from which a later step of a stream starts.
 
     natural: (atoms, P) and precision: (atoms,) on the uniform coordinates; classed and
     classed_precision: (atoms, Q).
@@ -176,7 +172,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Earlier steps of a stream: their atoms, and how often each client held them.
+    """Atoms (common units) of a stream's earlier steps, and how often each client held them.
 
     `atoms` are those before the present step's members; `members`, int64 (J, atoms), count the
     earlier steps' units of each client in each atom, at least one in all. An atom's precision is
@@ -195,7 +191,7 @@ def no_past(layer: MatchedLayer) -> Past:
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Sum prior and members, once per atom in the order of the clients (Proposition 1).
+    """Sum each atom's prior and members, in the order of the clients (Proposition 1).
 
     The atoms of the past come first, with their earlier posterior as prior (supplement
     equation (10)). `counts`, int64 (atoms,), are members of all steps.
@@ -216,44 +212,8 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
     return Atoms(natural, precision, classed, classed_precision)
 
 
-class _Rows:
-    """A row per slot: the origin, plus the rows of the units that sit there.
-
-    rows: (units, width), what each unit adds; origin: (width,), the row of an empty atom. Inner
-    products are computed when asked for; or with `tabled` a slot's row holds its inner products
-    with all units, so they are read off: it is the sum of the members' rows in a table of the
-    units' products with each other, which is computed once for all passes.
-    """
-
-    def __init__(self, natural: Array, origin: Array, past: Array, tabled: bool) -> None:
-        if tabled:
-            natural, origin, past = natural @ natural.T, natural @ origin, past @ natural.T
-        self.rows, self.origin, self.tabled = natural, origin, tabled
-        # Room for every unit alone; memory is touched only as far as slots are used.
-        self.used = len(past)
-        self.slots = np.empty((self.used + len(natural), natural.shape[1]))
-        self.slots[: self.used] = past
-
-    def open(self, slots: Ints) -> None:
-        self.used = max(self.used, int(slots.max(initial=-1)) + 1)
-        self.slots[slots] = self.origin
-
-    def products(self, units: slice, slots: Ints) -> Array:
-        """Compute the inner product of every unit with every slot's sum: (units, slots)."""
-        if self.tabled:
-            return self.slots[slots, units].T
-        # One product over all slots in use costs less than gathering the live ones first.
-        return np.asarray((self.rows[units] @ self.slots[: self.used].T)[:, slots])
-
-    def own_products(self, units: slice, slots: Ints) -> Array:
-        """Compute the inner product of each unit with the sum of its assigned slot: (units,)."""
-        if self.tabled:
-            return np.asarray(self.slots[slots, np.arange(units.start, units.stop)])
-        return np.asarray(np.einsum("ud,ud->u", self.rows[units], self.slots[slots]))
-
-
 class RunningSums:
-    """Sums over the members of each slot, and the gains of a client's units over them.
+    """Running sums of the units that sit in each slot, from which gains of further units follow.
 
     The atoms of the past hold the first slots.
     """
@@ -264,19 +224,20 @@ class RunningSums:
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
         self.unit_precision = np.array([1.0 / layer.variance])
         self.client_precision = layer.classed_precision
-        natural = np.concatenate(layer.uniform) / layer.variance
+        natural = self.natural = np.concatenate(layer.uniform) / layer.variance
         self.unit_lengths = np.einsum("ud,ud->u", natural, natural)
         self.unit_classed = np.concatenate(
             [units * layer.classed_precision[j] for j, units in enumerate(layer.classed)]
         )
-        origin = prior.uniform / prior.variance
+        origin = self.origin = prior.uniform / prior.variance
         self.prior = Gaussians(
             np.array([origin @ origin]),
             np.array([1.0 / prior.variance]),
             prior.classed[None] / prior.variance,
             np.full((1, len(prior.classed)), 1.0 / prior.variance),
         )
-        self.rows = _Rows(natural, origin, before.natural, tabled=len(natural) <= TABLE)
+        # Room for every unit alone; memory is touched only as far as slots are used.
+        self.used, self.sums = len(before.natural), _with_room(before.natural, len(natural))
         lengths = np.einsum("ad,ad->a", before.natural, before.natural)
         self.lengths = _with_room(lengths, len(natural))
         self.classed = _with_room(before.classed, len(natural))
@@ -289,8 +250,9 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Put the prior into these slots."""
-        self.rows.open(slots)
+        """Set the sums of these slots to those of an atom without members."""
+        self.used = max(self.used, int(slots.max(initial=-1)) + 1)
+        self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
         self.classed[slots] = self.prior.classed
         self.classed_precision[slots] = self.prior.classed_precision
@@ -300,9 +262,9 @@ class RunningSums:
 
         Units are in row order.
         """
-        units, rows = self.units[client], self.rows
-        products = rows.own_products(units, slots)
-        rows.slots[slots] = op(rows.slots[slots], rows.rows[units])
+        units = self.units[client]
+        products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
+        self.sums[slots] = op(self.sums[slots], self.natural[units])
         self.lengths[slots] = op(self.lengths[slots], op(2.0 * products, self.unit_lengths[units]))
         self.classed[slots] = op(self.classed[slots], self.unit_classed[units])
         self.classed_precision[slots] = op(
@@ -310,14 +272,16 @@ class RunningSums:
         )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Compute gains (L_j, slots) of the client's units over slots with `counts` members."""
+        """Compute what each unit of a client gains by joining each slot: (L_j, slots)."""
         atoms = Gaussians(
             self.lengths[slots],
             self.prior.precision + counts * self.unit_precision,
             self.classed[slots],
             self.classed_precision[slots],
         )
-        return gain(self._units(client), atoms, self.rows.products(self.units[client], slots))
+        # One product over all slots in use costs less than gathering the live ones first.
+        products = self.natural[self.units[client]] @ self.sums[: self.used].T
+        return gain(self._units(client), atoms, products[:, slots])
 
     def _units(self, client: int) -> Gaussians:
         units = self.units[client]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from fedrepro.methods.matching.pfnm_atoms import (
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters of joining and making atoms.
+    """Parameters that decide whether a unit joins an atom or becomes a new one.
 
     Attributes:
         gamma0: Mass of the Beta process.
@@ -64,38 +63,35 @@ class Matching:
     atoms: Atoms
 
 
-def match(layer: MatchedLayer, rule: Rule, visits: Ints) -> Matching:
+def match(
+    layer: MatchedLayer,
+    rule: Rule,
+    visits: Ints,
+    past: Past | None = None,
+    step: int | None = None,
+) -> Matching:
     """Match the units of one layer; `visits`, (passes, J), are the clients' order in each pass.
+
+    In a stream, `step` counts from 1, and the atoms of the `past` stay the first ones, in their
+    order. Popularity is then by a client's own past (supplement equation (11)), so the cap on
+    counts does not apply.
 
     Raises:
         FedreproError: For values that are not finite, for rows of `visits` that are not
             permutations, and where the width cap leaves a client without room.
     """
-    terms = _Terms(
-        lambda _, __, counts: popularity(counts, layer.clients, rule.popularity, rule.count_cap),
-        lambda columns: novelty(columns, layer.clients, rule.gamma0),
-    )
-    return _matched(layer, terms, no_past(layer), rule.width_cap, visits)
+    past = past or no_past(layer)
+    # atoms of this step have no past
+    members = np.pad(past.members, ((0, 0), (0, sum(layer.widths))))
 
+    def popular(client: int, slots: Ints, counts: Ints) -> Array:
+        if step is None:
+            return popularity(counts, layer.clients, rule.popularity, rule.count_cap)
+        return habit(members[client, slots], step, rule.popularity)
 
-def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
-    """Match the units of one step of a stream, 1 being the first step.
+    def novel(columns: int) -> Array:
+        return novelty(columns, (step or 1) * layer.clients, rule.gamma0)
 
-    The atoms of the past stay the first ones, in their order. Popularity is by a client's own
-    past (supplement equation (11)), so the cap on counts does not apply. Raises as `match` does.
-    """
-    units = sum(layer.widths)
-    members = np.pad(past.members, ((0, 0), (0, units)))  # atoms of this step have no past
-    terms = _Terms(
-        lambda client, slots, _: habit(members[client, slots], step, rule.popularity),
-        lambda columns: novelty(columns, step * len(members), rule.gamma0),
-    )
-    return _matched(layer, terms, past, rule.width_cap, visits)
-
-
-def _matched(
-    layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int, visits: Ints
-) -> Matching:
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
         if not all(np.isfinite(block).all() for block in blocks):
             raise FedreproError(
@@ -108,7 +104,7 @@ def _matched(
             "an order that was given does not"
         )
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
-        table = _Table(layer, terms, past, width_cap)
+        table = _Table(layer, popular, novel, past, rule.width_cap)
         # Wide clients first, equal ones in their order: a stable sort on the negated widths.
         waiting = [int(j) for j in np.argsort([-n for n in layer.widths], kind="stable")]
         if not past.members.size:
@@ -122,7 +118,7 @@ def _matched(
 
 
 def worth_a_look(rewards: Array, new: int) -> Ints:
-    """Return the columns that can be part of a best assignment; the last `new` are new atoms.
+    """Drop columns of rewards that no best assignment uses; the last `new` columns are new atoms.
 
     Where there are as many new atoms as units, one of them is left for any unit, at no less than
     the last one's reward. So an atom that is worth less than that to every unit stays empty.
@@ -133,17 +129,6 @@ def worth_a_look(rewards: Array, new: int) -> Ints:
         return np.arange(columns)
     hopeless = np.all(rewards[:, : columns - new] < rewards[:, -1:], axis=0)
     return np.flatnonzero(np.append(~hopeless, np.ones(new, bool)))
-
-
-class _Terms(NamedTuple):
-    """Terms of the rewards that do not depend on the weights.
-
-    existing(client, slots, counts): the reward of joining each of these slots, (slots,);
-    new(columns): that of the first, second, ... new atom, (columns,).
-    """
-
-    existing: Callable[[int, Ints, Ints], Array]
-    new: Callable[[int], Array]
 
 
 def best_columns(rewards: Array) -> Ints:
@@ -169,11 +154,21 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """Seating of the units: slots of all units, members per slot, and the order of the atoms."""
+    """The current assignment: the slot of each unit, members per slot, and the order of the atoms.
 
-    def __init__(self, layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int) -> None:
-        self.layer = layer
-        self.terms = terms
+    Rewards that do not depend on weights are popular(client, slots, counts), of joining each of
+    these slots, and novel(columns), of the first, second, … new atom.
+    """
+
+    def __init__(
+        self,
+        layer: MatchedLayer,
+        popular: Callable[[int, Ints, Ints], Array],
+        novel: Callable[[int], Array],
+        past: Past,
+        width_cap: int,
+    ) -> None:
+        self.layer, self.popular, self.novel = layer, popular, novel
         self.width_cap = width_cap
         self.sums = RunningSums(layer, past)
         self.slots: list[Ints] = [np.empty(0, np.int64) for _ in layer.widths]
@@ -184,7 +179,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat_first(self, client: int) -> None:
-        """Make every unit of the first client an atom."""
+        """Make every unit of the first client an atom (a common unit) of its own."""
         new = np.ones(self.layer.widths[client], bool)
         slots = np.arange(len(new))
         self._join(client, slots, new)
@@ -247,13 +242,13 @@ class _Table:
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Find the best columns of equation (9) for one client, given the atoms of all others."""
+        """Find the best assignment of a client's units by equation (9), given all others' atoms."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
-            self.terms.existing(client, self.order, counts),
+            self.popular(client, self.order, counts),
             self.sums.fresh[client],
-            self.terms.new(self._columns(client)),
+            self.novel(self._columns(client)),
         )
         kept = worth_a_look(rewards, rewards.shape[1] - len(self.order))
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
@@ -350,7 +345,7 @@ def as_assigned(
     variances: Variances,
     matchings: Sequence[Matching],
 ) -> tuple[Matching, ...]:
-    """Compute atoms of other variances for the same assignments; the top layer comes first."""
+    """Recompute atoms with other variances, units staying assigned; the top layer comes first."""
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
     def again(layer: int, units: MatchedLayer) -> Matching:

@@ -1,4 +1,4 @@
-"""Modules as the arrays that matching works on: which axes share an order of units, by tracing.
+"""A torch.nn.Module traced, to find which axes of its tensors list the same hidden units.
 
 torch.fx records the calls of a forward pass. The output of a convolution or an affine map has
 units of its own; a tensor that is added to it has the same ones, as in a residual network; inputs
@@ -126,7 +126,7 @@ class _Walk:
         return len(self.parent) - 1
 
     def join(self, one: int, other: int) -> int:
-        """Make both one set, the older of the two."""
+        """Join two sets of units into the older one."""
         low, high = sorted((self.root(one), self.root(other)))
         self.parent[high] = low
         return low
@@ -138,7 +138,7 @@ class _Walk:
         )
 
     def visit(self, node: torch.fx.Node) -> None:
-        """Note the output of a call, and the axes of its tensors."""
+        """Note which units a traced call gives, and the axes of its parameters that list them."""
         inputs = [self.given[arg] for arg in node.all_input_nodes]
         known = [value for value in inputs if value is not None]
         if node.op == "output":

@@ -27,7 +27,7 @@ def fused(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse networks into one of these widths, layer after layer from the lowest.
+    """Fuse networks into one of these widths by optimal transport, from the lowest layer up.
 
     In the layer above, a unit's weight from a unit below goes to the common units as its mass does.
 

@@ -51,7 +51,7 @@ class UnitSets:
 
     @cached_property
     def uncounted(self) -> Collection[int]:
-        """Arrays that are permuted along, such as running statistics, and do not agree."""
+        """Places of arrays that are permuted but not compared, such as running statistics."""
         uses = [use for each in self.uses for use in each]
         return {use.at for use in uses} - {use.at for use in uses if use.counted}
 
@@ -195,7 +195,7 @@ ENDS = np.linspace(0.0, 1.0, 5)  # of a line search: on a line the agreement is 
 def in_common_order(
     networks: Sequence[UnitArrays], steps: int, gain: float, units: UnitSets
 ) -> list[UnitArrays]:
-    """Order each network's units in a common order.
+    """Put the units of all networks into one common order.
 
     The agreement sum_{p<q} <P_p w_p, P_q w_q> is raised by steps of Frank and Wolfe from the units'
     own order: towards the permutations that its gradient likes best, as far as it goes up. Ends
@@ -239,7 +239,7 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
 
 
 def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
-    """Carry a network to the common units by its plan."""
+    """Replace a network's units by the common ones that its plan maps them to."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
     return network
@@ -276,7 +276,7 @@ def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> Uni
 def _along(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
-    """Find the best plans between two, and their agreement."""
+    """Search the line between two lists of plans for the best agreement; return both."""
 
     def between(share: float) -> list[Plan]:
         return [

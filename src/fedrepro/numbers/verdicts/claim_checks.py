@@ -114,7 +114,7 @@ class Form(Bounds):
 
     @property
     def named(self) -> list[str]:
-        """Every exhibit that the check needs."""
+        """List every exhibit that the check needs."""
         return [*self.exhibits, *self._names(self.other_exhibit)]
 
     @property
@@ -154,7 +154,7 @@ class Form(Bounds):
 
     @property
     def sentence(self) -> str:
-        """The check in words: the number, where, how points count, and the bounds."""
+        """Write the check in words: the number, where, how points count, and the bounds."""
         where = f", {where_words(self.where)}" if self.where else ""
         return f"{self.words}{where}, {POINTS[self.points]}: {self.bound}"
 
@@ -166,7 +166,7 @@ class Form(Bounds):
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Each cell of the method with those of the others, where there are any."""
+        """Yield each cell of the method with those of the others at its place, if any."""
         other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
         return (pair for pair in join_cells(self.cells(numbers, self.of), other_cells) if pair[1])
 
@@ -228,7 +228,7 @@ def best_of(names: Sequence[str]) -> str:
 
 
 class Value(Form):
-    """The number itself, or what it has above another method's: the best of several in a list."""
+    """The form of a check on a number, or on its difference from the best of other methods."""
 
     compared = ("minus",)
     form: Literal["value", "difference"]
@@ -252,7 +252,7 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Linearise the ratio of two means in each trial."""
+    """State the ratio of two means, linearised in each trial for its interval."""
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
     moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
@@ -260,7 +260,7 @@ def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statem
 
 
 class Ratio(Form):
-    """The number divided by that of another method."""
+    """The form of a check on a number divided by that of another method."""
 
     compared = ("to",)
     form: Literal["ratio"]
@@ -283,7 +283,7 @@ class Ratio(Form):
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Each cell less the others at its place, by trial."""
+    """Subtract from each cell the others at its place, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T
@@ -291,7 +291,7 @@ def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[
 
 
 class Change(Form):
-    """The number at the end of a column minus that at its start, each or where it is highest."""
+    """The form of a check on the last (or best) number along a column, less the first (or best)."""
 
     compared, over_columns = ("minus",), ("along",)
     form: Literal["change"]
@@ -323,7 +323,7 @@ class Change(Form):
 
 
 class Spread(Form):
-    """The largest minus the smallest number as columns vary; less another exhibit's, if named."""
+    """The form of a check on the largest less the smallest number as columns vary."""
 
     over_columns, other_exhibit = ("over",), ("minus_exhibit",)
     form: Literal["spread"]
@@ -366,7 +366,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """The first measured round in which a method is within reach of what another ended with."""
+    """The form of a check on the first round in which a method reaches another's final number."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

@@ -119,7 +119,7 @@ class Claim(BaseModel):
 
     @property
     def groups(self) -> dict[str, list[Check]]:
-        """Checks by reading; without readings there is one, which has no name."""
+        """Group checks by reading; without readings there is one group, which has no name."""
         return self.readings or {"": self.checks}
 
     @property
@@ -209,7 +209,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """One check with its verdict.
+    """A check of a claim with its verdict.
 
     Attributes:
         missing: what the exhibits lack of what the check names, in words.
@@ -324,7 +324,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     whole = whole_verdict([point.verdict for point in points], check.points)
 
     def margin(point: Finding) -> float:
-        """How far a value lies inside its nearest bound; negative outside."""
+        """Return how far a value lies inside its nearest bound; negative outside."""
         value = point.interval.value
         return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 

@@ -96,7 +96,7 @@ class Numbers:
 
     @property
     def real(self) -> Numbers:
-        """The cases that are of the paper's data."""
+        """Return the numbers of the cases that are of the paper's data."""
         if not self.stand_ins:
             return self
         kept = {
@@ -136,7 +136,7 @@ class Numbers:
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
     def left_out(self, method: str) -> list[CellKey]:
-        """Where the method gave no model, as the exhibit says."""
+        """List the places at which the method gave no model, as the exhibit says."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
@@ -149,7 +149,7 @@ class Numbers:
         return sorted(due - set(measured))
 
     def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
-        """Every place that a method should have; from its own places where no grid is known."""
+        """List the places that a method should have, from its own places if no grid is known."""
         grid = self.grid.get(method)
         if not grid:
             first: CellKey = dict(*places[:1])
@@ -164,7 +164,7 @@ Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
 def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
-    """From an exhibit's json: method label -> the values of each column that it should have."""
+    """Map each method's label to the values that its columns should have, by an exhibit's json."""
     swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
     swept[CASE] = about["cases"]
     points = {key: _shown(swept[key]) for key in about["columns"]["points"]}
@@ -214,7 +214,7 @@ def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> 
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Each cell with the others at its place; a method may lack a parameter that another shows."""
+    """Yield each cell with the others at its place, which may lack some of its columns."""
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
     for cell in cells:
@@ -252,7 +252,7 @@ def absent(
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Numbers by size; widths of layers, as 50@50, by their number and then their sum."""
+    """Return the sort key of a value: numbers by size, layers as 50@50 by count, then sum."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
@@ -310,6 +310,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """(trials, numbers) in the trials that all have: the first ones, as trials count from 0."""
+    """Arrange numbers as (trials, numbers), over the first trials, which all of them have."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

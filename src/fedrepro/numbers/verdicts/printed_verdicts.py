@@ -91,12 +91,12 @@ class PrintedValue:
 
     @property
     def again(self) -> bool:
-        """Whether the paper has printed it before."""
+        """Tell whether the paper has printed the value before."""
         return self.note.startswith(AGAIN)
 
     @property
     def check(self) -> tuple[str, int] | None:
-        """The claim that looks at it, and the number of the check, from one."""
+        """Return the claim that judges the value, and the number of its check, from 1."""
         return check_of(self.apart)
 
 
@@ -128,66 +128,62 @@ def read_published(path: Path) -> list[PrintedValue]:
 
 
 def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
-    fields = {key: (text or "").strip() for key, text in row.items() if key is not None}
-    metric, split, known = fields["metric"], fields["split"], all_metrics()
+    fields = dict.fromkeys(COLUMNS, "")
+    fields |= {key: (text or "").strip() for key, text in row.items() if key is not None}
+    metric, known = fields["metric"], all_metrics()
     if metric not in (SETTING, *known):
         raise unknown("metric", metric, known, where)
-    if metric != SETTING and split not in MEASURED_ON:
-        raise unknown("split", split, MEASURED_ON, where)
-
-    def number(key: str) -> float | None:
-        text = fields.get(key, "").removesuffix("%" if key == "tolerance" else "")
+    if metric != SETTING and fields["split"] not in MEASURED_ON:
+        raise unknown("split", fields["split"], MEASURED_ON, where)
+    if fields["source"] not in ("", *SOURCES):
+        raise unknown("source", fields["source"], SOURCES, where)
+    numbers: dict[str, float | None] = {}
+    for key in ("value", "sd", "trials", "tolerance"):
+        text = fields.pop(key)
         try:
-            return float(text) if text else None
+            digits = text.removesuffix("%" if key == "tolerance" else "")
+            numbers[key] = float(digits) if text else None
         except ValueError:
             raise FedreproError(f"{where}: '{key}' is '{text}', not a number") from None
-
-    def reasoned(key: str, words: Sequence[str]) -> str:
-        """Read a word, one of these if there are any, and after a colon the reason."""
-        text = fields.get(key, "")
-        word, _, reason = text.partition(": ")
-        wanted = f"one of {', '.join(words)}" if words else "an exhibit"
-        wanted += ", a colon and the reason"
-        if word == CLAIM and reason and check_of(text) is None:
-            reason, wanted = "", f"it as in '{CLAIM}: C1, check 2'"
-        if text and (not reason or (words and word not in words)):
-            raise FedreproError(f"{where}: '{key}' is '{text}'; write {wanted}")
-        return text
-
-    value, trials, tolerance = map(number, ("value", "trials", "tolerance"))
+        if text.endswith("%") and (share := numbers[key]) is not None:
+            numbers[key] = abs(numbers["value"] or 0.0) * share / 100
+    value, trials = numbers["value"], numbers["trials"]
     if value is None:
         raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
-    if (source := fields.get("source", "")) not in ("", *SOURCES):
-        raise unknown("source", source, SOURCES, where)
     if metric in known and not known[metric].holds(value):
-        share = f"; it is a {known[metric].unit}, so write 0.8 for 80 %"
+        unit = f"; it is a {known[metric].unit}, so write 0.8 for 80 %"
         raise FedreproError(
-            f"{where}: {metric} cannot be {value:g}{share if known[metric].most == 1 else ''}"
+            f"{where}: {metric} cannot be {value:g}{unit if known[metric].most == 1 else ''}"
         )
-    if tolerance is not None and fields["tolerance"].endswith("%"):
-        tolerance = abs(value) * tolerance / 100
+    # a word, one of some or any, and after a colon the reason
+    wanted = {"apart": f"one of {', '.join(APART)}", "set_up": "an exhibit"}
+    for key, words in (("apart", APART), ("set_up", ())):
+        text = fields[key]
+        word, _, reason = text.partition(": ")
+        wish = f"{wanted[key]}, a colon and the reason"
+        if word == CLAIM and reason and check_of(text) is None:
+            reason, wish = "", f"it as in '{CLAIM}: C1, check 2'"
+        if text and (not reason or (words and word not in words)):
+            raise FedreproError(f"{where}: '{key}' is '{text}'; write {wish}")
     return PrintedValue(
-        **{key: fields[key] for key in ("exhibit", "method", "metric", "split", "note")},
+        **{key: text for key, text in fields.items() if key != "cell"},
         cell=cell_of(fields["cell"], where),
         value=value,
-        sd=number("sd"),
+        sd=numbers["sd"],
+        tolerance=numbers["tolerance"],
         trials=None if trials is None else int(trials),
-        tolerance=tolerance,
         where=where,
-        apart=reasoned("apart", APART),
-        set_up=reasoned("set_up", ()),
-        source=source,
     )
 
 
 def check_of(apart: str) -> tuple[str, int] | None:
-    """Of `claim: G2, check 1` the claim and the number of its check, None of anything else."""
+    """Read `claim: G2, check 1` as ('G2', 1); None for anything else."""
     match = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
     return (match[1], int(match[2])) if match else None
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:
-    """`case=mnist, clients=5` as a mapping; a value may hold commas."""
+    """Read `case=mnist, clients=5` as a mapping; a value may hold commas."""
     marks = list(PAIR.finditer(text))
     if text and (not marks or marks[0].start() > 0):
         raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
@@ -273,12 +269,11 @@ def _row(
     if printed.metric == SETTING:
         values = {value for point in points for value in _set(exhibit, point, printed)}
         setting = values.pop() if len(values) == 1 else math.nan
-        # more trials than the paper's are its trials and others like them
-        taken = (
-            (setting >= printed.value) if printed.split == "trials" else setting == printed.value
-        )
         row |= {"mean": setting, "difference": difference(setting, printed.value)}
-        return row | ({"verdict": "taken over" if taken else "differs"} if points else {})
+        # more trials than the paper's are its trials and others like them
+        more = printed.split == "trials" and setting > printed.value
+        taken = "taken over" if more or setting == printed.value else "differs"
+        return row | ({"verdict": taken} if points else {})
     if len(points) > 1:
         raise FedreproError(
             f"{printed.where}: its cell fits {len(points)} points of {exhibit.key}; name more keys"
@@ -286,34 +281,33 @@ def _row(
     tolerance = printed.tolerance if printed.tolerance is not None else usual_tolerance(printed)
     row |= {"printed_sd": printed.sd, "printed_trials": printed.trials, "tolerance": tolerance}
     row |= {"apart": printed.apart, "set_up": printed.set_up}
+    if not points:
+        return row
+    (point,) = points
+    row |= point.values
     matches = select_series(numbers, printed.metric, printed.split)
     matches = matches[matches["method"] == printed.method]
-    place = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
-    for point in points:
-        row |= point.values
-        place |= point.values
-    for key, value in place.items():
+    shown = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
+    for key, value in (shown | point.values).items():
         matches = matches.loc[[same(cell, value) for cell in matches[key]]]
-    if not points or matches.empty:
+    if matches.empty:
         return row
-    (ours, *_) = matches.to_dict("records")
+    ours = matches.iloc[0].to_dict()
     # a printed spread over clients is compared with ours, and says nothing of the error of a mean
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
-    shown = ours | ({"sd": ours[CLIENTS_SD]} if over_clients else {})
-    away = difference(float(ours["mean"]), printed.value)
-    row |= {key: shown[key] for key in ("mean", "sd", "trials")} | {"difference": away}
+    mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
+    away = difference(mean, printed.value)
+    sd = ours[CLIENTS_SD] if over_clients else ours["sd"]
+    row |= {"mean": ours["mean"], "sd": sd, "trials": ours["trials"], "difference": away}
     if printed.metric in TIMES:
         return row | {"verdict": "shown"}
-    if any(stand_ins.get(p.scenario.dataset.token) for p in points if p.scenario):
+    if point.scenario and stand_ins.get(point.scenario.dataset.token):
         return row | {"verdict": "stand-in"}
     if exhibit.settings.reduced:
         return row | {"verdict": "reduced"}
     theirs = replace(printed, sd=None) if over_clients else printed
-    mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
-    most, scatter = (
-        allowed_difference(theirs, spread, trials, tolerance),
-        noise(theirs, spread, trials),
-    )
+    most = allowed_difference(theirs, spread, trials, tolerance)
+    scatter = noise(theirs, spread, trials)
     word = printed_verdict(printed.metric, mean, away, most, scatter, trials)
     if printed.set_up and most is not None and abs(away) > most + ROUNDING:
         word = OPEN
@@ -370,7 +364,7 @@ def allowed_difference(
 
 
 def difference(ours: float, printed: float) -> float:
-    """Ours less the printed value; 0 for two that were never reached."""
+    """Subtract the printed value from ours; 0 for two targets that were never reached."""
     return 0.0 if ours == printed else ours - printed
 
 
@@ -451,11 +445,10 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
         values = [printed for printed in rows if printed.exhibit not in lost]
         require_cells([exhibit for exhibit in exhibits if exhibit.is_table], values)
         names = [*(exhibit.name for exhibit in exhibits), *lost]
-        checked = any(value.check for value in values)
+        judged = any(value.check for value in values)
+        claims = load_claims(claims_file(paper)).claims if judged else ()
         checks = [
-            f"{claim.id}, check {index + 1}"
-            for claim in (load_claims(claims_file(paper)).claims if checked else ())
-            for index in range(len(claim.all_checks))
+            f"{one.id}, check {at}" for one in claims for at, _ in enumerate(one.all_checks, 1)
         ]
         for value in values:
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
@@ -478,12 +471,12 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
             raise unknown("table", value.exhibit, by_name, value.where)
         if value.note or value.check or value.metric == SETTING:
             continue
-        points = points_of(by_name[value.exhibit], value)
-        labels = sorted({measure.label for point in points for measure in point.measures})
+        exhibit = by_name[value.exhibit]
+        labels = {one.label for point in points_of(exhibit, value) for one in point.measures}
         if value.method not in labels:
-            problem = f"its cell fits no point of {by_name[value.exhibit].key}"
-            if points:
-                known = ", ".join(labels)
+            problem = f"its cell fits no point of {exhibit.key}"
+            if labels:
+                known = ", ".join(sorted(labels))
                 problem = f"'{value.method}' is not a method of that cell, which has {known}"
             raise FedreproError(
                 f"{value.where}: {problem}; correct it, or say in its note why it is not run"

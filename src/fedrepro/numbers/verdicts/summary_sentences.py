@@ -165,7 +165,7 @@ def _number(count: int, of: str) -> str:
 
 
 def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
-    """Sentences on the claims of a paper, each given as the rows of its checks."""
+    """Write sentences on the claims of a paper, each given as the rows of its checks."""
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
@@ -226,7 +226,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Whether a setting moves no neighbour further from print than it may be."""
+        """Tell whether a setting moves no neighbour too far from its printed value."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))

@@ -33,15 +33,15 @@ TRAINING = component(
 AUGMENTED = {"augment": "crop_flip"}
 
 
-def partition(name: str, **parameters: Any) -> Entry:
+def validating_partition(name: str, **parameters: Any) -> Entry:
     """Return a partition whose clients set 5,000 examples aside for validation."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
-IID = partition("iid")
-DIRICHLET_05 = partition("dirichlet", alpha=0.5, balance=True)
-DIRICHLET_01 = partition("dirichlet", alpha=0.1, balance=True)
-TWO_LABELS = partition("labels_each", each=2)
+IID = validating_partition("iid")
+DIRICHLET_05 = validating_partition("dirichlet", alpha=0.5, balance=True)
+DIRICHLET_01 = validating_partition("dirichlet", alpha=0.1, balance=True)
+TWO_LABELS = validating_partition("labels_each", each=2)
 FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
@@ -199,7 +199,7 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
     """Return a point of FedFisher's grid: five clients with Dirichlet shares of classes."""
-    own_shares = partition("dirichlet_clients", alpha=alpha)
+    own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         *on,
         scales=["paper"],
@@ -328,7 +328,9 @@ PARTS_1["1-cifar10-network"] = exhibit(
 )
 
 
-def in_rounds(proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]) -> list[Entry]:
+def methods_in_rounds(
+    proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
+) -> list[Entry]:
     """List bounds, and methods of many exchanges with the settings that each tries."""
     return [
         BEST_CLIENT,
@@ -355,7 +357,7 @@ FEWER_ROUNDS = exhibit(
         "twenty": {"label": "12 rounds", "parameters": {"rounds": 12}},
     },
     parameters={"rounds": 12, "batch_size": 1000},
-    methods=in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
+    methods=methods_in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
 )
 ROUNDS = exhibit(
     scales=["quick", "paper"],
@@ -368,7 +370,7 @@ ROUNDS = exhibit(
     training={"epochs": 20},
     partition=DIRICHLET_01,
     parameters={"fraction": 1.0},
-    methods=in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
+    methods=methods_in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
     cases={
         "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 20}},
         "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 4}},

@@ -235,7 +235,8 @@ def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.
 def relative_radii(fisher: np.ndarray, least: float) -> Floats:
     """Compute max(min_j F_j / F_i, least): 1 for the weight that matters least. GEMS, eq. (5)."""
     raised = fisher + FLOOR
-    return np.maximum(raised.min() / raised, least).astype(np.float32)
+    radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
+    return radii
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def update(
         if step == 1 and crowd_first:
             return sequential_matching.match(units, rule, visits[layer])
         past = _widened(before.layers[layer], units)
-        return sequential_matching.match_step(units, rule, visits[layer], past, step)
+        return sequential_matching.match(units, rule, visits[layer], past, step)
 
     matchings = sequential_matching.match_down(networks, shares, variances, matched)
     noise = variances.noise(len(matchings))[-1]

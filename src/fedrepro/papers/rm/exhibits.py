@@ -55,13 +55,13 @@ LINE_14 = """A client weighs its share of all clients' examples, as line 14 of a
     it, so that with C = 0.5 the server takes half the mean step."""
 
 
-def grid_of(steps: str) -> str:
+def grid_note(steps: str) -> str:
     return f"""AH: learning rates 0.02 to 0.32 by factors of two, {steps} steps, laid out by their
         ranks; hyper learning rate 0.01, window 5, precision 20 at the start; the reward is of the
         cross-entropy alone."""
 
 
-GRID, SHORTER_GRID = grid_of("10 to 40"), grid_of("5 to 20")
+GRID, SHORTER_GRID = grid_note("10 to 40"), grid_note("5 to 20")
 RUNS_OF_TABLE = """The runs are those of the table; a reward stands beside the means, which the
     paper does not draw."""
 FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 914 ten clients would
@@ -81,7 +81,7 @@ def small(changes: ExhibitData) -> dict[str, ExhibitData]:
     return {"quick": changes, "tiny": changes}
 
 
-def shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
+def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
     """Return generated pictures, and convolutions whose channels double where there are two."""
     widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
     return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
@@ -89,7 +89,7 @@ def shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
     """Return small scales on generated pictures; `one_class` has cases of one class each."""
-    quick, tiny = shapes(layers, 4, 16), shapes(layers, 2, 8)
+    quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
     return {
         "quick": exhibit(quick, parameters={"rounds": 6, "steps": 5}, cases=cases),
@@ -223,7 +223,7 @@ exhibits["table-3-reduced"] = exhibit(
 
 def small_times(rounds: int) -> ExhibitData:
     parameters = {"rounds": rounds}
-    cases: Cases = {"cifar": {**shapes(2, 4, 16)}, "keywords": {**shapes(4, 4, 16)}}
+    cases: Cases = {"cifar": {**small_shapes(2, 4, 16)}, "keywords": {**small_shapes(4, 4, 16)}}
     return exhibit(parameters=parameters, cases={"mnist": {"parameters": parameters}, **cases})
 
 

@@ -51,7 +51,7 @@ def vega_script() -> str:
 
 def chart(shown: ExhibitView) -> dict[str, Any] | None:
     """Return the chart of a figure as Vega-Lite, or None where lines would not show its numbers."""
-    if shown.is_table or "accuracy" not in set(shown.numbers["metric"]):
+    if shown.files.is_table or "accuracy" not in set(shown.numbers["metric"]):
         return None
     rows = select_series(as_shown(shown.numbers), "accuracy", "test")
     keys = [*shown.about["columns"]["points"], *shown.about["columns"]["settings"]]
@@ -61,24 +61,17 @@ def chart(shown: ExhibitView) -> dict[str, Any] | None:
         return None
     rows = rows[rows[across].notna()]
     apart = [key for key in keys if key != across and rows[key].nunique() > 1]
-    places = [", ".join(map(cell_text, place)) for place in rows[apart].itertuples(index=False)]
-    panel = pd.Series(places, rows.index)
-    if panel.nunique() > MOST_PANELS or len(rows) > MOST_POINTS or rows[across].nunique() < 2:
+    panel = [", ".join(map(cell_text, place)) for place in rows[apart].itertuples(index=False)]
+    if len(set(panel)) > MOST_PANELS or len(rows) > MOST_POINTS or rows[across].nunique() < 2:
         return None
-    data = pd.DataFrame(
-        {
-            "x": rows[across].astype(float),
-            "accuracy": (100 * rows["mean"].astype(float)).round(3),
-            "sd": (100 * rows["sd"].astype(float)).round(3),
-            "trials": rows["trials"],
-            "method": rows["method"],
-            "panel": panel,
-        }
-    )
-    return _spec(data[data["accuracy"].notna()], column_title(across), shown)
+    shares = {"accuracy": rows["mean"], "sd": rows["sd"]}
+    percent = {name: (100 * share.astype(float)).round(3) for name, share in shares.items()}
+    data = pd.DataFrame({"x": rows[across].astype(float), **percent, "panel": panel})
+    data = data.join(rows[["trials", "method"]])
+    return _spec(data[data["accuracy"].notna()], column_title(across), shown.key)
 
 
-def _spec(data: pd.DataFrame, across: str, shown: ExhibitView) -> dict[str, Any]:
+def _spec(data: pd.DataFrame, across: str, key: str) -> dict[str, Any]:
     import altair as alt
 
     wide = data["x"].min() > 0 and data["x"].max() / data["x"].min() > 50
@@ -105,4 +98,4 @@ def _spec(data: pd.DataFrame, across: str, shown: ExhibitView) -> dict[str, Any]
     else:
         made = marks.properties(width=520, height=300)
     spec: dict[str, Any] = json.loads(made.to_json(indent=None))
-    return spec | {"usermeta": {"key": shown.key}}
+    return spec | {"usermeta": {"key": key}}

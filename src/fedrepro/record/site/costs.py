@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -14,33 +14,25 @@ from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.planning.figure_interface import final
 
 PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
-OTHERS = ("rounds", "passes", "parameters", "seconds")
 
 
-@dataclass(frozen=True)
-class MethodCosts:
-    """A method of an exhibit: each of its numbers at the points that have it, in their order.
+class MethodCosts(NamedTuple):
+    """Costs of a method: needs beyond weights, and its numbers at the points that have them.
 
-    sent: bytes of all clients; ratios: as multiples of the plain method at the same point.
-    seconds: of a trial, clients and server together.
+    sent: bytes of all clients; ratios: as multiples of the plain method at the same point;
+    seconds: of a trial, clients and server together; rounds, passes and parameters.
     """
 
-    label: str
     sees: str
-    sent: Sequence[float]
-    ratios: Sequence[float]
-    exchanges: Sequence[float]
-    passes: Sequence[float]
-    parameters: Sequence[float]
-    seconds: Sequence[float]
+    numbers: Mapping[str, Sequence[float]]
 
 
 def costs_of(
     about: Mapping[str, Any],
     numbers: pd.DataFrame,
     seconds: Mapping[str, Sequence[float]] | None = None,
-) -> tuple[str, list[MethodCosts]]:
-    """Compute the costs of methods whose clients send anything.
+) -> tuple[str, dict[str, MethodCosts]]:
+    """Compute what the methods of an exhibit send, compute and see, if their clients send.
 
     Args:
         about: the json of an exhibit.
@@ -48,8 +40,8 @@ def costs_of(
         seconds: measured seconds of a trial by setting, where the csv has none.
 
     Returns:
-        The label of the plain method, and the costs of all; both empty if fewer than two methods
-        send, or one method at several nodes or settings sends the same everywhere.
+        The label of the plain method, and the costs of all by label; both empty if fewer than two
+        methods send, or one method at several nodes or settings sends the same everywhere.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]
@@ -57,61 +49,64 @@ def costs_of(
     for row in ended.to_dict("records"):
         place = tuple(str(row[name]) for name in places)
         held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
-    methods = {
-        method["label"]: method
-        for method in about["methods"]
-        if any(held.get((method["label"], "bytes_up"), {}).values())
-    }
-    alike = len({tuple(held[label, "bytes_up"].values()) for label in methods}) == 1
-    by_name = {method["name"]: label for label, method in reversed(methods.items())}
-    if len(methods) < 2 or (alike and len(by_name) == 1):
-        return "", []
-    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(methods)))
-    base, found = held[plain, "bytes_up"], []
-    for label, method in methods.items():
-        sent = held[label, "bytes_up"]
-        by_metric = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
-        if seconds and not by_metric["seconds"]:
-            others = set(ended["setting"][ended["method"] != label])
-            settings = [one for one in dict.fromkeys(ended["setting"]) if one not in others]
-            by_metric["seconds"] = [one for token in settings for one in seconds.get(token, ())]
-        ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
-        sees = needs_in_words(method["needs"], method.get("sends", ""))
-        found.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
+    methods = {method["label"]: method for method in about["methods"]}
+    sending = {label: held.get((label, "bytes_up"), {}) for label in methods}
+    sending = {label: sent for label, sent in sending.items() if any(sent.values())}
+    by_name = {methods[label]["name"]: label for label in reversed(sending)}
+    alike = len({tuple(sent.values()) for sent in sending.values()}) == 1
+    if len(sending) < 2 or (alike and len(by_name) == 1):
+        return "", {}
+    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(sending)))
+    base, found = sending[plain], {}
+    for label, sent in sending.items():
+        own = {"sent": [*sent.values()]}
+        own["ratios"] = [value / base[place] for place, value in sent.items() if base.get(place)]
+        for metric in ("rounds", "passes", "parameters", "seconds"):
+            own[metric] = [*held.get((label, metric), {}).values()]
+        if seconds and not own["seconds"]:
+            shared = set(ended["setting"][ended["method"] != label])
+            settings = [one for one in dict.fromkeys(ended["setting"]) if one not in shared]
+            own["seconds"] = [one for token in settings for one in seconds.get(token, ())]
+        sees = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
+        found[label] = MethodCosts(sees, own)
     return plain, found
 
 
-def cost_table(plain: str, costs: Sequence[MethodCosts]) -> tuple[str, list[dict[str, str]]]:
+def cost_table(plain: str, costs: Mapping[str, MethodCosts]) -> tuple[str, list[dict[str, str]]]:
     """Arrange the results of `costs_of`: a sentence on who sends how much, and rows by head."""
-    columns: dict[str, Callable[[MethodCosts], str]] = {
-        "Method": lambda method: method.label,
-        "Clients send": lambda method: _range(method.sent, megabytes),
-        f"Times {plain}": lambda method: _range(method.ratios, _times),
-        "Exchanges": lambda method: _range(method.exchanges, _count),
-        "Passes": lambda method: _range(method.passes, _count),
-        "Parameters": lambda method: _range(method.parameters, _count),
-        "Seconds a trial": lambda method: _range(method.seconds, "{:.3g}".format),
-        "It sees": lambda method: method.sees,
+    columns = {
+        "Clients send": ("sent", megabytes),
+        f"Times {plain}": ("ratios", _times),
+        "Exchanges": ("rounds", _count),
+        "Passes": ("passes", _count),
+        "Parameters": ("parameters", _count),
+        "Seconds a trial": ("seconds", "{:.3g}".format),
     }
-    filled = {head: text for head, text in columns.items() if any(map(text, costs))}
-    rows = [{head: text(method) for head, text in filled.items()} for method in costs]
-    quoted = {
-        name: f"“{name}”" if "," in name else name for name in (plain, *(c.label for c in costs))
-    }
+    rows = [
+        {
+            "Method": label,
+            **{head: _range(one.numbers[name], text) for head, (name, text) in columns.items()},
+            "It sees": one.sees,
+        }
+        for label, one in costs.items()
+    ]
+    empty = [head for head in (*columns, "It sees") if not any(row[head] for row in rows)]
+    rows = [{head: text for head, text in row.items() if head not in empty} for row in rows]
+    named = {name: f"“{name}”" if "," in name else name for name in (plain, *costs)}
     groups: dict[str, list[str]] = {}
-    for method in costs:
-        if method.label != plain and method.ratios:
-            groups.setdefault(_range(method.ratios, _times), []).append(quoted[method.label])
+    for label, one in costs.items():
+        if label != plain and one.numbers["ratios"]:
+            groups.setdefault(_range(one.numbers["ratios"], _times), []).append(named[label])
     same = groups.pop(_times(1.0), [])
     if not groups:
-        return f"Costs: all methods send as much as {quoted[plain]}", rows
-    more = "; ".join(f"{text} {quoted[plain]}: {', '.join(who)}" for text, who in groups.items())
-    others = f"; the others as much as {quoted[plain]}" if same else ""
+        return f"Costs: all methods send as much as {named[plain]}", rows
+    more = "; ".join(f"{text} {named[plain]}: {', '.join(who)}" for text, who in groups.items())
+    others = f"; the others as much as {named[plain]}" if same else ""
     return f"Costs: clients send {more}{others}", rows
 
 
 def with_sent(
-    table: TextTable, about: Mapping[str, Any], costs: Sequence[MethodCosts]
+    table: TextTable, about: Mapping[str, Any], costs: Mapping[str, MethodCosts]
 ) -> TextTable:
     """Add a column of sent bytes to a table whose rows are methods; others stay as they are.
 
@@ -122,17 +117,15 @@ def with_sent(
         return table
     depth = max((1, *map(len, table.heads)))
     heads = [(*("",) * (depth - len(head)), *head) for head in (*table.heads, ("Clients send",))]
-    cells = {
-        one.label: TextCell(
-            text=_range(one.sent, megabytes),
-            below=tuple(filter(None, [_range(one.ratios, _times)])),
-        )
-        for one in costs
-    }
-    nothing = TextCell(text="nothing")
-    rows = [
-        replace(row, cells=(*row.cells, cells.get(row.heads[0], nothing))) for row in table.rows
-    ]
+
+    def sent(label: str) -> TextCell:
+        if label not in costs:
+            return TextCell(text="nothing")
+        bytes_sent, ratios = (costs[label].numbers[name] for name in ("sent", "ratios"))
+        below = tuple(filter(None, [_range(ratios, _times)]))
+        return TextCell(text=_range(bytes_sent, megabytes), below=below)
+
+    rows = [replace(row, cells=(*row.cells, sent(row.heads[0]))) for row in table.rows]
     return replace(table, heads=tuple(heads), rows=tuple(rows))
 
 
@@ -145,7 +138,7 @@ def _count(value: float) -> str:
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """Write the least and the most, or the one number that they are."""
+    """Write the least and the largest of `values` as a range, or once if both read the same."""
     known = [value for value in values if value == value]
     ends = dict.fromkeys(text(end) for end in (min(known), max(known))) if known else {}
     return " to ".join(ends)

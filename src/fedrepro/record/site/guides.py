@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from os.path import relpath
 from pathlib import Path, PurePosixPath
 
-from fedrepro.drawings.tables import html_text
+from fedrepro.record.site.pages import part
 from fedrepro.record.templating import LINK, RecordQuery, filled
 
 MARKDOWN = re.compile(r"(?<!!)\[([^\[\]]+)\]\(([^()\s]+)\)")
@@ -16,8 +16,9 @@ GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?"
 MERMAID = re.compile(r"```mermaid\n(.*?)```", re.DOTALL)
 NODE = re.compile(r"(\w+)\[([^\]]+)\]")
 ARROW = re.compile(r"^\s*(\w+)(?:\[[^\]]+\])?\s*-->(?:\|([^|]+)\|)?\s*(\w+)", re.MULTILINE)
-PAGE = re.compile(r"docs/.+\.md")
-CONFIG = "config/README.md"  # the one page of the site that lies neither in docs/ nor with a paper
+# pages of the site; config's lies neither in docs/ nor with a paper
+PAGE = re.compile(r"docs/.+\.md|config/README\.md|glossary\.md")
+HOME = ("README.md", "reports/record", ".")  # for these the site has its first page
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Guides:
     copies: set[str] = field(default_factory=set)
 
     def page(self, path: PurePosixPath) -> str:
-        """Return the text of docs/… as a page at its own place, or `elsewhere`."""
+        """Return a markdown file as a page: with numbers of the record, and links that lead on."""
         text = (self.root / path).read_text(encoding="utf-8")
         page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
         if page.parent.name == "findings":  # the paper's own pages have its claims and values
@@ -44,44 +45,44 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """Ask the record for the numbers of a text, and link each to its origin."""
-        up = "../" * depth
+        """Fill in the numbers of a text from the record, and link each to the exhibit it is of.
+
+        `depth` is that of the page's folder below the site's.
+        """
 
         def show(asked: RecordQuery, number: str) -> str:
             _, paper, name = asked.file.split("/")
-            place = name.partition(".")[0]
-            title = html_text(f"{asked.file}: {asked.question}")
-            href = f"{up}papers/{paper}.html#{place}"
-            return f'<a class="number" href="{href}" title="{title}">{number}</a>'
+            place = f"{'../' * depth}papers/{paper}.html#{name.partition('.')[0]}"
+            return part("link", place, number, "number", f"{asked.file}: {asked.question}")
 
         return filled(text, self.record, show) if LINK.search(text) else text
 
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
         """Point the links of a page, from the file at `path`, to pages or to copies of files."""
-        up = "../" * (len(page.parts) - 1)
+        up, root = "../" * (len(page.parts) - 1), self.root.resolve()
 
-        def link(match: re.Match[str]) -> str:
+        def resolved(match: re.Match[str]) -> str:
             label, target = match.groups()
             if re.match(r"[a-z]+:|#", target):
                 return match[0]
-            file, hash_sign, part = target.partition("#")
-            place = (self.root / path.parent / file).resolve()
-            if not place.is_relative_to(self.root.resolve()) or not place.exists():
+            file, hash_sign, anchor = target.partition("#")
+            place = (root / path.parent / file).resolve()
+            if not place.is_relative_to(root) or not place.exists():
                 return label
-            relative = place.relative_to(self.root.resolve()).as_posix()
+            relative = place.relative_to(root).as_posix()
             other = self.elsewhere.get(relative, relative)
             if other.startswith(self.without):
                 return label
-            if other in (CONFIG, "glossary.md") or PAGE.fullmatch(other):
-                return f"[{label}]({relpath(other, page.parent)}{hash_sign}{part})"
-            if relative in ("README.md", "reports/record", "."):
-                return f'<a href="{up}index.html">{_plain(label)}</a>'
+            if PAGE.fullmatch(other):
+                return f"[{label}]({relpath(other, page.parent)}{hash_sign}{anchor})"
+            if relative in HOME:
+                return part("link", f"{up}index.html", label)
             if place.is_dir():
                 return label
             self.copies.add(relative)
-            return f'<a href="{up}{copied(relative)}">{_plain(label)}</a>'
+            return part("link", up + copied(relative), label)
 
-        return MARKDOWN.sub(link, text)
+        return MARKDOWN.sub(resolved, text)
 
 
 def copied(path: str) -> str:
@@ -90,12 +91,8 @@ def copied(path: str) -> str:
     return f"files/{path}" if shown else f"files/{path}.txt"
 
 
-def _plain(said: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html_text(said))
-
-
 def _as_table(chart: str) -> str:
-    """Write a flow chart as a table of its arrows, which needs no script."""
+    """Write a mermaid flow chart as a table of its arrows, which needs no script."""
     names = dict(NODE.findall(chart))
     rows = [
         f"| {names.get(source, source)} | {by or ''} | {names.get(target, target)} |"

@@ -55,107 +55,65 @@ def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
     return next(later, "")
 
 
-def families(shown: BoardView) -> list[dict[str, Any]]:
-    """Arrange a leaderboard for its template, by how clients start.
-
-    tables: by data set, with methods by class, best first, and notes on intervals. methods: the
-    rows over all data sets. seconds: of each method at the server.
-    """
-    found = []
-    line = shown.about["board"]["line"]
-    times = shown.times[shown.times["metric"] == "server_seconds"]
-    for starts, family in shown.table.groupby("starts", sort=False):
-        tables = []
-        for data, methods in family.groupby("data", sort=False):
-            rows = with_bars(methods)
-            tables.append(
-                {
-                    "name": "All data sets" if data == ALL else data,
-                    "classes": by_class(rows),
-                    "rows": rows,
-                    "notes": _drawn_again(methods) + _otherwise(methods),
-                    "line_at": next((row["at"] for row in rows if row["method"] == line), None),
-                }
-            )
-        own = times[times["starts"] == starts].set_index("method")["mean"]
-        methods = family[family["data"] == family["data"].iloc[-1]].to_dict("records")
-        found.append(
-            {"starts": starts, "tables": tables, "methods": methods, "seconds": own.to_dict()}
-        )
-    return found
+def along(score: float | None) -> float:
+    """Return the place of a score on a bar, in percent of its length; of none at its beginning."""
+    inside = LEAST if score is None or is_none(score) else min(max(score, LEAST), MOST)
+    return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
 
-def with_bars(methods: Any) -> list[Row]:
-    """Return rows with the ends of an interval and its score as percent of a bar."""
-
-    def percent(score: float) -> float:
-        inside = min(max(LEAST if is_none(score) else score, LEAST), MOST)
-        return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
-
-    ends = {"left": "score_low", "right": "score_high", "at": "score"}
-    return [
-        row | {end: percent(row[column]) for end, column in ends.items()}
-        for row in methods.to_dict("records")
-    ]
-
-
-def by_class(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    classes: dict[str, list[Row]] = {}
-    for row in rows:
-        classes.setdefault(row["class"], []).append(row)
-    return [*classes.items()]
+def score_of(method: str, rows: Any) -> float | None:
+    """Return the score of a method in a table; None without a row of it."""
+    scores = rows[rows["method"] == method]["score"]
+    return float(scores.iloc[0]) if len(scores) else None
 
 
 def answer(shown: BoardView) -> dict[str, Any]:
-    """Return the outcome for the clients that come first, for the home page; {} without groups.
+    """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
     data: names of data sets. best: of each class the methods in the best one's group, by data set.
-    picture: the methods over all data sets by class. leaders: of each class, the first data set
-    that separates some of its methods (or the first), the best group there, and the highest score.
+    picture: the rows of methods over all data sets. leaders: of each class, the first data set that
+    separates some of its methods (or the first), the best group there, and the highest score.
     above: data set -> methods shown to be above the best client. line: the method they are compared
-    with, and `at` its place on a bar.
+    with, and `at` its score.
     """
-    table, line = shown.table, shown.about["board"]["line"]
-    table = table[table["starts"] == table["starts"].iloc[0]]
+    line = shown.about["board"]["line"]
+    table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
     rivals = table[table["class"] != "reference"]
     if rivals["group"].isna().all():
         return {}
-    columns = {
-        "all data sets" if data == ALL else str(data): rows
+    columns = [
+        ("all data sets" if data == ALL else str(data), rows)
         for data, rows in rivals.groupby("data", sort=False)
-    }
+    ]
+    better = f"beside_{line.replace(' ', '_')}"
+    above = [(data, rows[rows[better] == "better"]["method"].tolist()) for data, rows in columns]
     best, leaders = [], []
     for kind in rivals["class"].unique():
-        firsts = {data: rows[rows["class"] == kind] for data, rows in columns.items()}
-        leading = {data: rows[rows["group"] == 1] for data, rows in firsts.items()}
-        best.append([kind, *(_first(leading[data], rows) for data, rows in firsts.items())])
-        apart = [data for data, rows in firsts.items() if 0 < len(leading[data]) < len(rows)]
-        data = (apart or [*firsts])[0]
-        if len(leading[data]):
-            score = number(leading[data]["score"].max())
-            leaders.append((str(kind), data, leading[data]["method"].tolist(), score))
-    better = f"beside_{line.replace(' ', '_')}"
-    above = [(d, rows[rows[better] == "better"]["method"].tolist()) for d, rows in columns.items()]
-    last = with_bars(table[table["data"] == table["data"].iloc[-1]])
+        cells, groups = [kind], []
+        for data, rows in columns:
+            own = rows[rows["class"] == kind]
+            first = own[own["group"] == 1]
+            names = first["method"].tolist()
+            everyone = 1 < len(own) == len(names)
+            cells.append(f"all {len(own)}" if everyone else ", ".join(names) or "not compared")
+            groups.append((0 < len(names) < len(own), data, names, number(first["score"].max())))
+        _, data, names, score = next((group for group in groups if group[0]), groups[0])
+        best.append(cells)
+        leaders += [(kind, data, names, score)] if names else []
+    last = table[table["data"] == table["data"].iloc[-1]]
     return {
-        "data": [*columns],
+        "data": [data for data, _ in columns],
         "best": best,
-        "picture": by_class([row for row in last if row["class"] != "reference"]),
+        "picture": last[last["class"] != "reference"],
         "leaders": leaders,
         "above": above,
         "line": line,
-        "at": next((row["at"] for row in last if row["method"] == line), 0.0),
+        "at": score_of(line, last),
     }
 
 
-def _first(leading: Any, rows: Any) -> str:
-    if 1 < len(rows) == len(leading):
-        return f"all {len(rows)}"
-    return ", ".join(leading["method"]) or "not compared"
-
-
 def made_from(about: Mapping[str, Any]) -> str:
-    """Say which of its exhibits a leaderboard is made of."""
+    """Say from how many exhibits a leaderboard was made, and which scenarios lack a score."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -164,26 +122,21 @@ def made_from(about: Mapping[str, Any]) -> str:
     return text
 
 
-def _drawn_again(rows: Any) -> str:
-    """Say what the intervals of a table range over."""
-    parts = []
-    for drawn, members in rows[rows["score"].notna()].groupby("drawn_again", sort=False):
-        kinds = ", ".join(members["class"].unique())
-        text = f"{drawn} are drawn again"
-        parts.append(f"{text} ({kinds})" if rows["drawn_again"].nunique() > 1 else text)
-    groups = "" if rows["group"].notna().any() else " Fewer than three scenarios make no groups."
-    return f"In these intervals {'; '.join(parts)}.{groups}" if parts else ""
-
-
-def _otherwise(rows: Any) -> str:
-    """Write a sentence on other tests, where they give other first groups."""
-    parts = []
+def notes_on(rows: Any) -> str:
+    """Say what the intervals of a table range over, and where other tests give other groups."""
+    ranges, others = [], []
+    scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
+    for drawn, members in scored.groupby("drawn_again", sort=False):
+        kinds = f" ({', '.join(members['class'].unique())})"
+        ranges.append(f"{drawn} are drawn again" + kinds * (rows["drawn_again"].nunique() > 1))
     for column, test in OTHERWISE.items():
-        for kind, members in rows[rows["group"].notna()].groupby("class", sort=False):
-            first, other = (members[members[name] == 1] for name in ("group", column))
-            if set(first["method"]) != set(other["method"]):
-                parts.append(f"{test} gives {joined_names(other['method'].tolist())} ({kind})")
-    return f" Other first groups: {'; '.join(parts)}." if parts else ""
+        for kind, members in grouped.groupby("class", sort=False):
+            first, other = (members[members[name] == 1]["method"] for name in ("group", column))
+            if set(first) != set(other):
+                others.append(f"{test} gives {joined_names(other.tolist())} ({kind})")
+    text = f"In these intervals {'; '.join(ranges)}." if ranges else ""
+    text += " Fewer than three scenarios make no groups." if ranges and grouped.empty else ""
+    return text + (f" Other first groups: {'; '.join(others)}." if others else "")
 
 
 def joined_names(names: Sequence[str], last: str = "and") -> str:
@@ -192,7 +145,7 @@ def joined_names(names: Sequence[str], last: str = "and") -> str:
 
 
 def number(value: Any) -> str:
-    """Write a score with two digits, and nothing where there is none."""
+    """Write a score with two digits; "" where there is none."""
     return "" if is_none(value) else f"{value:z.2f}".replace("-", "−")
 
 
@@ -209,7 +162,7 @@ def is_none(value: Any) -> bool:
 
 
 def choices(shown: BoardView) -> dict[str, Any]:
-    """Return the data of the chooser, for json.
+    """Return what the chooser of the home page knows: recommended methods by scenario, for json.
 
     exchanges: how often clients answer, each a number from which more methods can be taken.
     places: number of clients, skew, how clients start, the scenarios, and answers by `models only`
@@ -220,33 +173,34 @@ def choices(shown: BoardView) -> dict[str, Any]:
     cases = shown.scenarios[shown.scenarios["metric"].isin(MEASURED)]
     cases = cases[cases["case"] != ALL].assign(skew=cases["case"].astype(str).map(case_skew))
     asked = sorted({max(1, math.ceil(value)) for value in table["exchanges"].dropna()})
-    groups = cases.groupby(["starts", "clients", "skew"], sort=False)
-    places = [_answers(table, rows, asked, shown.key) for _, rows in groups]
+    places = []
+    for (starts, clients, skew), rows in cases.groupby(["starts", "clients", "skew"], sort=False):
+        place = {"starts": starts, "clients": int(float(str(clients))), "skew": skew}
+        places.append(place | _answers(place, table, rows, asked, shown.key))
     places.sort(key=lambda place: (STARTS.index(place["starts"]), place["clients"], place["skew"]))
     rule = {"iid": IID_ALPHA, "unlike": UNLIKE, "several": SEVERAL}
     return {**rule, "starts": list(STARTS), "exchanges": asked, "places": places}
 
 
-def _answers(table: Any, cases: Any, asked: list[int], board: str) -> dict[str, Any]:
-    """Return the recommendations for a client whose own setting is that of these scenarios."""
-    first, rows = cases.iloc[0], table.to_dict("records")
-    place = {"starts": first["starts"], "clients": int(first["clients"]), "skew": first["skew"]}
-    one_start, found = first["starts"] == STARTS[0], {}
+def _answers(
+    place: Mapping[str, Any], table: Any, cases: Any, asked: list[int], board: str
+) -> dict[str, Any]:
+    """Return the recommended methods for a reader whose clients are as in the scenarios `cases`."""
+    one_start, found = place["starts"] == STARTS[0], {}
     answers: list[list[Any]] = [[], []]
     for only_models, exchanges in itertools.product((False, True), asked):
         key = frozenset(  # the same methods give the same answer
             row["method"]
-            for row in rows
+            for row in table.to_dict("records")
             if row["exchanges"] <= exchanges and (not only_models or models_suffice(row))
         )
         if key not in found:
-            own = place["clients"], place["skew"], exchanges
-            wanted = Situation(*own, True, one_start, only_models)
-            found[key] = recommend_from(wanted, table, cases, board)
+            own = place["clients"], place["skew"], exchanges, True, one_start, only_models
+            found[key] = recommend_from(Situation(*own), table, cases, board)
         answers[only_models].append([_entry(one) for one in found[key].choices])
     any_one = next(iter(found.values()))
     lines = [_entry(one) for one in any_one.lines if one.method in LINES]
-    return {**place, "names": list(any_one.scenarios), "answers": answers, "lines": lines}
+    return {"names": list(any_one.scenarios), "answers": answers, "lines": lines}
 
 
 def _entry(one: RecommendedMethod) -> list[Any]:

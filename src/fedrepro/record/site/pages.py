@@ -5,18 +5,19 @@ Templates are markdown with parts of html, in which every text is escaped.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.paper_files import paper_attribute
-from fedrepro.drawings.tables import environment, html_text
+from fedrepro.drawings.tables import environment, html_text, machines
 from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 from fedrepro.record.site import costs, verdicts
 from fedrepro.record.site import leaderboard_pages as boards
-from fedrepro.record.site.report_data import BoardView, ExhibitView, Paper, Reports
+from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,6 +29,9 @@ PARTS = re.compile(
     rf"({'|'.join(sorted(verdicts.WORDS['exhibits'], key=len, reverse=True))}|[^-]+)(?:-|$)"
 )
 MEASURED = re.compile(r"\baccuracy \((\w+)\)")
+MARKS = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`")
+# a sentence ends at a full stop that a capital letter or the end follows
+END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
 
 
 @cache
@@ -35,28 +39,41 @@ def _templates() -> Environment:
     made = environment(html_text, "fedrepro.record.site", "fedrepro.drawings")
     for names in (verdicts, boards, costs):
         made.globals |= vars(names)
-    made.globals |= {
-        "in_words": plain_name,
-        **{
-            f.__name__: f for f in (paper_attribute, paper_name, picture, exhibit_title, same_bytes)
-        },
-        **{f.__name__: f for f in (printed_counts, settled_counts, verdict_summary, machines)},
-        **{f.__name__: f for f in (origins, sections)},
-    }
+    own = (
+        paper_name,
+        plain_name,
+        picture,
+        exhibit_title,
+        verdict_summary,
+        computed_on,
+        origins,
+        in_order,
+    )
+    for shared in (paper_attribute, same_bytes, printed_counts, settled_counts, sections, *own):
+        made.globals[shared.__name__] = shared
     made.filters |= {
+        "along": boards.along,
         "num": boards.number,
         "times": boards.times_sent,
         "known": lambda value: "" if boards.is_none(value) else value,
         "worded": worded,
         "verdict_of": verdicts.verdict_of,
+        "pieces": pieces,
+        "slug": lambda word: word.replace(" ", "-"),
         "natural": lambda ones, key: sorted(ones, key=lambda one: _natural(getattr(one, key))),
     }
     return made
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """Render a page, or a part of one; `up` leads from its folder to the root of the site."""
+    """Render a template as a page; `up` leads from the page's folder to the root of the site."""
     return _templates().get_template(template).render(up=up, **given)
+
+
+def part(macro: str, *given: Any) -> Markup:
+    """Render a macro of parts.html that links nowhere by itself."""
+    made: Markup = getattr(_templates().get_template("parts.html").module, macro)(*given)
+    return made
 
 
 def marked(text: str) -> Markup:
@@ -64,6 +81,15 @@ def marked(text: str) -> Markup:
     from markupsafe import Markup
 
     return Markup(text)
+
+
+def pieces(text: str) -> list[tuple[str, Markup]]:
+    """Split a text at its bold and code into (b, code or nothing; piece), each escaped."""
+    from markupsafe import Markup, escape
+
+    found = MARKS.split(escape(text))
+    kinds = itertools.cycle(("", "b", "code"))
+    return [(kind, Markup(one)) for kind, one in zip(kinds, found, strict=False) if one]
 
 
 def paper_name(paper: str) -> str:
@@ -77,18 +103,14 @@ def plain_name(name: str) -> str:
     if not found:
         return name.replace("-", " ").capitalize()
     parts = [verdicts.WORDS["exhibits"].get(part, part) for part in PARTS.findall(found[5] or "")]
-    place = "Supplement, " if found[1] else ""
-    kind = found[2] if place else found[2].capitalize()
-    return ", ".join([f"{place}{kind} {found[3]}{found[4]}", *parts])
+    kind = f"Supplement, {found[2]}" if found[1] else found[2].capitalize()
+    return ", ".join([f"{kind} {found[3]}{found[4]}", *parts])
 
 
 def worded(text: str) -> str:
-    """Write a sentence of a table in the field's words: names of exhibits, and of accuracies."""
+    """Replace names of exhibits and metrics in a sentence by words: figure-2a by Figure 2a."""
     text = IN_TEXT.sub(lambda match: plain_name(match[0]), text)
     return MEASURED.sub(r"\1 accuracy", text).replace(" -", " −")
-
-
-# ------------------------------------------------------------------------------------------ home
 
 
 def home(
@@ -97,7 +119,7 @@ def home(
     trees: Sequence[tuple[str, Any]],
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """Write the first page.
+    """Write the home page.
 
     Args:
         reports: papers with their exhibits.
@@ -105,37 +127,29 @@ def home(
         trees: captions of the menu with pages.
         links: method -> its page, for the chooser.
     """
-    shown = next(
-        (
-            board
-            for paper in reports.papers
-            for board in paper.boards
-            if not boards.superseded_by(board, paper.boards)
-        ),
-        None,
-    )
-    found = boards.answer(shown) if shown else {}
-    chosen = {**boards.choices(shown), "links": links or {}} if shown and found else {}
-    cards: list[dict[str, Any]] = [
-        {
-            "paper": paper,
-            "picture": picture(paper),
-            "sentence": marked(inline(telling(answers[paper.name])))
-            if answers.get(paper.name)
-            else verdict_summary(paper),
-            "counts": settled_counts(paper.printed, paper.claims),
-        }
+    standing = (
+        board
         for paper in reports.papers
-        if not paper.boards
-    ]
-    cards.sort(key=lambda card: -card["counts"]["decided"])
+        for board in paper.boards
+        if not boards.superseded_by(board, paper.boards)
+    )
+    shown = next(standing, None)
+    found = boards.answer(shown) if shown else {}
+    cards: list[dict[str, Any]] = []
+    for paper in (paper for paper in reports.papers if not paper.boards):
+        said = answers.get(paper.name, "")
+        counts = settled_counts(paper.printed, paper.claims)
+        sentence = part("words", marked(telling(said))) if said else verdict_summary(paper)
+        cards.append(
+            {"paper": paper, "picture": picture(paper), "sentence": sentence, "counts": counts}
+        )
     return page(
         "home.md",
         board=found,
         paper=shown.key.partition("/")[0] if shown else "",
         reports=reports,
-        chosen=chosen,
-        cards=cards,
+        chosen={**boards.choices(shown), "links": links or {}} if shown and found else {},
+        cards=sorted(cards, key=lambda card: -card["counts"]["decided"]),
         trees=trees,
         guides="docs/using" in {name for _, names in trees for name in names},
     )
@@ -143,9 +157,9 @@ def home(
 
 def picture(paper: Paper) -> ExhibitView | None:
     """Return the figure that stands for a paper: the one chosen for it, or its first."""
-    figures = [shown for shown in paper.exhibits.values() if not shown.is_table]
     chosen = paper.exhibits.get(paper_attribute(paper.name, "PICTURE"))
-    return chosen or (figures[0] if figures else None)
+    figures = (shown for shown in paper.exhibits.values() if not shown.files.is_table)
+    return chosen or next(figures, None)
 
 
 def verdict_summary(paper: Paper) -> str:
@@ -154,29 +168,16 @@ def verdict_summary(paper: Paper) -> str:
 
 
 def telling(text: str) -> str:
-    """Return the first sentence that has a number of the record, or the first.
-
-    A sentence ends at a full stop that a capital letter or the end follows.
-    """
-    ends = r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])"
-    found = re.split(ends, text.strip())
-    return next((one for one in found if 'class="number"' in one), found[0])
-
-
-def inline(text: str) -> str:
-    """Write the bold and code of a sentence as html; links to numbers are html already."""
-    text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", text)
-    return " ".join(re.sub(r"`([^`]+)`", r"<code>\1</code>", text).split())
-
-
-# ----------------------------------------------------------------------------------------- paper
+    """Return the first sentence that has a number of the record, or the first."""
+    found = END.split(text.strip())
+    return " ".join(next((one for one in found if 'class="number"' in one), found[0]).split())
 
 
 def paper_page(
     paper: Paper,
-    answer: str,
-    details: Sequence[tuple[str, str]],
-    charts: frozenset[str],
+    answer: str = "",
+    details: Sequence[tuple[str, str]] = (),
+    charts: frozenset[str] = frozenset(),
     links: Mapping[str, str] | None = None,
     guide: str = "",
 ) -> str:
@@ -190,42 +191,14 @@ def paper_page(
         links: places of a leaderboard's methods by label.
         guide: the page that says how a leaderboard is decided.
     """
-    leaderboards = [
-        board_part(one, links or {}, guide, boards.superseded_by(one, paper.boards))
-        for one in paper.boards
-    ]
-    return page(
-        "paper.md",
-        up="../",
-        paper=paper,
-        finding=marked(answer or verdict_summary(paper)),
-        details=details,
-        shown=picture(paper),
-        boards=[marked(text) for text in leaderboards],
-        claims=marked(claims_part(paper.claims)),
-        charts=charts,
-    )
+    given = {"details": details, "charts": charts, "links": links or {}, "guide": guide}
+    finding = marked(answer or verdict_summary(paper))
+    return page("paper.md", up="../", paper=paper, finding=finding, **given)
 
 
-def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
-    """Write a table of claims, each given as the rows of its checks; empty without any."""
-    # claims of the paper go before those that were added here
-    shown = sorted(
-        claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"]))
-    )
-    return page("claims.html", up="../", claims=shown) if shown else ""
-
-
-def board_part(shown: BoardView, links: Mapping[str, str], guide: str = "", later: str = "") -> str:
-    """Write the part of a page that has a leaderboard.
-
-    Args:
-        shown: the leaderboard.
-        links: places of its methods by label.
-        guide: the page that says how it is decided.
-        later: key of the leaderboard that supersedes it, or "".
-    """
-    return page("board.md", up="../", shown=shown, methods=links, guide=guide, later=later)
+def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Mapping[str, str]]]:
+    """Sort claims by name, those of the paper before those that were added here."""
+    return sorted(claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"])))
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
@@ -239,9 +212,7 @@ def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]
             of_paper.setdefault(place[:1].upper() + place[1:], []).append(shown)
         else:
             ours.append(shown)
-    groups = sorted(
-        of_paper.items(), key=lambda item: (not item[0].startswith("S"), _natural(item[0]))
-    )
+    groups = sorted(of_paper.items(), key=lambda one: (one[0][:1] != "S", _natural(one[0])))
     added = "Single scenarios" if paper.boards else "Added here"
     parts = [("Tables and figures", groups), (added, [("", ours)] if ours else [])]
     return [(title, found) for title, found in parts if found]
@@ -259,30 +230,20 @@ def exhibit_title(paper: Paper, name: str) -> str:
 
 def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """List the versions and machines with which an exhibit was computed and drawn."""
-    drawn = ("Drawn", about.get("drawn", about))
     rows = []
-    for what, made in (*(("Computed", made) for made in about["computed"]), drawn):
+    drawn = ("Drawn", about.get("drawn", about))
+    for what, made in (*(("Computed", one) for one in about["computed"]), drawn):
         versions = ", ".join(f"{name} {text}" for name, text in made.get("versions", {}).items())
         origin = f"at revision {made.get('revision', 'unknown')}"
         if "machine" in made:
-            machine = made["machine"]
-            origin += f", on {made['device']} of a machine with {machine['cores']} cores"
-            origin += f" ({machine['cpu']})"
+            cores, cpu = made["machine"]["cores"], made["machine"]["cpu"]
+            origin += f", on {made['device']} of a machine with {cores} cores ({cpu})"
         rows.append((what, f"{origin}; {versions}"))
     return rows
 
 
-def machines(shown: ExhibitView) -> str:
+def computed_on(shown: ExhibitView) -> str:
     """Name the processors and devices that computed an exhibit."""
-    known = shown.files.run.get("machines") or [
-        {"device": made["device"], **made["machine"]}
-        for made in shown.about["computed"]
-        if "machine" in made
-    ]
-    names = (one.get("cpu") if one.get("device") == "cpu" else one["device"] for one in known)
-    return ", ".join(dict.fromkeys(filter(None, names))) or "not recorded"
-
-
-def drawings_page(reports: Reports) -> str:
-    """Write the page of partitions and graphs that the exhibits of this scale use in trial one."""
-    return page("drawings.md", drawn=[*reports.maps, *reports.graphs])
+    known = shown.files.run.get("machines", ())
+    recorded = [{"device": one["device"], "machine": one} for one in known]
+    return ", ".join(machines(recorded or shown.about["computed"])) or "not recorded"

@@ -23,7 +23,6 @@ from fedrepro.core.paper_files import published_file
 from fedrepro.drawings.tables import (
     TextTable,
     arrangement_of,
-    cell_text,
     fixed_keys,
     metric_meaning,
     table_of,
@@ -31,20 +30,8 @@ from fedrepro.drawings.tables import (
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.run_times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
-from fedrepro.numbers.trial_statistics import select_series
-from fedrepro.numbers.verdicts.printed_verdicts import (
-    DIFFERENT,
-    FEW,
-    ONE,
-    OPEN,
-    ROUNDING,
-    UNDECIDED,
-    PrintedValue,
-    difference,
-    read_published,
-)
-from fedrepro.numbers.verdicts.summary_sentences import own_verdict, resolve
-from fedrepro.planning.figure_interface import final
+from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, read_published
+from fedrepro.numbers.verdicts.summary_sentences import resolve
 
 Row = Mapping[str, str]
 OF_CLAIMS = (
@@ -53,7 +40,6 @@ OF_CLAIMS = (
     *("trials", "trials_needed", "missing", "reason"),
 )
 LARGE = 128 * 2**10  # bytes of a csv
-JUDGED_HERE = ("reproduced", *DIFFERENT, ONE, FEW, UNDECIDED, OPEN)
 
 
 @dataclass(frozen=True)
@@ -75,13 +61,9 @@ class ExhibitView:
 
     @property
     def csv(self) -> str:
-        """Return the ending of its numbers on the site: large ones are compressed."""
+        """Return the suffix of the exhibit's csv on the site: .csv, or .csv.gz for a large one."""
         large = Path(f"{self.files.base}.csv").stat().st_size > LARGE
         return ".csv.gz" if large else ".csv"
-
-    @property
-    def is_table(self) -> bool:
-        return self.files.is_table
 
     @property
     def alt(self) -> str:
@@ -105,17 +87,10 @@ class ExhibitView:
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
 
-    def table(self, printed: Sequence[Row]) -> TextTable:
-        """Return the exhibit's own table, with these verdicts on printed values."""
-        rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
-        frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
-        return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
-
     @property
     def held(self) -> str:
-        """Return data and trials, each data set once."""
-        titles, dot, rest = fixed_keys(self.about, self.numbers).partition(" · ")
-        return ", ".join(dict.fromkeys(titles.split(", "))) + dot + rest
+        """Name the data, the parameters that take one value, and the trials."""
+        return fixed_keys(self.about, self.numbers)
 
     @property
     def measured(self) -> str:
@@ -124,6 +99,12 @@ class ExhibitView:
         unit = ", in percent" if meant.unit.startswith("share") else ""
         spread = ", mean ± standard deviation over trials" if self.about["trials"] > 1 else ""
         return f"{meant.title[0].upper()}{meant.title[1:]}{unit}{spread}"
+
+    def table(self, printed: Sequence[Row]) -> TextTable:
+        """Return the exhibit as a table, with the verdicts of the rows `printed` in its cells."""
+        rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
+        frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
+        return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
 
 
 @dataclass(frozen=True)
@@ -138,6 +119,12 @@ class BoardView:
     @property
     def key(self) -> str:
         return str(self.about["key"])
+
+    def seconds_of(self, starts: str) -> dict[str, float]:
+        """Return the seconds of each method at the server, for clients that start this way."""
+        rows = self.times[self.times["metric"] == "server_seconds"]
+        own = rows[rows["starts"] == starts].set_index("method")["mean"]
+        return {str(method): float(value) for method, value in own.items()}
 
 
 @dataclass(frozen=True)
@@ -158,7 +145,7 @@ class Paper:
 
     @cached_property
     def notes(self) -> dict[str, list[str]]:
-        """Return what the paper leaves open: each sentence once, with its exhibits."""
+        """Return sentences on what the paper leaves open, each with its exhibits."""
         notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):
@@ -168,10 +155,8 @@ class Paper:
     @property
     def stand_ins(self) -> list[str]:
         """Return sentences on data that stand in for the paper's."""
-        sentences = (
-            data["stand_in"] for shown in self.exhibits.values() for data in shown.about["data"]
-        )
-        return list(dict.fromkeys(filter(None, sentences)))
+        data = (one for shown in self.exhibits.values() for one in shown.about["data"])
+        return list(dict.fromkeys(one["stand_in"] for one in data if one["stand_in"]))
 
     @cached_property
     def parts(self) -> dict[str, list[str]]:
@@ -186,8 +171,8 @@ class Paper:
         parts: dict[str, list[str]] = {}
         for name, whole in rows.items():
             within = [other for other, some in rows.items() if some < whole]
-            held = set().union(*(rows[other] for other in within))
-            if held == whole and not self.exhibits[name].is_table:
+            covered = set().union(*(rows[other] for other in within)) == whole
+            if covered and not self.exhibits[name].files.is_table:
                 parts[name] = within
         return {name: [one for one in within if one not in parts] for name, within in parts.items()}
 
@@ -218,22 +203,20 @@ def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
     """
     papers: dict[str, dict[str, ExhibitView]] = {}
     for key in keys:
-        shown = _shown(folder, key, scale)
-        papers.setdefault(shown.about["paper"]["name"], {})[shown.name] = shown
+        files = open_exhibit(folder, key, scale)
+        files.read(".choice.csv")  # it is copied, so its checksum is checked here
+        printed = files.read(".printed.csv").decode() if files.is_table else ""
+        name = key.partition("/")[2]
+        rows = [{"exhibit": name, **row} for row in _rows(printed)]
+        shown = ExhibitView(key, files, files.numbers, rows)
+        papers.setdefault(shown.about["paper"]["name"], {})[name] = shown
     if not papers:
         raise FedreproError(f"{folder} holds no exhibit; make some first, or record them")
     return Reports(scale, [_paper(folder, name, exhibits) for name, exhibits in papers.items()])
 
 
-def _shown(folder: Path, key: str, scale: str) -> ExhibitView:
-    files = open_exhibit(folder, key, scale)
-    files.read(".choice.csv")  # it is copied, so its checksum is checked here
-    text, numbers = files.read(".printed.csv").decode() if files.is_table else "", files.numbers
-    rows = [
-        {"exhibit": key.partition("/")[2], **judged_again(row, numbers)}
-        for row in csv.DictReader(io.StringIO(text, newline=""))
-    ]
-    return ExhibitView(key, files, numbers, rows)
+def _rows(text: str) -> csv.DictReader[str]:
+    return csv.DictReader(io.StringIO(text, newline=""))
 
 
 def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Paper:
@@ -250,7 +233,7 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
     rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
     boards = []
     for drawn in sorted((folder / name).glob("[1-9]*.groups.svg")):
-        base = drawn.with_name(drawn.name.removesuffix(".groups.svg"))
+        base = str(drawn).removesuffix(".groups.svg")
         described = Path(f"{base}.json")
         own = read_json_of(described, {"key": str, "files": dict, "board": dict})
         tables = (
@@ -259,21 +242,6 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
         )
         boards.append(BoardView(own, *tables))
     return Paper(name, about["title"], about["source"], exhibits, rows, claim_rows, boards)
-
-
-def maps_of(folder: Path) -> list[dict[str, Any]]:
-    """Read the list of the drawings of partitions in `folder`."""
-    return _drawings(folder, "maps.json", "partitions")
-
-
-def graphs_of(folder: Path) -> list[dict[str, Any]]:
-    """Read the list of the drawings of graphs in `folder`."""
-    return _drawings(folder, "graphs.json", "graphs")
-
-
-def _drawings(folder: Path, name: str, what: str) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = read_json_of(folder / name, {what: list}, folder)[what]
-    return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]
 
 
 def _not_run(value: PrintedValue) -> dict[str, str]:
@@ -289,38 +257,14 @@ def _not_run(value: PrintedValue) -> dict[str, str]:
 def claims_of(text: str) -> list[list[dict[str, str]]]:
     """Group the rows of a claims.csv, one for each check, by claim."""
     by_claim: dict[str, list[dict[str, str]]] = {}
-    for row in csv.DictReader(io.StringIO(text, newline="")):
+    for row in _rows(text):
         # records of an earlier form lack some columns
         by_claim.setdefault(row["claim"], []).append(dict.fromkeys(OF_CLAIMS, "") | row)
     return list(by_claim.values())
 
 
-def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
-    """Return a row of a printed.csv with the mean and the verdict from the exhibit's numbers.
-
-    The tolerance stays as it is written: it holds the errors of both means.
-    """
-    again = dict(row)
-    if row["verdict"] not in JUDGED_HERE or not row["tolerance"]:
-        return again
-    matching = select_series(final(numbers), row["metric"], row["split"])
-    for key in list(row)[: list(row).index("mean")]:
-        if key in matching and key not in ("metric", "split"):
-            text = matching[key].map(cell_text)
-            matching = matching[text == cell_text(_number(row[key]))]
-    if len(matching) != 1:
-        return again
-    mean = float(matching["mean"].iloc[0])
-    if math.isclose(mean, float(row["mean"] or "nan"), rel_tol=1e-6) or math.isinf(mean):
-        return again
-    away = difference(mean, float(row["printed"]))
-    again |= {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
-    far = abs(away) > float(row["tolerance"]) + ROUNDING
-    return again | {"verdict": OPEN if row["set_up"] and far else own_verdict(again)}
-
-
-def _number(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """Read the list of the drawings of `kind`, partitions or graphs, in `folder`."""
+    name = "maps.json" if kind == "partitions" else "graphs.json"
+    entries: list[dict[str, Any]] = read_json_of(folder / name, {kind: list}, folder)[kind]
+    return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]

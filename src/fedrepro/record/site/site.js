@@ -15,6 +15,47 @@
     return loaded[name];
   }
 
+  // ------------------- a table that is wider than a telephone: its rows stand one below the other
+  function headsOf(table) {
+    const heads = [], taken = [];
+    Array.from(table.tHead ? table.tHead.rows : []).forEach(function (row, level) {
+      let at = 0;
+      Array.from(row.cells).forEach(function (cell) {
+        while ((taken[level] || [])[at]) at++;
+        for (let down = 0; down < cell.rowSpan; down++)
+          for (let over = 0; over < cell.colSpan; over++)
+            (taken[level + down] = taken[level + down] || [])[at + over] = true;
+        for (let over = 0; over < cell.colSpan; over++, at++)
+          heads[at] = [heads[at], cell.textContent.trim()].filter(Boolean).join(", ");
+      });
+    });
+    return heads;
+  }
+  function stack() {
+    document.querySelectorAll(".wide table, .table-wrapper table").forEach(function (table) {
+      const box = table.closest(".wide, .table-wrapper");
+      if (!box.clientWidth) return;  // in a closed fold
+      table.classList.remove("stacked");
+      if (window.innerWidth > 736 || box.scrollWidth <= box.clientWidth + 1) return;
+      const heads = headsOf(table);
+      Array.from(table.tBodies).forEach(function (body) {
+        Array.from(body.rows).forEach(function (row) {
+          Array.from(row.cells).forEach(function (cell, at) { cell.dataset.head = at ? heads[at] || "" : ""; });
+        });
+      });
+      table.classList.add("stacked");
+    });
+  }
+  window.addEventListener("resize", stack);
+  document.addEventListener("toggle", stack, true);
+  stack();
+
+  // -------------------------------------------- what scrolls by itself is reached by keys too
+  document.querySelectorAll("pre, .table-wrapper").forEach(function (part) { part.tabIndex = 0; });
+  document.querySelectorAll("p.caption[role=heading]").forEach(function (caption) {
+    caption.setAttribute("aria-level", "2");
+  });
+
   // ------------------------------------------------------------------ what is known of a cell
   let bubble = null;
   function hide() {

@@ -1,4 +1,4 @@
-"""Verdicts on pages: their words with sign and colour, counts, the numbers that decide them.
+"""Verdicts on pages: their words with sign and colour, counts, and the numbers that decide them.
 
 The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
 """
@@ -9,9 +9,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import yaml
 
@@ -31,29 +30,24 @@ from fedrepro.numbers.verdicts.summary_sentences import (
 Row = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class VerdictStyle:
+class VerdictStyle(NamedTuple):
     """A verdict: its sign, a class of site.css, its meaning, and the word whose row it shares."""
 
     sign: str
     colour: str
-    meaning: str
+    means: str
     row: str = ""
 
 
 def page_data(name: str) -> dict[str, Any]:
-    """Read a file of texts for pages."""
-    path = resources.files("fedrepro.record.site") / name
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found
+    """Read a yaml file of texts for pages."""
+    text = (resources.files("fedrepro.record.site") / name).read_text(encoding="utf-8")
+    return cast(dict[str, Any], yaml.safe_load(text))
 
 
 WORDS = page_data("words.yaml")
 PRINTED, CLAIMS, BOARD = (
-    {
-        word: VerdictStyle(one["sign"], one["colour"], one["means"], one.get("with", word))
-        for word, one in WORDS[kind].items()
-    }
+    {word: VerdictStyle(**{"row": word} | style) for word, style in WORDS[kind].items()}
     for kind in ("printed", "claim", "board")
 )
 KINDS = {"a printed value": PRINTED, "a claim": CLAIMS, "a method on the leaderboard": BOARD}
@@ -69,25 +63,24 @@ SHARES = ("accuracy", "confusion", "error at")  # beginnings of the names of num
 UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "clients", "steps")
 
 
-# ----------------------------------------------------------------------------------------- words
-
-
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
     """Return the rows of the glossary: words with their styles, and meanings with their subject."""
-    styles = {word: style for known in KINDS.values() for word, style in known.items()}
-    rows = []
-    for head in (word for word, style in styles.items() if style.row == word):
-        words = {head: styles[head]}
-        words |= {word: style for word, style in styles.items() if style.row == head}
-        several = len(words) > 1
-        meanings = [
-            (f"{word}, of {of}" if several else f"of {of}", known[word].meaning)
-            for word in words
-            for of, known in KINDS.items()
-            if word in known
-        ]
-        rows.append((words, meanings))
-    return rows
+    styles = PRINTED | CLAIMS | BOARD
+    rows: dict[str, dict[str, VerdictStyle]] = {}
+    for word, style in styles.items():
+        rows.setdefault(style.row, {style.row: styles[style.row]})[word] = style
+    return [
+        (
+            words,
+            [
+                (f"{word}, of {of}" if len(words) > 1 else f"of {of}", known[word].means)
+                for word in words
+                for of, known in KINDS.items()
+                if word in known
+            ],
+        )
+        for words in rows.values()
+    ]
 
 
 def glossary_table() -> str:
@@ -100,17 +93,14 @@ def glossary_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def slug(name: str) -> str:
-    """Return the anchor of a word in the glossary."""
-    return name.replace(" ", "-")
+# ------------------------------------------------------------------------------- printed values
 
 
 def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
     """Return the count of each verdict, in the order of `known`."""
     counts = Counter(verdicts)
-    return {
-        word: counts[word] for word in (*known, *sorted(set(counts) - set(known))) if counts[word]
-    }
+    order = dict.fromkeys((*known, *sorted(counts)))
+    return {word: counts[word] for word in order if counts[word]}
 
 
 def of_values(rows: Sequence[Row]) -> dict[str, int]:
@@ -126,9 +116,6 @@ def of_claims(claims: Sequence[Sequence[Row]]) -> dict[str, int]:
     return verdict_counts((checks[0]["verdict"] for checks in claims), CLAIMS)
 
 
-# ------------------------------------------------------------------------------- printed values
-
-
 def verdict_of(row: Row) -> str:
     """Return the word of a printed value: its verdict, or why it is shown and not judged."""
     apart = row.get("apart", "").partition(": ")[0]
@@ -137,100 +124,77 @@ def verdict_of(row: Row) -> str:
 
 
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
-    """Return the word on a cell's printed value, its style, and sentences; None without a value.
+    """Return the verdict of a table cell's printed value, its style, and the sentences on it.
 
     Args:
         cell: a number of an exhibit's table.
         notes: footnotes of the table.
-        held: data and trials, which all its cells share.
+        held: data and trials, which all cells of the table share.
+
+    Returns:
+        None for a cell without a printed value.
     """
     parts = cell.verdict.split(", ")
     apart = next((word for word in APART if word in parts), parts[0])
     word = apart if parts[0] == "reproduced" else parts[0]
-    if not word:
-        return None
     known = PRINTED.get(word, UNKNOWN)
     sentences = [
         f"Ours: {cell.number}. Printed: {cell.printed}.",
-        f"{cell.verdict}: {known.meaning}",
+        f"{cell.verdict}: {known.means}",
         held,
         *(notes[at - 1] for at in cell.notes),
     ]
-    return word, known, " — ".join(filter(None, sentences))
+    return (word, known, " — ".join(filter(None, sentences))) if word else None
 
 
 def printed_cells(row: Row) -> dict[str, Any]:
     """Return what a page shows of a printed value, with its verdict and the reasons of it."""
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
-    metric = all_metrics().get(row["metric"])
+    metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
     number = metric.title if metric else row["metric"]
-    form = number_form(row["metric"])
 
-    def told(key: str, spread: str) -> str:
-        if not row.get(key):
-            return ""
-        value, sd = float(row[key]), row.get(spread, "")
-        if math.isinf(value):
-            return "not reached"
-        return form.text(value) + (f" ± {form.text(float(sd))}" if sd and sd != "nan" else "")
+    def told(value: str, spread: str) -> str:
+        if not value or math.isinf(float(value)):
+            return value and "not reached"
+        around = f" ± {form.text(float(spread))}" if spread not in ("", "nan") else ""
+        return form.text(float(value)) + around
 
     return {
         "cell": ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),
         "method": row["method"],
         "number": f"{row['split']} {number}".strip() if number == "accuracy" else number,
-        "printed": told("printed", "printed_sd"),
-        "ours": told("mean", "sd"),
+        "printed": told(row["printed"], row.get("printed_sd", "")),
+        "ours": told(row["mean"], row.get("sd", "")),
         "verdict": (word_of(row), PRINTED.get(verdict_of(row), UNKNOWN), verdict_of(row)),
-        "source": row.get("source", ""),
         "reasons": reasons(row),
     }
 
 
-def ratio_dots(rows: Sequence[Row]) -> dict[str, Any]:
-    """Place the ratio of ours to print of every value that has both, for papers without a figure.
+def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
+    """Return ours over print of every value that has both, by exhibit, for papers without a figure.
 
-    The axis is logarithmic from a quarter to four times; unreached values stand at its end.
-
-    Returns:
-        `high`, `ticks` and `rows` of the drawing, a row an exhibit: (name, height, [(x, text,
-        colour)]); {} without a value.
+    Each is its place on an axis of doublings, from -2 to 2, where unreached values stand at the
+    end; a text; and the colour of its verdict.
     """
-    left, reach, step = 14.0, 390.0, 42.0
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
-
-    def x(share: float) -> float:
-        at = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
-        return left + reach * (at + 2) / 4
-
     for row in rows:
         if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
             share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
+            place = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
             text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
-            dot = (x(share), f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
+            dot = (place, f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
             by_exhibit.setdefault(row["exhibit"], []).append(dot)
-    ticks = ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
-    lines = [(name, 32 + step * at, dots) for at, (name, dots) in enumerate(by_exhibit.items())]
-    drawn = {"ticks": [(x(share), label) for share, label in ticks], "rows": lines}
-    return {"high": step * len(lines) + 40, **drawn} if lines else {}
+    return by_exhibit
 
 
 # ---------------------------------------------------------------------------------------- claims
 
 
 def remarks(head: Row) -> str:
-    """Say why a claim is judged so, with a note on its bound."""
-    notes = [LABELS.get(head["label"], ""), head["note"]]
-    if head["fixed"] == "after":
-        notes.append("its bound was written when first numbers were there")
-    remark = f"({'; '.join(filter(None, notes))})" if any(notes) else ""
-    return " ".join(filter(None, [head["reason"], remark]))
-
-
-def deciding(checks: Sequence[Row], verdict: str = "") -> Row:
-    """Return the check that decides a claim, or a reading of this `verdict`."""
-    whole = verdict or checks[0]["verdict"]
-    agreeing = [row for row in checks if row["check_verdict"] == whole]
-    return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
+    """Say why a claim has its verdict, with notes on how it is judged."""
+    late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
+    notes = "; ".join(filter(None, [LABELS.get(head["label"], ""), head["note"], late]))
+    return " ".join(filter(None, [head["reason"], notes and f"({notes})"]))
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
@@ -238,18 +202,22 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
     With one reading, or equal verdicts, the check that decides the claim is under "".
     """
-    readings = by_reading(checks)
-    verdicts = {
-        name: whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
-        for name, rows in readings.items()
-    }
-    if len(set(verdicts.values())) < 2:
-        return {"": deciding(checks)}
-    return {f"{name}: {v}": deciding(readings[name], v) for name, v in verdicts.items()}
+
+    def deciding(whole: str, rows: Sequence[Row]) -> Row:
+        agreeing = [row for row in rows if row["check_verdict"] == whole]
+        return (agreeing or [row for row in rows if row["missing"]] or rows)[0]
+
+    found = {}
+    for name, rows in by_reading(checks).items():
+        whole = whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
+        found[f"{name}: {whole}"] = whole, deciding(whole, rows)
+    if len({whole for whole, _ in found.values()}) < 2:
+        return {"": deciding(checks[0]["verdict"], checks)}
+    return {name: row for name, (_, row) in found.items()}
 
 
 def unit_of(row: Row) -> tuple[float, str]:
-    """Return a factor for the numbers of a check and their unit, from what it looks at."""
+    """Return the factor and the unit in which the numbers of a claim's check are shown."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"
@@ -263,14 +231,12 @@ def unit_of(row: Row) -> tuple[float, str]:
 
 
 def interval(row: Row) -> str:
-    """Write the value and interval of a check with its unit, and its confidence if not 95 %."""
+    """Write the value of a claim's check and its interval, such as "2.5 points (2.4 to 2.6)"."""
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f", at {100 * float(row['confidence']):.4g} %"
     factor, unit = unit_of(row)
-    value, low, high = (
-        factor * float(row[end]) if row[end] else math.nan for end in ("value", "low", "high")
-    )
+    value, low, high = (factor * float(row[end] or "nan") for end in ("value", "low", "high"))
     half = (high - low) / 2
     digits = 2 if math.isnan(half) or half <= 0 else max(1 - math.floor(math.log10(half)), 0)
     # two decimals say enough, unless they hide a scatter or are fewer than those of a bound
@@ -294,7 +260,7 @@ def _one(unit: str) -> str:
 
 
 def _bounds(row: Row) -> list[tuple[str, str]]:
-    """Return the bounds of a check in its unit, each a word and a number."""
+    """Return the bounds of a claim's check, each a word such as "above" and a number with unit."""
     factor, _ = unit_of(row)
     return [
         (word, f"{factor * float(number):,.6g}".replace("-", "−"))
@@ -303,7 +269,7 @@ def _bounds(row: Row) -> list[tuple[str, str]]:
 
 
 def bound_text(row: Row) -> str:
-    """Write the bound of a check with its unit."""
+    """Write the bound of a claim's check with its unit, such as "above 0.5 points"."""
     numbers = iter(_bounds(row))
     text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
     unit = unit_of(row)[1]
@@ -311,7 +277,7 @@ def bound_text(row: Row) -> str:
 
 
 def interval_drawing(row: Row) -> dict[str, Any]:
-    """Place the interval of a check against its bound; {} if it lacks either.
+    """Return the places at which a picture draws an interval and its bound; {} without either.
 
     In units of the view box, allowed: ends of what the bound allows. bounds: each with its number.
     range: ends of the interval. at: of the value, None where it is not known.
@@ -322,9 +288,8 @@ def interval_drawing(row: Row) -> dict[str, Any]:
     if not bounds or not known:
         return {}
     ends = [*known, *(number for _, number in bounds)]
-    least, most = min(ends), max(ends)
-    reach = (most - least) or abs(most) or 1.0
-    least, most = least - 0.15 * reach, most + 0.15 * reach
+    reach = (max(ends) - min(ends)) or abs(max(ends)) or 1.0
+    least, most = min(ends) - 0.15 * reach, max(ends) + 0.15 * reach
 
     def x(value: float) -> float:
         return MARGIN + (WIDTH - 2 * MARGIN) * (value - least) / (most - least)
@@ -334,7 +299,7 @@ def interval_drawing(row: Row) -> dict[str, Any]:
     value, labels = float(row["value"] or "nan"), _bounds(row)
     return {
         "allowed": sorted((x(max(lows, default=least)), x(min(highs, default=most)))),
-        "bounds": [(x(float(n)), label) for (_, n), (_, label) in zip(bounds, labels, strict=True)],
+        "bounds": [(x(n), label) for (_, n), (_, label) in zip(bounds, labels, strict=True)],
         "range": (x(known[0]), x(known[-1])),
         "at": x(value) if math.isfinite(value) else None,
     }

@@ -113,28 +113,27 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
 
     `model` names a network, such as resnet8 or nets.py:Net, in place of a small one.
     """
-    missing = [name for name, param in item.params.items() if param.required]
-    if missing:
+    for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(
-            f"method '{item.name}' has no default for '{missing[0]}': give it one, with which it "
-            "can be tried"
+            f"method '{item.name}' has no default for '{name}': give it one, with which it can be "
+            "tried"
         )
-    kind = METHOD_KINDS[item.meta["kind"]]
+    kind, rules = METHOD_KINDS[item.meta["kind"]], checks_of(item)
     digits = problem_for(item, model) if kind.with_data else None
-    findings = [(check.words, _tried(check.run, item, digits)) for check in checks_of(item)]
+    findings = [(rule.words, _tried(rule.run, item, digits)) for rule in rules]
     if digits is None:
         return CheckedMethod(item, findings)
     numbers: dict[str, float] = {}
     work = _in_rounds if kind.in_rounds else _at_once
     findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
     if numbers:
-        count = len(digits.test.labels)
-        most = float(np.bincount(digits.test.labels).max()) / count  # of one class for all examples
-        alone = [digits.models.alone(j) for j in range(digits.models.clients)]
+        models, labels = digits.models, digits.test.labels
+        most = float(np.bincount(labels).max()) / len(labels)  # of one class for all examples
+        alone = [models.alone(j) for j in range(models.clients)]
         numbers |= {
-            "models": float(sum(value.nbytes for value in digits.models.tensors.values())),
+            "models": float(sum(value.nbytes for value in models.tensors.values())),
             "alone": metrics_on(alone, digits.test, Draws(RngKey(0)))["accuracy"],
-            "chance": most + 2 * math.sqrt(most * (1 - most) / count),  # two standard errors
+            "chance": most + 2 * math.sqrt(most * (1 - most) / len(labels)),  # two standard errors
         }
     rounds = int(numbers.pop("done", 0))
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
@@ -152,11 +151,10 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
             f"method '{item.name}' combines {', '.join(sorted(item.meta['models']))}, not "
             f"'{chosen.token}': name one of these"
         )
-    allowed_models = item.meta["models"] or set(MODELS)
-    kinds = [name for name in MODELS if name in allowed_models]
+    kinds = [name for name in MODELS if name in (item.meta["models"] or MODELS)]
     if not kinds and not chosen:
         raise FedreproError(
-            f"method '{item.name}' combines {', '.join(sorted(allowed_models))} only, and is "
+            f"method '{item.name}' combines {', '.join(sorted(item.meta['models']))} only, and is "
             f"checked on digits with {', '.join(MODELS)}: try it in an exhibit"
         )
     scenario = item.meta["scenario"]

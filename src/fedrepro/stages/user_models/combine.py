@@ -1,4 +1,4 @@
-"""Own models combined: by one one-shot method, in Python or from files, or by all of them.
+"""Models of one's own combined by a one-shot method, in Python or from files, or by every method.
 
 Nothing of the workflow is needed: no data set, no partition, no exhibit.
 """
@@ -215,7 +215,7 @@ class AppliedMethod:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The method as a row of the table."""
+        """The method's row in the table of all methods."""
         head = {"method": self.item.name, "label": self.label, "kind": "", "setting": self.setting}
         if not self.why:
             head["kind"] = self.kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes o
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model on examples.
+    """The accuracy, loss and confusion matrix of a model on examples.
 
     `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
     `confusion` is int64 (K, K), rows are classes, columns predictions.
@@ -55,9 +55,7 @@ class Evaluation:
         return int(np.where(held, self.right, np.inf).argmin())
 
 
-def evaluations(
-    models: Sequence[Path], files: ModelFiles
-) -> tuple[list[Evaluation], tuple[str, ...]]:
+def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
     """Measure each model on the examples of `files.evaluate`; return assumptions as well.
 
     Models may differ in width.
@@ -66,38 +64,35 @@ def evaluations(
         FedreproError: For files that cannot be read or do not fit.
     """
     assert files.evaluate is not None
-    words = files.model.split(",") if files.model else [None]
-    each = words if len(words) == len(models) else words[:1] * len(models)
-    read = [
-        (str(path), *_model(path, files, words if len(words) > 1 and len(models) == 1 else [word]))
-        for path, word in zip(models, each, strict=True)
-    ]
-    layered = any(not local.model.component.meta.get(MODULE) for _, _, local in read)
-    results, notes = [], {ASSUMED: None} if layered else {}
-    known: dict[DataForm, Examples] = {}
-    for name, model, local in read:
-        form = files.form(local)
-        if form not in known:
+    words = files.model.split(",") if files.model else []
+    results, notes, known = list[Evaluation](), dict[str, None](), dict[DataForm, Examples]()
+    for place, path in enumerate(models):
+        each = words[place : place + 1] if len(words) == len(models) else words[:1]
+        # several names for one file are of the networks of a mixture
+        made, local = _model(path, files, words if len(models) == 1 else each)
+        if not local.model.component.meta.get(MODULE):
+            notes.setdefault(ASSUMED)
+        if (form := files.form(local)) not in known:
             examples, assumptions = read_files({"data": [files.evaluate]}, form)
             known[form] = examples["data"][0]
             notes |= dict.fromkeys(assumptions)
-        results.append(evaluation(name, model, local, known[form]))
-    return results, tuple(notes)
+        results.append(evaluation(str(path), made, local, known[form]))
+    return results, list(notes)
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """Measure a model on these examples; `local` has its shape and classes."""
+    """Measure a model on examples; `local` has the shape and number of classes of its networks."""
     labels, classes = examples.targets.numpy(), local.classes
     network = network_of(model.model, local.shape, classes)
     scores = class_scores(network, model, examples, None).double().numpy()
     taken = scores.argmax(axis=1)
     confusion = np.bincount(classes * labels + taken, minlength=classes**2)
     right = scores[np.arange(len(labels)), labels]
-    loss = -np.log(np.maximum(right, np.finfo(np.float64).tiny)).mean()
+    loss = float(-np.log(np.maximum(right, np.finfo(np.float64).tiny)).mean())
     return Evaluation(
         name,
         float((taken == labels).mean()),
-        float(loss) if model.gate is None and model.ties is None else None,
+        loss if model.gate is None and model.ties is None else None,
         confusion.reshape(classes, classes),
         model.trained(network.buffers),
         model.networks,
@@ -105,7 +100,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 
 
 def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
-    """Measure a method's model, or one for each client, on test examples: by metric."""
+    """Measure a method's model, or one for each client, on a split; return numbers by metric."""
     assert made is not None
     if isinstance(made, GlobalModel):
         values = measure(made, {"test": split}, draws)
@@ -114,19 +109,16 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
     return {number.metric: number.value for number in values}
 
 
-def _model(
-    path: Path, files: ModelFiles, words: Sequence[str | None]
-) -> tuple[GlobalModel, LocalModels]:
+def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
     """Read a state dict, or a mixture of several; `words` name the network of each."""
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
-    several = list(state["state_dicts"]) if mixed else [state]
-    if mixed:
-        names = [f"{path}, network {place}" for place in range(len(several))]
-    local = files.read(several, names, [word for word in words if word])
-    made = GlobalModel(local.model, local.tensors, widths=local.widths)
     if not mixed:
-        return made, local
+        local = files.read([state], names, words)
+        return GlobalModel(local.model, local.tensors, widths=local.widths), local
+    several = list(state["state_dicts"])
+    names = [f"{path}, network {place}" for place in range(len(several))]
+    local = files.read(several, names, words)
     weights = np.asarray(state["weights"], np.float64)
     if weights.shape != (len(several), local.classes) or not np.isfinite(weights).all():
         raise FedreproError(
@@ -135,4 +127,7 @@ def _model(
         )
     gate = {name: np.asarray(value, np.float32) for name, value in state.get("gate", {}).items()}
     ties = RngKey(0, 0) if state.get("vote") else None
-    return replace(made, weights=weights, ties=ties, gate=gate or None), local
+    made = GlobalModel(
+        local.model, local.tensors, weights, ties=ties, gate=gate or None, widths=local.widths
+    )
+    return made, local

@@ -195,7 +195,7 @@ def allowed(info: ClientInfo, item: Component) -> ClientInfo:
 def made_of(
     item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
 ) -> Any:
-    """Apply one setting of a one-shot method or control, after what it prepares."""
+    """Run one setting of a one-shot method or control, with its preparation; return its result."""
     spec = item.spec(values)
     prepared = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
     made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
@@ -204,7 +204,7 @@ def made_of(
 
 
 def each(made: MethodOutput) -> list[GlobalModel]:
-    """List the models of a result: one, one for each client, or none."""
+    """List the models that a method returned: one, one for each client, or none."""
     if made is None:
         return []
     return [made] if isinstance(made, GlobalModel) else list(made)
@@ -334,7 +334,7 @@ def believes(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round is pure, and goes on from a saved state", "federated", "peer")
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """Check that a round changes none of its inputs, and continues alike from a saved state."""
+    """Check that a round changes no input, and goes on alike from a state that was saved."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"
@@ -374,7 +374,7 @@ def _copied(models: LocalModels) -> LocalModels:
 
 
 def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
-    """Return a method, its clients, and its states before and after a round with a good report."""
+    """Run a round; return the method, its clients, and its states before and after."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     before = made.init(clients, info, RngKey(0))
     after, report = made.round(before, clients, info, RngKey(0).at(round=0))

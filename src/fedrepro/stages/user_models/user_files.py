@@ -1,4 +1,4 @@
-"""Files of models and examples of one's own: state dicts, csv and npz, counts of labels."""
+"""State dicts, examples (csv, npz) and label counts of one's own, read from files and checked."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ MOST_PAIRS = 20  # that a sentence lists
 
 @dataclass(frozen=True)
 class DataForm:
-    """How files are read: `shape`, `classes` are what the networks take and give.
+    """Form in which examples are read: that of the inputs and outputs of the networks.
 
     `label` is the column of a csv with the class, inputs are divided by `divide`, and `channels`
     says where an npz has those of images, see `read_npz`.

@@ -1,4 +1,4 @@
-"""Own models with data that are known of them, from files: which methods apply, and why not."""
+"""Models of one's own and data for methods, read from files; which methods apply, and why not."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Files and options of a command.
+    """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
     `models` are a state dict of each client; `model`, `shape` and `layers` are lists with commas
     between, as of `LocalModels.from_state_dicts`; `label`, `divide`, `channels` as of `DataForm`.
@@ -186,7 +186,7 @@ class ModelFiles:
     def read(
         self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
     ) -> LocalModels:
-        """Stack state dicts as these options say; `models` name the network of all or each."""
+        """Stack state dicts of clients; `models` name the network of all, or of each."""
         if self.shape and not SHAPE.fullmatch(self.shape):
             raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
         shape = [int(part) for part in self.shape.split(",")] if self.shape else None
@@ -197,7 +197,7 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read all files; return them for methods, examples to measure on, and assumptions in words.
+    """Read the files of a command; return models with data, examples to measure on, notes.
 
     Raises:
         FedreproError: For files that cannot be read, or do not fit each other.
@@ -269,7 +269,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
 
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
-    """Say how models were read, and what a state dict leaves open."""
+    """Say as which network the models were read, and what their state dicts leave open."""
     shape, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
     layers = "" if module else f"; layers in order: {', '.join(models.layers or ())}"
     read = (
@@ -282,7 +282,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Collect the clients' data: a file for each, or none; to validate one for all, or one each."""
+    """Collect the clients' training examples, a file each, and one file or one each to validate."""
     for what, files, also in (
         ("--clients-data", own, ""),
         ("--validation", validation, "one for all, or "),

@@ -142,7 +142,7 @@ class CommonPoints(canvas.Figured):
         low, high = min(accuracy.values()), max(accuracy.values())
         colours: np.ndarray = np.full(met.shape, np.nan)  # of cells without a common point
         for cell, value in accuracy.items():
-            if any(trials_of(str(met.iat[cell]))):
+            if any(met_in_trials(str(met.iat[cell]))):
                 colours[cell] = value
         mesh = axes.pcolormesh(colours, cmap=heat_maps.COLOURS, vmin=low, vmax=high)
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05)
@@ -154,7 +154,7 @@ class CommonPoints(canvas.Figured):
         return figure
 
 
-def trials_of(by_trial: str) -> list[bool]:
+def met_in_trials(by_trial: str) -> list[bool]:
     """Tell for each trial whether there is a common point; False where that was not decided."""
     return [value == "1" for value in by_trial.split()]
 
@@ -164,7 +164,7 @@ def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: boo
     middle, low = at[1] + 0.5, at[0]
     style: dict[str, Any] = {"ha": "center", "va": "center"}
     text = ACCURACY.form.format(ACCURACY.scale * value)
-    trials = trials_of(by_trial)
+    trials = met_in_trials(by_trial)
     if not any(trials):
         axes.plot(middle, low + 0.62, "x", color=CROSS, markersize=8, markeredgewidth=1.8)
         axes.text(middle, low + 0.2, text, fontsize=5.5, **style)

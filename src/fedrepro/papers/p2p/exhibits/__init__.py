@@ -92,7 +92,7 @@ TWO_NODES_UNBALANCED = exhibit(
 )
 
 
-def consensus(label: str, **parameters: Any) -> Entry:
+def consensus_entry(label: str, **parameters: Any) -> Entry:
     return component("variational_consensus", label, **parameters)
 
 
@@ -191,8 +191,8 @@ for figure, (node, two_nodes, case, classes) in CONFUSIONS.items():
         caption=f"""Test examples of each class by what node {node} takes them for, in percent,
             after the last round, before and after it hears its neighbour. {classes}""",
         methods=[
-            consensus("before", node=node, belief="before"),
-            consensus("after", node=node, belief="after"),
+            consensus_entry("before", node=node, belief="before"),
+            consensus_entry("after", node=node, belief="after"),
         ],
     )
 
@@ -255,7 +255,7 @@ exhibits["interval-bytes"] = exhibit(
     title="What nodes send, by how often they exchange beliefs",
     caption="""Bytes that both nodes send in the runs of the table on intervals: two floats a weight
         along each of two edges.""",
-    methods=[consensus("both nodes")],
+    methods=[consensus_entry("both nodes")],
 )
 
 
@@ -297,7 +297,7 @@ exhibits["settings"] = exhibit(
     trials=1,
     sweep={"model.spread": [0.007, 0.015, 0.03]},
     methods=[
-        consensus("consensus of beliefs", divergence=[1.0, 0.1], show=["divergence"]),
+        consensus_entry("consensus of beliefs", divergence=[1.0, 0.1], show=["divergence"]),
         component("consensus_of_means", "plain means", divergence=[1.0, 0.1], show=["divergence"]),
     ],
     at={
@@ -339,8 +339,8 @@ exhibits["defaults"] = exhibit(
     measure_every=156,
     trials=1,
     methods=[
-        consensus("node 1", node=1, belief="before"),
-        consensus("node 2", node=2, belief="before"),
+        consensus_entry("node 1", node=1, belief="before"),
+        consensus_entry("node 2", node=2, belief="before"),
     ],
     cases={
         "a": {"label": "case (a): defaults"},
@@ -401,7 +401,7 @@ exhibits["graphs"] = exhibit(
     parameters={"steps": 10},
     trials=1,
     methods=[
-        consensus("consensus of beliefs", belief="before"),
+        consensus_entry("consensus of beliefs", belief="before"),
         component("gossip_sgd", "gossip SGD", belief="before"),
     ],
     notes=[

@@ -77,7 +77,7 @@ def algorithm(**nodes: Any) -> list[Entry]:
     return [component("finite_beliefs", "Algorithm 1", **nodes, show=["nodes"])]
 
 
-def matrix(label: str, w: dict[str, list[str]]) -> Case:
+def matrix_case(label: str, w: dict[str, list[str]]) -> Case:
     return {"label": label, "parameters": w, "methods": algorithm(settings=[{"nodes": 2}])}
 
 
@@ -93,9 +93,9 @@ exhibits["theorem-1"] = exhibit(
     trials=5,
     methods=algorithm(nodes=[4, 16, 64]),
     cases={
-        "regression": matrix("regression, W 0.9/0.1", {"rows": ["0.9_0.1", "0.6_0.4"]}),
-        "balanced": matrix("case (a) and (b), W 0.25/0.75", CROSSED),
-        "unbalanced": matrix("unbalanced, W 0.45/0.55", LEANING),
+        "regression": matrix_case("regression, W 0.9/0.1", {"rows": ["0.9_0.1", "0.6_0.4"]}),
+        "balanced": matrix_case("case (a) and (b), W 0.25/0.75", CROSSED),
+        "unbalanced": matrix_case("unbalanced, W 0.45/0.55", LEANING),
         **{
             shape: {"label": label, "parameters": {"graph": shape, "steps": 100}}
             for shape, label in SHAPES.items()

@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 TIE = 1e-9  # logarithms this close are equal but for rounding
 
 
-def averaged(weights: Array, beliefs: Array) -> Array:
+def mixed_beliefs(weights: Array, beliefs: Array) -> Array:
     """Compute the consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
 
     Rows of `weights`, (N, N), sum to one.
@@ -176,7 +176,7 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
     for step in range(steps):
         seen = (draws.random((repeats, len(weights))) < ONE[1]).astype(np.int64)
         # beliefs need not be normalised to be the same (P2P, section 5.2.1)
-        beliefs = averaged(weights, beliefs + likelihoods[nodes, seen])
+        beliefs = mixed_beliefs(weights, beliefs + likelihoods[nodes, seen])
         shares[step] = 1 - learnt(beliefs, TRUTH).all(axis=-1).mean()
     return shares
 

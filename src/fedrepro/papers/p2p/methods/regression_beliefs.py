@@ -63,7 +63,7 @@ def observed(beliefs: Information, features: Array, targets: Array, noise: float
     return Information(beliefs.precision + outer / noise, beliefs.shift + shift / noise)
 
 
-def consensus(weights: Array, beliefs: Information) -> Information:
+def mixed_information(weights: Array, beliefs: Information) -> Information:
     """Apply equations (6) and (7): the mean of the neighbours' precisions, and of their shifts.
 
     Rows of `weights`, (N, N), sum to one. This is the normalised geometric mean of Gaussian
@@ -139,7 +139,7 @@ def regression_beliefs(
     by_step: dict[int, dict[str, float | np.ndarray]] = {}
     for step, (features, noise) in enumerate(_examples(rng, steps, repeats, views), 1):
         targets = features @ THETA + noise
-        beliefs = consensus(weights, observed(beliefs, features, targets, NOISE**2))
+        beliefs = mixed_information(weights, observed(beliefs, features, targets, NOISE**2))
         if measuring.is_due(step, steps):
             means, covariances = beliefs.mean, beliefs.covariance
             by_metric = {

@@ -81,10 +81,10 @@ def pfnm_sized(
         named = replace(model, diagnostics={**model.diagnostics, "solved_sigma2": sigma2})
         return sum(widths(model.tensors)), named
 
-    return solved(at, sum(target_widths(clients, units)))
+    return network_of_size(at, sum(target_widths(clients, units)))
 
 
-def solved(at: Matched, size: int) -> GlobalModel | None:
+def network_of_size(at: Matched, size: int) -> GlobalModel | None:
     """Find the network of this size at the smallest sigma2 that gives it; None if none is found."""
     low, high = _ends(at, size)
     if high > MOST:

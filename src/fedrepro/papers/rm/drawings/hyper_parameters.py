@@ -111,7 +111,7 @@ def _draw(
         measured = canvas.select(case_rows, followed.metric, "")
         lines[case] = canvas.line_of(measured, measured[ROUND].astype(float).tolist())
         if followed.dots:
-            x, y = trials_of(canvas.select(case_rows, followed.dots, ""))
+            x, y = dots_of(canvas.select(case_rows, followed.dots, ""))
             axes.scatter(x, y, s=3, color=look[case].colour, alpha=0.3, linewidths=0, zorder=1)
     canvas.draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
     axes.set_title(followed.title, loc="left")
@@ -125,7 +125,7 @@ def _draw(
         axes.yaxis.set_minor_locator(NullLocator())
 
 
-def trials_of(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
+def dots_of(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
     """Return the rounds and the value of every trial in each of them."""
     pairs = [
         (float(done), float(value))

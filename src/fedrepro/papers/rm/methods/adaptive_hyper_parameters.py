@@ -39,9 +39,9 @@ LEAST_PRECISION, MOST_PRECISION = 2.0, 200.0
 class GridAxis:
     """The values of one hyper-parameter, and their places in [-0.5, 0.5], with mean zero.
 
-    positions: what is laid, the values' ranks, the values themselves as the text says, or their
-    logarithms: (x - mean) / (2 max |x - mean|). Errors: FedreproError for fewer than two values,
-    or one that is given twice.
+    positions: what is laid there, the values' ranks, the values themselves as the text says, or
+    their logarithms: (x - mean) / (2 max |x - mean|). Fewer than two values, or a value that is
+    given twice, raise FedreproError.
     """
 
     name: str
@@ -66,20 +66,20 @@ class GridAxis:
         return np.sort(np.asarray(self.given, np.float64))
 
     @cached_property
+    def scaled(self) -> np.ndarray:
+        """Return the values, or their logarithms where these are laid out: float64 (n,)."""
+        return np.log(self.values) if self.positions == "log" else self.values
+
+    @cached_property
     def places(self) -> np.ndarray:
         """Compute the place of each value in [-0.5, 0.5]: float64 (n,), ascending."""
-        x = np.arange(len(self.values)) if self.positions == "positions" else self._scaled
+        x = np.arange(len(self.values)) if self.positions == "positions" else self.scaled
         gap = x - x.mean()
-        places: np.ndarray = gap / (2 * np.abs(gap).max())
-        return places
-
-    @property
-    def _scaled(self) -> np.ndarray:
-        return np.log(self.values) if self.positions == "log" else self.values
+        return np.asarray(gap / (2 * np.abs(gap).max()))
 
     def real(self, place: float) -> float:
         """Interpolate the value of the hyper-parameter at a place between those of the grid."""
-        between = float(np.interp(place, self.places, self._scaled))
+        between = float(np.interp(place, self.places, self.scaled))
         return float(np.exp(between)) if self.positions == "log" else between
 
 
@@ -99,8 +99,7 @@ class DiscreteGaussian:
         """Compute the log-probability of each grid point: float64 (n,)."""
         exponent = -0.5 * (self.points - self.mean) ** 2 @ np.exp(self.log_precision)
         exponent -= exponent.max()
-        logs: np.ndarray = exponent - np.log(np.exp(exponent).sum())
-        return logs
+        return np.asarray(exponent - np.log(np.exp(exponent).sum()))
 
     def draw(self, rng: RngKey) -> int:
         """Draw the index of a grid point; equal `rng` give equal draws."""
@@ -126,8 +125,7 @@ def window_step(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
     Source: RM, eq. (7), algorithm 1, line 18. Each score is that of the distribution that drew.
     """
-    step: np.ndarray = (rewards - rewards.mean()) @ scores
-    return step
+    return np.asarray((rewards - rewards.mean()) @ scores)
 
 
 def reward_of(before: float, after: float) -> float:
@@ -249,10 +247,8 @@ class AdaptiveFedAvg(fedavg.Averaging):
     precision: Precision = 20.0
 
     def __post_init__(self) -> None:
-        axes = (
-            GridAxis("lrs", self.lrs, self.positions),
-            GridAxis("step_counts", self.step_counts, self.positions),
-        )
+        given = {"lrs": self.lrs, "step_counts": self.step_counts}
+        axes = tuple(GridAxis(name, values, self.positions) for name, values in given.items())
         self.search = Search(axes, self.meta_lr, self.window, self.precision)
 
     def terms(self) -> list[Term | WeightTerm]:
@@ -289,14 +285,10 @@ class AdaptiveFedAvg(fedavg.Averaging):
             "loss": loss if np.isfinite(loss) else state["loss"],
         }
         mean_lr, mean_steps = self.search.mean(search)
-        metrics = {
-            "mean_lr": mean_lr,
-            "mean_steps": mean_steps,
-            "sampled_lr": lr,
-            "sampled_steps": steps,
-            "reward": float(after["search"]["rewards"][-1]),
-        }
-        return after, Report(metrics)
+        reward = float(after["search"]["rewards"][-1])
+        return after, Report(
+            dict(zip(METRICS, (mean_lr, mean_steps, lr, steps, reward), strict=True))
+        )
 
 
 @method(

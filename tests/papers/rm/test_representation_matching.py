@@ -1,8 +1,14 @@
-"""Representation matching in the engine: the printed loss, by hand and differentiated."""
+"""Representation matching in the engine: the printed loss, differentiated and in compiled steps."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,12 +23,19 @@ from test_networks import (
     procedure,
     starts,
     the_same_in_any_company,
-)  # fmt: skip
+)
+from test_steps import NAMED
 from torch.nn import functional
 
+from fedrepro.core.registry import parse_token
+from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import Pass
+from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching, _centred
 from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Entropy, Proximal
+from fedrepro.training.minibatches import Task
 
 
 def descends(name, term, extra, given=None, path=None):
@@ -177,7 +190,7 @@ def test_images_are_cut_or_filled_around_their_middle(size):
     assert (found == wanted).all()
 
 
-def test_its_steps_are_those_of_every_processor(monkeypatch):
+def test_its_dense_steps_are_those_of_every_processor(monkeypatch):
     terms = Entropy(), RepresentationMatching(0.5, "mean")
     case = step_digests.dense((step_digests.INPUTS, 20, 10)), step_digests.PLAIN, terms
     monkeypatch.setitem(step_digests.CASES, "matching", case)
@@ -185,3 +198,165 @@ def test_its_steps_are_those_of_every_processor(monkeypatch):
         "matching, float32": "5c8427bb0bf7bb6d",
         "matching, float64": "c0a8ea5d3b2d5d1d",
     }
+
+
+CLASSES, EXAMPLES = 7, 23
+# the networks of RM, smaller; and sides, kernels and poolings that do not divide
+NETWORKS = {
+    "cifar": ("cnn+channels~8@16+hidden~33", (3, 16, 16)),
+    "keywords": ("cnn+channels~16@16@16@16+hidden~20+kernel~3+pool_every~2", (1, 11, 14)),
+    "lenet": ("cnn+bias~false+channels~6@16+hidden~12@9+padding~valid", (1, 28, 28)),
+    "no hidden layer": (
+        "cnn+channels~5@7@9+hidden~none+kernel~3+padding~valid+pools~2",
+        (3, 22, 25),
+    ),
+    "even kernel": ("cnn+channels~5@9+hidden~20+kernel~4", (2, 17, 13)),
+    "wide": ("cnn+channels~40@12+hidden~20", (1, 10, 10)),
+}
+USUAL = ("keywords", "lenet")
+TERMS = {
+    "above": RepresentationMatching(0.1),
+    "same": RepresentationMatching(0.5, "mean", source="same"),
+}
+
+
+def gap(name, terms, dtype=torch.float64, training="sgd", **values):
+    """The largest difference of tensors, between the compiled steps and automatic gradients."""
+    token, shape = NETWORKS[name]
+    net = network_of(parse_token("model", token), shape, CLASSES)
+    rng, kind = np.random.default_rng(0), str(dtype).removeprefix("torch.")
+    inputs = torch.from_numpy(rng.random((EXAMPLES, int(np.prod(shape))))).to(dtype)
+    examples = Examples(inputs, torch.from_numpy(rng.integers(0, CLASSES, EXAMPLES)))
+    given = procedure(training, **{"lr": 0.02, "batch_size": 7, "epochs": 2} | values)
+    drawn = net.initial(RngKey(0), 0.1, 0.1, "fan_in")
+    start = {key: (v + rng.normal(0, 0.02, v.shape))[None] for key, v in drawn.items()}
+    private = {
+        key: value[None]
+        for term in terms
+        for key, value in (term.initial(net, RngKey(0)) if hasattr(term, "initial") else {}).items()
+    }
+    start, own = ({k: v.astype(kind) for k, v in some.items()} for some in (start, private))
+    tasks = [Task(np.arange(EXAMPLES), RngKey(0, 0, 0))]
+    ours, automatic = (
+        train(net, examples, tasks, given, start, terms=terms, private=own, path=path)
+        for path in ("compiled", "loop")
+    )
+    assert all((ours.private[key] != own[key]).any() for key in own)
+    assert np.abs(ours.loss - automatic.loss).max() < (1e-12 if kind == "float64" else 1e-5)
+    tensors = automatic.tensors | automatic.private
+    found = ours.tensors | ours.private
+    return max(float(np.abs(found[key] - value).max()) for key, value in tensors.items())
+
+
+# each network with the term that is used, each term on two networks; all of both at night
+EACH = [
+    pytest.param(name, term, marks=() if term == "above" or name in USUAL else pytest.mark.nightly)
+    for name in NETWORKS
+    for term in TERMS
+]
+
+
+@pytest.mark.parametrize(("name", "term"), EACH)
+def test_it_is_as_differentiated_automatically(name, term):
+    assert gap(name, [TERMS[term]]) < 1e-12
+    if term == "above":
+        assert gap(name, [TERMS[term]], torch.float32) < 3e-5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"training": "adam", "lr": 1e-3, "l2": 0.01},
+        {"momentum": 0.5},
+        {"batch_size": None, "epochs": 3},
+        {"batch_size": 1, "epochs": 1},
+    ],
+)
+@pytest.mark.parametrize("name", ["keywords", "lenet"])
+def test_with_other_terms_and_descents(name, values):
+    assert gap(name, [Entropy(1.3), TERMS["above"], Proximal(0.2)], **values) < 1e-11
+
+
+def test_images_are_matched_by_compiled_steps():
+    token, shape = NETWORKS["cifar"]
+    net = network_of(parse_token("model", token), shape, CLASSES)
+    dropped = network_of(
+        parse_token("model", "cnn+channels~8@16+dropout~0.5+hidden~33"), shape, CLASSES
+    )
+    assert chosen(net, "cpu", (Entropy(), TERMS["above"])) == "compiled"
+    assert chosen(net, "cuda", (TERMS["above"],)) != "compiled"
+    assert chosen(dropped, "cpu", (TERMS["above"],)) == "loop"
+
+
+def test_what_is_not_finite_shows():
+    token, shape = NETWORKS["keywords"]
+    net = network_of(parse_token("model", token), shape, CLASSES)
+    start = {key: v[None] for key, v in net.initial(RngKey(0), 0.1, 0.1, "fan_in").items()}
+    private = {key: v[None] for key, v in TERMS["above"].initial(net, RngKey(0)).items()}
+    private["match0_weight"][0, 0, 0, 0, 0] = np.nan
+    inputs = torch.rand((4, int(np.prod(shape))), generator=torch.Generator().manual_seed(0))
+    found = train(
+        net, Examples(inputs, torch.arange(4)), [Task(np.arange(4), RngKey(0, 0, 0))],
+        replace(procedure(), batch_size=4), start, terms=[TERMS["above"]], private=private,
+        path="compiled",
+    )  # fmt: skip
+    assert not found.finite.any()
+
+
+def digests():
+    """Of both dtypes; kernels are laid down in rows of one vector, and in rows of many."""
+    network = network_of(parse_token("model", NETWORKS["wide"][0]), NETWORKS["wide"][1], 10)
+    terms = Entropy(), RepresentationMatching(0.5, "mean")
+    case = network, replace(step_digests.PLAIN, batch_size=7), terms
+    with (
+        patch.dict(step_digests.CASES, {"matched images": case}),
+        patch.object(step_digests, "INPUTS", 100),
+    ):
+        return step_digests.digests(["matched images"])
+
+
+STORED = {
+    "matched images, float32": "c226df1db5cb08a9",
+    "matched images, float64": "6338c069e0674d7f",
+}
+
+
+def test_its_steps_are_those_of_every_processor():
+    assert digests() == STORED
+
+
+@pytest.mark.nightly
+@pytest.mark.long
+def test_narrow_vectors_give_the_same_bytes():
+    env = os.environ | NAMED | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, __file__]
+    found = subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    assert json.loads(found.stdout) == STORED
+
+
+@pytest.mark.parametrize("convolution", ["grouped", "unfolded"])
+def test_pooling_before_a_relu_changes_no_byte(convolution):
+    net = network_of(parse_token("model", "cnn+hidden~7"), (1, 8, 8), 3)
+    rng = torch.Generator().manual_seed(0)
+    tensors = {
+        name: torch.randn((1, *shape), generator=rng).div_(4).requires_grad_()
+        for name, shape in net.shapes.items()
+    }
+    x = torch.randn((1, 5, 64), generator=rng)
+
+    def through(layers):
+        run, out = Pass(convolution, keep=True), x.reshape(1, 5, *net.shape)
+        run.record(out)
+        for layer, names in layers:
+            out = layer.forward({local: tensors[name] for local, name in names.items()}, out, run)
+        run.record(out)
+        return [out, *torch.autograd.grad(out.square().sum(), list(tensors.values()))]
+
+    written = [(layer, names) for layer, _, names in net.places]
+    assert [layer for layer, _ in written] != [layer for layer, _ in net.evaluated]
+    for a, b in zip(through(written), through(net.evaluated), strict=True):
+        assert torch.equal(a, b)
+
+
+if __name__ == "__main__":
+    print(json.dumps(digests()))

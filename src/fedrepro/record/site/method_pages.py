@@ -1,0 +1,206 @@
+"""Pages of the methods: a method each, from its docstring, signature, declarations and scores."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from fedrepro.api import NEEDS
+from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.params import render
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Component
+from fedrepro.core.tokens import names_of_field
+from fedrepro.drawings.tables import markdown_text
+from fedrepro.numbers.leaderboard import ALL
+from fedrepro.record.site.leaderboard_pages import number
+from fedrepro.record.site.pages import marked, page
+from fedrepro.record.site.report_data import Paper, Reports
+from fedrepro.record.site.verdicts import page_data
+
+KNOWN = page_data("methods.yaml")
+SIZE = 17.0  # of letters, in pixels
+COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
+SENDS = {
+    "one_shot": "Each client sends its trained weights once, and nothing comes back.",
+    "federated": "In every round the chosen clients receive the global model and send theirs.",
+    "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
+}
+WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # text without the blanks around it
+SOURCE = re.compile(r"Source: .*", re.DOTALL)
+# sum_j, p_j, f_jk, as people write them in docstrings
+INDEXED = re.compile(r"\b(sum|prod|mean|max|argmax|[^\W\d_]\u0302?)\\?_(\w+|\{[^{}]+\})")
+SIGNS = {"sum": "∑", "prod": "∏"}
+
+
+def method_pages(reports: Reports) -> dict[str, str]:
+    """Return the text of each page below methods/, with the list of all as `index`.
+
+    Controls and simulations share a page, `bounds`.
+    """
+    links, scores = links_of(reports), _scores(reports)
+    board = next((paper.name for paper in reports.papers if paper.boards), "")
+    used: dict[str, list[tuple[Paper, str]]] = {}
+    for paper in reports.papers:
+        for shown in paper.exhibits.values():
+            for name in dict.fromkeys(method["name"] for method in shown.about["methods"]):
+                used.setdefault(name, []).append((paper, shown.name))
+    methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
+    pages, bounds = {}, []
+    kinds: dict[str, list[tuple[str, str, str]]] = {}
+    for name, item in methods.items():
+        own = [label for label, href in links.items() if href == href_of(name) and label in scores]
+        rows = [(*row, label)[: 5 if len(own) > 1 else 4] for label in own for row in scores[label]]
+        text = _page(item, used=used.get(name, []), scores=rows, board=board)
+        if _bound(item):
+            bounds.append(marked(text))
+        else:
+            pages[name] = text
+        kinds.setdefault(item.meta["kind"], []).append(
+            (_near(name), title_of(item), about(item)[0])
+        )
+    groups = [
+        (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
+        for kind, members in kinds.items()
+    ]
+    called = [
+        (known.name, _near(known.method), title_of(methods[known.method]), known.words)
+        for known in names_of_field(methods)
+    ]
+    index = page("methods.md", kinds=groups, called=called)
+    return pages | {"bounds": page("bounds.md", bounds=bounds), "index": index}
+
+
+def _page(item: Component, **given: Any) -> str:
+    known, kind = KNOWN.get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
+    options = []
+    for param in item.own_params.values():
+        allowed = f": one of {', '.join(param.choices)}" if param.choices else ""
+        default = "required" if param.required else render(param.default)
+        options.append((param.name, default, param.arg.unit, param.arg.doc + allowed))
+    # a sign that is divided between two lines is one again; items of a list stay
+    reference = [
+        block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
+        for block in (inspect.getdoc(inspect.getmodule(item.fn)) or "").split("\n\n")[1:]
+    ]
+    return page(
+        "method.md",
+        up="../",
+        item=item,
+        kind=kind,
+        title=title_of(item),
+        part=_bound(item),
+        known=known,
+        reference=docstring("\n\n".join(reference)),
+        formula=formula(known["formula"]) if "formula" in known else None,
+        about=about(item),
+        sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
+        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
+        options=options,
+        **given,
+    )
+
+
+def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
+    """Return a row for each scenario of a leaderboard by label: place, accuracy in %, score."""
+    rows: dict[str, list[Sequence[str]]] = {}
+    place = ["starts", "data", "case", "clients", "method"]
+    for board in (board for paper in reports.papers for board in paper.boards):
+        single = board.scenarios[board.scenarios["case"] != ALL]
+        for key, own in single.groupby(place, sort=False):
+            starts, data, case, clients, label = map(str, key)
+            means = own.set_index("metric")["mean"].to_dict()
+            if {"accuracy", "score"} & {*means}:
+                accuracy = f"{100 * means['accuracy']:.1f}" if "accuracy" in means else "–"
+                where = f"{data}, {case}, {float(clients):g} clients"
+                found = where, starts, accuracy, number(means.get("score")) or "–"
+                rows.setdefault(label, []).append(found)
+    return rows
+
+
+def _bound(item: Component) -> bool:
+    return item.meta["kind"] in ("control", "simulation")
+
+
+def href_of(name: str) -> str:
+    """Return the address of a method's page on the site."""
+    return f"methods/{_near(name)}"
+
+
+def _near(name: str) -> str:
+    return f"bounds.html#{name}" if _bound(components("method")[name]) else f"{name}.html"
+
+
+def title_of(item: Component) -> str:
+    """Return the title of a method as people write it."""
+    return str(KNOWN.get(item.name, {}).get("title") or item.meta.get("label") or item.name)
+
+
+def links_of(reports: Reports) -> dict[str, str]:
+    """Return the address of each method's page by its label on the leaderboard."""
+    return {
+        method["label"]: href_of(method["name"])
+        for paper in reports.papers
+        if paper.boards
+        for shown in paper.exhibits.values()
+        for method in shown.about["methods"]
+    }
+
+
+def about(item: Component) -> tuple[str, str]:
+    """Return a method's first sentence and the rest of its docstring, as markdown.
+
+    Where the page typesets the equation, a sentence stands in place of the docstring's first
+    paragraph, which has the equation as text; its source stays.
+    """
+    first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
+    said = KNOWN.get(item.name, {}).get("about")
+    if said:
+        source = SOURCE.search(first)
+        first, rest = said, "\n\n".join(filter(None, [rest, source and source[0]]))
+    return docstring(first), docstring(rest)
+
+
+def docstring(text: str) -> str:
+    """Write a docstring as markdown: paragraphs stay, indented blocks are code."""
+    parts = []
+    for block in text.split("\n\n"):
+        if block.startswith("    "):
+            parts.append("```text\n" + inspect.cleandoc(block) + "\n```")
+        else:
+            pieces = re.split(r"(`[^`]+`)", block)
+            pieces[::2] = [WORDS.sub(lambda words: _plain(words[0]), one) for one in pieces[::2]]
+            parts.append("".join(pieces))
+    return "\n\n".join(parts)
+
+
+def _plain(text: str) -> str:
+    """Write a text with signs that mark up as plain ones, and with its indices below the line."""
+
+    def indexed(match: re.Match[str]) -> str:
+        letter = SIGNS.get(match[1], match[1] if len(match[1]) > 2 else f"*{match[1]}*")
+        return f"{letter}{{sub}}`{match[2].strip('{}')}`"
+
+    return INDEXED.sub(indexed, markdown_text(text))
+
+
+def formula(text: str) -> dict[str, Any]:
+    """Typeset a formula in the notation of TeX: its text, size in pixels, and outline for svg.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    letters = FontProperties(math_fontfamily="stix")
+    outline = TextPath((0, 0), f"${text}$", size=SIZE, prop=letters)
+    box, parts = outline.get_extents(), []
+    for points, code in outline.iter_segments(simplify=False, curves=True):
+        pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
+        ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
+        parts.append(f"{COMMANDS[int(code)]}{ends}")
+    wide, high = round(box.width + 2, 1), round(box.height + 2, 1)
+    return {"text": text, "wide": wide, "high": high, "path": "".join(parts)}
