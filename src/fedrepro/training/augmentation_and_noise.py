@@ -127,8 +127,9 @@ def noise_of(
     tasks: Sequence[Task], batch_size: int | None, device: torch.device
 ) -> ModelNoise | BlockNoise:
     """Make the random number generators of these models for a device."""
-    kind = ModelNoise if device.type == "cpu" else BlockNoise
-    return kind(tasks, batch_size, device)
+    if device.type == "cpu":
+        return ModelNoise(tasks, batch_size, device)
+    return BlockNoise(tasks, batch_size, device)
 
 
 class ModelNoise:
