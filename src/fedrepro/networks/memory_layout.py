@@ -55,7 +55,7 @@ class Parts:
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Find the parts of a network; return None for other layers, or another order.
+    """Split a network into its convolutional, recurrent and affine layers; None for others.
 
     There may be dropout after every hidden affine map.
     """
@@ -105,7 +105,7 @@ PREDICTED = 64  # examples that are predicted at once
 
 
 class Rows:
-    """Layout of tensors (*shape) in a flat model: their rows filled up to whole vectors.
+    """Places of a model's tensors (*shape) in one flat array, rows filled up to whole vectors.
 
     `turned` has, for tensors in another order, their axes, which may be cut, and the order of these
     in memory.

@@ -51,7 +51,7 @@ PREDICTION_ROWS = 2500
 
 @dataclass(frozen=True)
 class Network:
-    """Layers for inputs of one shape. `kind` selects the engine's table of paths.
+    """A neural network: layers for inputs of one shape, without weights.
 
     `prior_sd` is that of variational weights, whose prior then is N(0, prior_sd²).
     """
@@ -175,7 +175,7 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
-        """Widen the layers to these tensors (m, *shape), which methods make wider.
+        """Return the network with its layers as wide as these tensors (m, *shape) are.
 
         Raises:
             FedreproError: For tensors that are not of such a network.
@@ -196,7 +196,7 @@ class Network:
 
     @property
     def classes(self) -> int:
-        """Outputs."""
+        """Number of classes: outputs of the last layer."""
         layer, shape, _ = self.places[-1]
         return math.prod(layer.output(shape))
 
@@ -207,7 +207,7 @@ class Network:
         return windows[0] if windows else 1
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return the target of each row of logits: (…, B·predictions).
+        """Return the target label of each row of logits: (…, B·predictions).
 
         x is (…, B, D), y (…, B) labels, or (…, B, K) shares for one prediction an example. The
         target after a character of a window is the next one, after the last one the label.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Scaled(Protocol):
-    """Examples to predict, as of `training.examples`: inputs as stored, (N, D)."""
+    """Examples that a network predicts: inputs as stored, (N, D), and how to scale them."""
 
     @property
     def inputs(self) -> torch.Tensor: ...
@@ -129,8 +129,8 @@ def _summed(
     """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
     import torch
 
-    loaded = _loaded(tensors, examples)
-    count, device = len(next(iter(loaded.values()))), examples.inputs.device
+    held = loaded(tensors, examples)
+    count, device = len(next(iter(held.values()))), examples.inputs.device
     classes = network.classes
     even = np.full((count, classes), 1.0 / count)
     share = torch.from_numpy(even if weights is None else weights).to(device, summing)
@@ -143,18 +143,18 @@ def _summed(
             x = examples.scaled(rows)
             out_rows = slice(predictions * rows.start, predictions * rows.stop)
             for i in range(count):
-                model = {name: value[i] for name, value in loaded.items()}
+                model = {name: value[i] for name, value in held.items()}
                 out[out_rows] += share[i] * scores(network.logits(model, x))
     return out
 
 
-def _loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
-    """Convert tensors to the type and device of examples."""
+def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
+    """Convert weights by name to tensors of the type and on the device of examples."""
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype
     return {
-        name: torch.from_numpy(np.ascontiguousarray(value)).to(device, dtype)
+        name: torch.from_numpy(np.asarray(value, order="C")).to(device, dtype)
         for name, value in tensors.items()
     }
 
@@ -179,12 +179,12 @@ def joint_logits(
     """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
-    loaded = _loaded(tensors, examples)
-    count, batches = len(next(iter(loaded.values()))), []
+    held = loaded(tensors, examples)
+    count, batches = len(next(iter(held.values()))), []
     with torch.no_grad():
         for start in range(0, len(examples.inputs), network.prediction_rows):
             x = examples.scaled(slice(start, start + network.prediction_rows))
-            logits = [network.logits({k: v[i] for k, v in loaded.items()}, x) for i in range(count)]
+            logits = [network.logits({k: v[i] for k, v in held.items()}, x) for i in range(count)]
             batches.append(torch.cat(logits, dim=1).float().cpu().numpy())
     return np.concatenate(batches)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import MARGIN, SHIFTS, Noise, Shape
+from fedrepro.networks.layers import MARGIN, SHIFTS, Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.minibatches import Chunk, Task
 
@@ -31,7 +31,7 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """Draw the move of each of these rows: int64 below KINDS, (flip, down, right) in one.
+    """Draw how each image is flipped and shifted, one number below KINDS for each row: int64.
 
     A row's number is mixed with the key of the client's epoch by the finaliser of SplitMix64
     (Steele, Lea and Flood, 2014), twice, for the two halves of the key.
@@ -59,7 +59,7 @@ def require_images(network: Network) -> None:
 
 
 class Crops:
-    """Crops and mirror images for a block of models.
+    """Random crops and mirror images of the minibatches of some models.
 
     Raises FedreproError if the network does not take images.
     """
@@ -70,7 +70,7 @@ class Crops:
         self._placed: torch.Tensor | None = None
 
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-        """Draw the move of each example of these models: int64 (steps, models, batch)."""
+        """Draw `kinds` for the examples of these models: int64 (steps, models, batch)."""
         import torch
 
         moves = np.zeros_like(chunk.index)
@@ -83,7 +83,7 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Move images x (A, B, D) by their kinds (A, B); pixels from outside are zero."""
+        """Flip and shift images x (A, B, D) by numbers (A, B) of `kinds`; zeros come in."""
         from torch.nn.functional import pad
 
         channels = self.shape[0]
@@ -96,7 +96,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """Look up where each pixel comes from: int64 (KINDS, H · W); H · W stands for outside."""
+        """List the source of each pixel: int64 (KINDS, H · W); H · W stands for a zero outside."""
         import torch
 
         height, width = self.shape[1:]
@@ -123,18 +123,13 @@ STRIDE = 0x9E3779B97F4A7C15
 SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 
 
-class StepNoise(Noise, Protocol):
-    """The numbers of a block of models."""
-
-    def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Go to one step of the first models, or to a piece of one."""
-        ...
-
-
-def noise_of(tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> StepNoise:
-    """Make the random numbers of these models on this device."""
-    kind = ModelNoise if device.type == "cpu" else BlockNoise
-    return kind(tasks, batch_size, device)
+def noise_of(
+    tasks: Sequence[Task], batch_size: int | None, device: torch.device
+) -> ModelNoise | BlockNoise:
+    """Make the random number generators of these models for a device."""
+    if device.type == "cpu":
+        return ModelNoise(tasks, batch_size, device)
+    return BlockNoise(tasks, batch_size, device)
 
 
 class ModelNoise:
@@ -145,7 +140,7 @@ class ModelNoise:
         self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """See `StepNoise`."""
+        """Set the generators of the first models to a training step, or to a piece of one."""
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
 
@@ -186,13 +181,13 @@ class ModelNoise:
 
 
 class Words:
-    """Random 32-bit words of one model; any step can be gone to at once."""
+    """Random 32-bit words of one model, by a generator that jumps to any training step."""
 
     def __init__(self, rng: RngKey) -> None:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Go to the beginning of a step of an epoch, or of a piece of it."""
+        """Set the generator to the beginning of a step of an epoch, or of a piece of that step."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
@@ -202,7 +197,7 @@ class Words:
         self.philox.state = self.state
 
     def take(self, count: int) -> np.ndarray:
-        """Draw the next words of the step: uint32 (count,)."""
+        """Draw the next random words of the training step: uint32 (count,)."""
         return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
 
 
@@ -239,7 +234,7 @@ class BlockNoise:
         self.epoch, self.key = -1, 0
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """See `StepNoise`."""
+        """Set the generator to a training step, or to a piece of one."""
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
             self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)

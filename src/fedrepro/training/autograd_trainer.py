@@ -37,7 +37,7 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Count the models of a block: one on the CPU, or what fits half of a job's share of the GPU.
+    """Count the models that train together: one on a CPU, what half a job's share of a GPU holds.
 
     Blocks are made equally large, because a small one costs nearly as many kernels. A GPU holds the
     activations of a whole block as well. All of its memory counts and not what is free, so that a
@@ -88,7 +88,7 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, np.ndarray] | None
     ) -> Iterator[TrainedModels]:
-        """Train block after block; `memory` of the optimiser is overwritten."""
+        """Train block after block of models; the optimiser's `memory` is overwritten."""
         settings = self.procedure.settings
         steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
         pieces = [self.procedure.pieces(task) for task in tasks]
@@ -297,7 +297,7 @@ class _Block:
         return gradient
 
     def _descend(self, gradient: torch.Tensor) -> None:
-        """Let the optimiser take a step for the first models, along gradients (A, size)."""
+        """Take a step of the optimiser for the first A models, along gradients (A, size)."""
         count = len(gradient)
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.summed is not None:

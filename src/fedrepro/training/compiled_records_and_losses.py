@@ -57,7 +57,7 @@ class StepOrder(NamedTuple):
     """The minibatches: rows[ends[s] : ends[s + 1]] at step s, drawn from in pieces of `piece` rows.
 
     keys: uint64 (epochs, 2), of random words; places: int64 (steps, 2), epoch and step in it.
-    crops: int64 as rows, how each image is moved (`step_randomness.py`), or empty.
+    crops: int64 as rows, how each image is moved (`augmentation_and_noise.py`), or empty.
     """
 
     rows: Array

@@ -89,7 +89,7 @@ def train(
     taken: int,
     losses: Array,
 ) -> int:
-    """Take all steps, write their losses (steps,), and return how many predictions are right.
+    """Train a model by the steps of an order; write losses (steps,), return right predictions.
 
     The optimiser goes on from `taken` steps.
     """
@@ -156,7 +156,7 @@ def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) 
 
 @inner
 def prefetch(inputs: Array, rows: Array) -> None:
-    """Fetch the next rows into the cache meanwhile: those of a client lie far apart."""
+    """Ask for the rows of the next minibatch early, which lie far apart in memory."""
     for i in range(len(rows)):
         row = inputs[rows[i]]
         for j in range(0, len(row), LINE // inputs.itemsize):
@@ -267,7 +267,7 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Propagate errors of the logits to all maps, and let each learn.
+    """Propagate errors of the logits back, and write the gradient of each affine map.
 
     Errors of a hidden layer are zero where its units are. Units that dropout left out are zero as
     well, and those it kept were made larger. Errors that matching wrote there are added.

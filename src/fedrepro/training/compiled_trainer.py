@@ -42,7 +42,7 @@ NO_CROPS = np.empty(0, np.int64)
 
 
 def _said(*arguments: Any) -> int:
-    """Take the steps, and say so in the log if they had to be compiled for this machine first."""
+    """Take compiled steps; log the seconds of compilation if this machine had no code yet."""
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
 
@@ -55,7 +55,7 @@ def _said(*arguments: Any) -> int:
 
 
 def written_out(network: Network, terms: Sequence[object]) -> bool:
-    """Tell whether `compiled_steps.py` has the gradients of this network and these terms."""
+    """Tell whether compiled code has the gradients of this network and these loss terms."""
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
@@ -103,13 +103,13 @@ class CompiledTrainer:
 
     @property
     def size(self) -> int:
-        """Numbers that the optimiser remembers of a model in each buffer."""
+        """Length of each vector that an optimiser keeps of a model, such as its momentum."""
         return self.rows.size
 
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
     ) -> Iterator[TrainedModels]:
-        """Train each model; a part is valid until the next one is asked for."""
+        """Train model after model; yielded arrays are overwritten when the next model trains."""
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
             taken = 0 if memory is None else int(memory["steps"][place])
@@ -128,7 +128,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Give the buffers to another model."""
+        """Load the start of the model at `place` into the buffers."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)

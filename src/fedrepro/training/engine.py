@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the training of n models went, in the order of the tasks.
+    """Results of training n models besides their weights, in the order of the tasks.
 
     private: the tensors of the loss terms by name, (n, *shape), which stay with their client; those
     of a model that is not finite are as they were given. finite: bool (n,), whether all losses and
@@ -76,7 +76,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trained(Outcome):
-    """Weights of the network (n, *shape) by name; those of a model that is not finite are NaN.
+    """Trained weights, `tensors` (n, *shape) by name; NaN for a model that is not finite.
 
     gradients: the sum over steps of the minibatch gradients of the loss (without L2 and proximal
     terms), same shapes, if asked for. memory: what the optimiser remembers of each model, if asked
@@ -88,7 +88,7 @@ class Trained(Outcome):
     memory: dict[str, np.ndarray] | None = None
 
     def averaged(self, weights: np.ndarray) -> Averaged:
-        """sum_i weights[i] · w_i of the models that are finite, as `average` gives it."""
+        """Sum the finite models, weights[i] times model i, as `average` does."""
         share = np.where(self.finite, weights, 0.0)
         tensors = {
             name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
@@ -102,7 +102,7 @@ class Trained(Outcome):
 
 @dataclass(frozen=True)
 class Averaged(Outcome):
-    """The weighted sum of the trained models: tensors (1, *shape) by name; see `average`.
+    """The weighted sum of trained models, `tensors` (1, *shape) by name; see `average`.
 
     weight: sum of the weights that went in; left_out: models that were not finite.
     """
@@ -187,7 +187,7 @@ def average(
     block: int | None = None,
     path: StepPath | None = None,
 ) -> Averaged:
-    """sum_i weights[i] · (network of task i after training), as `train` trains them.
+    """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
     Models that are not finite are left out of the sum, whose weight the caller may bring back to
     one. Of buffers that count something it is the weight times the largest. Models are folded into
@@ -298,7 +298,7 @@ def _run(
 def check_tasks(
     procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
 ) -> None:
-    """Refuse clients without examples or steps, wrong private tensors, and what cannot go on."""
+    """Refuse tasks without examples or steps, and tensors or early stopping that do not fit."""
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):

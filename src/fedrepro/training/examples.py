@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examples:
-    """inputs: (N, D), uint8 or floating; targets: int64 (N,) labels, or floating (N, K), soft.
+    """A data set: inputs (N, D), uint8 or floating, and targets, labels (N,) or shares (N, K).
 
     scale: the divisor that brings inputs to [0, 1]. Integer inputs stay mapped: what a job does
     not touch is never read.
@@ -45,7 +45,7 @@ class Examples:
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Scale inputs of some rows as networks see them: floating (n, D)."""
+        """Return the inputs of some rows, divided by the scale: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -62,15 +62,11 @@ class Examples:
         import torch
 
         from fedrepro.networks.layers import Pass
+        from fedrepro.networks.predict import loaded
 
         if not hidden.layers:
             return Examples(self.scaled(slice(None)), self.targets)
-        weights = {
-            name: torch.from_numpy(np.ascontiguousarray(tensors[name])).to(
-                self.inputs.device, self.dtype
-            )
-            for name in hidden.parameters
-        }
+        weights = loaded({name: tensors[name] for name in hidden.parameters}, self)
         rows, activations = hidden.prediction_rows, []
         with torch.no_grad():
             for at in range(0, len(self.inputs), rows):
@@ -79,12 +75,12 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return examples in memory, and where these rows, int64 (n,) each, are there."""
+        """Return examples in memory, and the indices there of these rows, int64 (n,) each."""
         return self, rows
 
 
 class GeneratedExamples(Examples):
-    """Examples of a population: those that are asked for are made, and nobody keeps them.
+    """Examples of very many clients, generated when a training asks for them and not kept.
 
     A training that asks for all of them at once has them all made, as far as memory should hold
     them.
@@ -97,7 +93,7 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """See `Examples`; the clients who hold these rows are made, each once."""
+        """Generate the examples of the clients that hold these rows, each client once."""
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)

@@ -27,8 +27,8 @@ class Settings:
     """A training procedure with all its numbers; `optimiser` is adam or sgd.
 
     batch_size: None takes all of a client's examples in each step. augment: crop_flip trains on
-    random crops and mirror images (`step_randomness.py`). patience: epochs without a rise of its
-    running training accuracy after which a client stops, 0 for never (`EarlyStopping`).
+    random crops and mirror images (`augmentation_and_noise.py`). patience: epochs without a rise of
+    its running training accuracy after which a client stops, 0 for never (`EarlyStopping`).
     """
 
     optimiser: str

@@ -12,7 +12,7 @@ PAD = 8
 
 
 def padded_to(columns: int) -> int:
-    """Count the columns of a product that computes these: whole vectors."""
+    """Round a number of columns up to whole vectors of PAD numbers."""
     return -(-columns // PAD) * PAD
 
 

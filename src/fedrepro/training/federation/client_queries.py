@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.networks.network import Network
+from fedrepro.networks.predict import loaded
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat_models import Layout
 
@@ -23,7 +24,7 @@ Query = Callable[[Network, Mapping[str, "torch.Tensor"], Examples], Reply]
 
 @dataclass(frozen=True)
 class Watched(Examples):
-    """Examples that count how many of them are read as inputs of a network."""
+    """Examples that count how many rows a client reads as inputs of its network."""
 
     reads: list[int] = field(default_factory=list, compare=False)
 
@@ -36,7 +37,7 @@ class Watched(Examples):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Answers of each client. passes: how often each read all of its examples, on average."""
+    """Answers of the clients; `passes` is how often one read its examples, on average."""
 
     answers: list[Reply]
     passes: float
@@ -69,7 +70,8 @@ def query(
         watched = Watched(
             examples.inputs[client_rows], examples.targets[client_rows], examples.scale
         )
-        answer = question(network, _of_one(weights, place, watched), watched)
+        own = {name: value[place % len(value)] for name, value in weights.items()}
+        answer = question(network, loaded(own, watched), watched)
         arrays = isinstance(answer, Mapping) and all(
             isinstance(value, np.ndarray) for value in answer.values()
         )
@@ -91,21 +93,9 @@ def size_of(answer: np.ndarray) -> int:
     return answer.nbytes
 
 
-def _of_one(
-    weights: Mapping[str, np.ndarray], place: int, examples: Examples
-) -> dict[str, torch.Tensor]:
-    import torch
-
-    device, dtype = examples.inputs.device, examples.dtype
-    return {
-        name: torch.from_numpy(np.ascontiguousarray(value))[place % len(value)].to(device, dtype)
-        for name, value in weights.items()
-    }
-
-
 @dataclass(frozen=True)
 class Evaluated:
-    """Candidate weights at clients: accuracy and mean cross-entropy, float64 (m, n).
+    """Accuracy and mean cross-entropy of m models at n clients, float64 (m, n) each.
 
     NaN at a client that holds no such examples.
     """
@@ -153,10 +143,8 @@ def evaluated(
     import torch
     from torch.nn.functional import cross_entropy
 
-    device, dtype = examples.inputs.device, examples.dtype
-    held = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in candidates.items()}
-    count = len(next(iter(held.values())))
-    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(count)]
+    count = len(next(iter(candidates.values())))
+    models = [loaded({k: v[i] for k, v in candidates.items()}, examples) for i in range(count)]
     index = np.concatenate(rows)
     right = torch.empty(len(models), len(index), dtype=torch.float64)
     losses = torch.empty_like(right)

@@ -54,7 +54,7 @@ class ClientData:
 
     @property
     def validated(self) -> Examples:
-        """The examples that `validation` counts in."""
+        """The examples that rows of `validation` index."""
         return self.examples if self.validation_examples is None else self.validation_examples
 
     def of(
@@ -213,7 +213,7 @@ class Clients:
         terms: Sequence[Term | WeightTerm] = (),
         private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
-        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`.
+        """Let the chosen clients train as in `train`; give sum_j weights[j] · (model of client j).
 
         Models that are not finite are left out; the result says what weight went in.
         """
@@ -242,7 +242,7 @@ class Clients:
         lr: float | None = None,
         weight_sd: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Let the clients train new layers on what given hidden layers make of their inputs.
+        """Let the clients train new layers on the outputs of given hidden layers.
 
         Each client starts afresh and trains by the local training procedure, without augmentation,
         and with the network's dropout after further hidden layers alone. The body goes down and
@@ -464,7 +464,7 @@ class GraphNodes(Clients):
 
     @cached_property
     def neighbours(self) -> tuple[np.ndarray, ...]:
-        """Whom each node hears, itself aside: int64 (d_i,), ascending."""
+        """The neighbours that each node receives from, without itself: int64 (d_i,), ascending."""
         hears = self.weights > 0
         np.fill_diagonal(hears, False)
         return tuple(np.flatnonzero(row) for row in hears)

@@ -22,7 +22,7 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """An account of clients: messages, exchanges in which they were asked, passes, and seconds.
+    """Costs of the clients' work: messages, exchanges for questions, passes and seconds.
 
     Passes go over their examples outside of training.
     """
@@ -43,7 +43,7 @@ class ClientCost:
 
 @dataclass
 class CostCounter:
-    """The account that `Clients` keep of a round, for the harness, which starts a new one for each.
+    """Costs of a round at the clients, counted by `Clients` and set to zero before each round.
 
     spent: messages, exchanges and passes for questions, and seconds in which clients trained,
     evaluated or answered. losses: of each client that trained, by training. rejected: trainings
