@@ -288,7 +288,7 @@ def _row(
     matches = select_series(numbers, printed.metric, printed.split)
     matches = matches[matches["method"] == printed.method]
     shown = {key: text for key, text in printed.cell.items() if key in exhibit.shown}
-    for key, value in (shown | point.values).items():
+    for key, value in {**shown, **point.values}.items():
         matches = matches.loc[[same(cell, value) for cell in matches[key]]]
     if matches.empty:
         return row
