@@ -120,11 +120,17 @@ def grids() -> Iterator[str]:
 
 
 def readings() -> Iterator[str]:
-    options, of = "pfnm/erratum-options", f"spread PFNM at {ODD}"
     spreads = [
-        asked(options, f"{of}, clients={j}, class_weights={known}")[0]
+        most - least
         for j in (10, 25)
         for known in ("true", "false")
+        for least, most in [
+            asked(
+                "pfnm/erratum-options",
+                f"range PFNM at {ODD}, clients={j}, class_weights={known}",
+                2,
+            )
+        ]
     ]
     yield f"change accuracy by at most {max(spreads):.1f} points"
     level = asked("pfnm/figure-2a", "range PFNM minus PFNM unmatched", 2)

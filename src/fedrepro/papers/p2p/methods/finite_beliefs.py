@@ -159,7 +159,7 @@ def finite_beliefs(
         for name, bound in bounds.items()
         if math.ceil(bound) <= last
     }
-    ended["samples_needed"] = float(within[0] + 1) if within.size else math.inf
+    ended["samples_needed"] = int(within[0]) + 1 if within.size else math.inf
     ended["modulus"] = round(second_modulus(weights), 12)
     return Simulated({step: {"error": float(errors[step - 1])} for step in due}, ended)
 
