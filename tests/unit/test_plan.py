@@ -349,6 +349,7 @@ def test_a_stage_of_one_paper_takes_no_offence_at_methods_for_another(monkeypatc
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("also: {gems: [{name: average, label: more}]}\n")
     monkeypatch.chdir(tmp_path)
-    made = _plan("tiny", 0, {}, ["pfnm/figure-2a"])
+    values = {"scale": "tiny", "seed": 0, "granularity": {}, "exhibit": "pfnm/figure-2a"}
+    made = _plan(values)
     assert set(made.files) == {"pfnm"}
     assert "pfnm/figure-2a" in made.exhibits

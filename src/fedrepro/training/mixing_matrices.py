@@ -80,10 +80,14 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
     edges[i, j], bool (N, N), says whether a step leads from i to j.
     """
-    from scipy.sparse.csgraph import shortest_path
-
-    steps = shortest_path(edges.astype(float), unweighted=True, indices=start)
-    return np.where(np.isinf(steps), -1, steps).astype(np.int64)
+    distances = np.full(len(edges), -1, np.int64)  # by hand: planning does not load scipy
+    front, steps = np.zeros(len(edges), bool), 0
+    front[start] = True
+    while front.any():
+        distances[front] = steps
+        front = edges[front].any(0) & (distances < 0)
+        steps += 1
+    return distances
 
 
 def period(weights: np.ndarray) -> int:
