@@ -76,7 +76,10 @@ class AccuracyCloseUp(Along):
         whole: Axes,
         close: Axes,
     ) -> None:
-        """Draw the whole range and the close-up of one scenario."""
+        """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`.
+
+        `numbers` is the scenario's csv, and `look` the style of each method by label.
+        """
         draw_accuracies(whole, close, exhibit, numbers, look)
         for axes in (whole, close):
             set_x_axis(axes, exhibit, numbers, self.x_label)
@@ -100,7 +103,7 @@ class AccuracyCloseUp(Along):
 
 
 def title_pair(whole: Axes, close: Axes) -> None:
-    """Write the titles of the pair of axes of a single scenario."""
+    """Write the titles of the axes of the whole range and the close-up, for one scenario."""
     whole.set_title("a  Test accuracy (%)", loc="left")
     close.set_title("b  Test accuracy (%), close-up", loc="left")
 
@@ -112,7 +115,10 @@ def draw_accuracies(
     numbers: pd.DataFrame,
     look: Mapping[str, LineStyle],
 ) -> None:
-    """Draw test accuracies along a sweep: all methods on `whole`, the best on `close`."""
+    """Draw test accuracies against the swept parameter: all on axes `whole`, the best on `close`.
+
+    `numbers` is the csv of the figure, and `look` the style of each method by label.
+    """
     accuracy = lines(exhibit, numbers, "accuracy", "test")
     low, high = close_up(exhibit, accuracy)
     draw_lines(whole, accuracy, look, banded=set(accuracy))
@@ -123,7 +129,10 @@ def draw_accuracies(
 
 
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
-    """Set the vertical ranges of both axes, and shade the close-up's in the whole by `name`."""
+    """Set the vertical axes: `whole` from 0 to 100 %, and `close` to `limits`, shaded in `whole`.
+
+    `name` is the letter of the close-up's panel, written next to the shade.
+    """
     for axes in (whole, close):
         percent(axes)
     whole.set_ylim(0, 1)
@@ -180,10 +189,10 @@ class AccuracyAndSize(Along):
 
 
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[ExhibitMethod], Line]]:
-    """Group methods that are equally large everywhere, with the line of their size.
+    """Group methods whose models are equally large everywhere; return (methods, line of the size).
 
     A method that matches units keeps its own line: that its size equals another's is a result.
-    References come first in their group, since they are bounds. A size of zero has no line.
+    References come first in their group. A method of size zero is left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     sizes = size_lines(exhibit, numbers)
@@ -201,7 +210,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[Exhib
 
 
 def size_name(line: Line, axis: Axis) -> str:
-    """Write a shared size: `500`, or `50·J` where it grows with the clients."""
+    """Write a line's size: `500`, `50·J` if it grows with the number of clients J, else `same`."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
@@ -303,7 +312,10 @@ class AccuracyAndBytes(Along):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return accuracy against the megabytes sent so far; a method without rounds is a point."""
+    """Return test accuracy against megabytes that clients and server sent so far, by method.
+
+    A method without rounds is a single point.
+    """
     lines: dict[str, Line] = {}
     for measure in exhibit.measures:
         rows = numbers[numbers["method"] == measure.label]
@@ -318,7 +330,10 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return accuracy after each measured round; a method without rounds has two equal ends."""
+    """Return test accuracy after each measured round, by method label.
+
+    A method without rounds is a level line, with its final accuracy at the first and last round.
+    """
     rows = select(numbers, "accuracy", "test")
     done, level = rows[rows[ROUND].notna()], final(rows)
     last = float(done[ROUND].max()) if len(done) else 1.0
@@ -334,7 +349,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Choose the range in which rivals end, from a little below the worst near the best."""
+    """Return the range of accuracies for a close-up in which all but far worse methods end."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
     low = min(value for value in last if max(last) - value <= NEAR)
