@@ -119,7 +119,10 @@ def run(
 
 
 def _progress() -> Callable[[str], None]:
-    """Return a writer of one line on standard error: replaced on a terminal, else now and then."""
+    """Return a function that writes a line of progress on standard error.
+
+    On a terminal it replaces the line before; elsewhere it writes a line every EVERY seconds.
+    """
     last = [-math.inf]
 
     def write(line: str) -> None:
