@@ -210,7 +210,7 @@ def plan(
         bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
 ) -> None:
-    """Forecast the jobs, hours and GiB that a target still takes, from measured rates."""
+    """Forecast the jobs, hours and GiB that a figure or table still takes, from measured rates."""
     from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
     from fedrepro.planning.config import load_config
     from fedrepro.planning.forecast import forecast, parse_target

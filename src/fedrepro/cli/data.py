@@ -89,7 +89,7 @@ def fetch_data(
     scale: Scale = "",
     jobs: Annotated[int, typer.Option(min=1, max=64, help="downloads at a time")] = 4,
 ) -> None:
-    """Bring the raw files of data sets here and prepare them where the workflow looks for them."""
+    """Download the raw files of data sets and prepare them where the workflow looks for them."""
     from fedrepro.core.registry import components, parse_token
     from fedrepro.core.tokens import setting_names
     from fedrepro.stages import data

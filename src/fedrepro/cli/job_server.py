@@ -105,10 +105,7 @@ def accept(listener: socket.socket, own: str) -> None:
 
 
 def strange_threads() -> set[str]:
-    """Return the names of threads, other than the first, that may not survive a fork.
-
-    Jobs are refused while there are any.
-    """
+    """Return names of threads, except the first, that may not survive a fork of the process."""
     others = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
     names = {
         Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in others
@@ -119,8 +116,8 @@ def strange_threads() -> set[str]:
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
     """Run a job in a fork of this process, pass signals on to it, report its exit status, and exit.
 
-    channel: socket to the command that waits for the job; given: its open files; job: the arguments
-    of `run_forked_job`.
+    `channel` is the socket to the command that waits for the job, `given` its open files, and `job`
+    the arguments of `run_forked_job`.
     """
     try:
         die_with_parent()
@@ -185,10 +182,7 @@ def die_with_parent() -> None:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import the modules that jobs need, if installed; call `between` after each import.
-
-    `between` serves jobs that come meanwhile.
-    """
+    """Import the modules that jobs need, if installed; call `between` after each, to serve jobs."""
     for name in MODULES:
         with suppress(ImportError):  # a job that needs it says so
             importlib.import_module(name)

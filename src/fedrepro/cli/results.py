@@ -45,7 +45,7 @@ def record(
     ),
     target: Record = RECORD,
 ) -> None:
-    """Keep results under reports/record: figures, numbers, provenance, run time."""
+    """Copy results into the record, reports/record: figures, numbers, provenance, run time."""
     from fedrepro.record.record_results import record as keep
 
     done = keep(scale, keys or (), source, target)
@@ -146,7 +146,7 @@ def results(
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
     reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
 ) -> None:
-    """List every method in every scenario of the drawn exhibits: final values, chosen settings."""
+    """List every method's final values and chosen settings in every scenario of drawn exhibits."""
     from fedrepro.numbers.exhibit_tables import csv_text
     from fedrepro.numbers.results_table import Only, collect, common, scenario_blocks
 

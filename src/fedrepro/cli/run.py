@@ -70,7 +70,7 @@ def run(
 ) -> None:
     """Train clients and combine them by methods: a table, a picture and a csv.
 
-    The exhibit is kept as YAML. A second time the command goes on where it was.
+    The run is kept as YAML. A second time the command goes on where it was.
     """
     from fedrepro.stages.user_runs import COLUMNS, CONFIDENCE, run_words
 

@@ -408,10 +408,7 @@ def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """Return a figure as the bytes of an svg or png file, without matplotlib's date and version.
-
-    Equal figures then give equal bytes.
-    """
+    """Return a figure as bytes of .svg or .png without date and version, so that bytes repeat."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])

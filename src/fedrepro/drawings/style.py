@@ -206,7 +206,7 @@ def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
 
 
 def family_of(method: str) -> str:
-    """Return the name of the method whose look `method` shares: that of which it is a variant."""
+    """Return the method whose look `method` shares: a variant looks like its original."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 

@@ -265,10 +265,7 @@ class Arrangement:
 
 
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
-    """Return how a table is arranged: as its settings say, or methods down and swept values across.
-
-    `about` is the json of the table.
-    """
+    """Return a table's arrangement from its json; by default methods go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
@@ -409,7 +406,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Write the heads of a row or column, one for each key: `J = 5`, or with `plain` 5 alone."""
+    """Write the texts at the head of a row or column, one a key: `J = 5`, or with `plain` 5."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value

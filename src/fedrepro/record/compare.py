@@ -39,9 +39,6 @@ class Comparison:
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
     """Compare a user's numbers of the figure or table `key` (paper/name) with the recorded ones.
 
-    Reads `<reports>/<scale>/<key>` and `<recorded>/<scale>/<key>`, to tell whether results
-    reproduce.
-
     Raises:
         FedreproError: if either is missing, or if the record is incomplete or was altered.
     """

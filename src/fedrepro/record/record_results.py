@@ -118,10 +118,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Return warnings on results of uncommitted source code, or of code that changed meanwhile.
-
-    `about` is the json of a figure or table.
-    """
+    """Return warnings if a result (its json `about`) is of uncommitted or changing code."""
     name = f"{about['key']} at scale {about['scale']}"
     origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
     lost = [

@@ -53,9 +53,9 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 
 @drawing("accuracy-close-up")
 class AccuracyCloseUp(Along):
-    """Test accuracy against the sweep, and a close-up of the best.
+    """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
-    Side by side for one scenario; one above the other for cases, a column for each.
+    Side by side for one scenario; one above the other for cases (scenarios), a column for each.
     """
 
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
@@ -148,7 +148,7 @@ NOTE = 7  # points
 
 @drawing("accuracy-and-size")
 class AccuracyAndSize(Along):
-    """Test accuracy (whole range, and a close-up of the best) and size against the sweep."""
+    """A figure of test accuracy, with a close-up, and model size, against the swept parameter."""
 
     shows_pairs: ClassVar[bool] = True
 
@@ -227,11 +227,12 @@ FAR = 30  # times as many bytes from which on their axis is logarithmic
 
 @drawing("accuracy-against-rounds")
 class AccuracyAgainstRounds(AccuracyCloseUp):
-    """Test accuracy as rounds, or steps of a stream, go by, and a close-up of it.
+    """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line across both. Side by side for one scenario, for cases
-    one above the other in a column each. The axis of thousands of rounds is logarithmic, because
-    all that happens early would be one stroke; it is linear where few early rounds were measured.
+    A method without rounds is a level line across both panels. Panels stand side by side for one
+    scenario, and one above the other for cases (scenarios), a column for each. The axis of
+    thousands of rounds is logarithmic, because all that happens early would be one stroke; it is
+    linear where few early rounds were measured.
     """
 
     height: ClassVar[float] = 3.3
@@ -275,7 +276,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
 
 @drawing("accuracy-and-bytes")
 class AccuracyAndBytes(Along):
-    """Test accuracy as rounds go by, and against the bytes that clients and server sent until then.
+    """A figure of test accuracy against rounds, and against the bytes sent by clients and server.
 
     A method without rounds is a level line on the left and a point on the right.
     """

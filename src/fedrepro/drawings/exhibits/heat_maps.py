@@ -66,9 +66,9 @@ class Map:
 
 @drawing("heat-maps")
 class HeatMaps(Figured):
-    """Training accuracy and size over every pair of the parameters of a method that vary.
+    """A figure of training accuracy and model size over each pair of a method's varied parameters.
 
-    A row of maps for each; side by side where there is a single pair.
+    A row of maps for each of the two; side by side where there is a single pair.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:

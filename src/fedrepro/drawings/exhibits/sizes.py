@@ -60,7 +60,7 @@ REACH = 0.25  # accuracy further below the best than this is cut off
 
 @drawing("size")
 class Sizes(Along):
-    """The size of each method's model in each case, and its share of all clients' models."""
+    """A figure of the size of each method's model, and of its share of all clients' models."""
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         yield from one_line_each(shown)
@@ -110,9 +110,9 @@ class Sizes(Along):
 
 @drawing("accuracy-against-size")
 class AccuracyAgainstSize(Figured):
-    """Test accuracy against the size of the model; a method whose settings are shown is a path.
+    """A figure of test accuracy against model size; a method of several settings is a path.
 
-    A panel for each case and point.
+    A panel for each case (scenario) and value of the swept parameter.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:

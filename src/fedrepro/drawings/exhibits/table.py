@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @drawing(TABLE)
 class TableDrawing(Drawing):
-    """Numbers in rows and columns, each with the value that the paper printed.
+    """A table of numbers in rows and columns, each with the value that the paper printed.
 
     `method`, `case`, swept and shown parameters go down or across, by their names.
     """

@@ -113,10 +113,7 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Write how many figures and tables a leaderboard is made of, and which scenarios lack a score.
-
-    `about` is the json of the leaderboard.
-    """
+    """Write a leaderboard's number of exhibits, and scenarios without a score, from its json."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -146,7 +143,7 @@ def notes_on(rows: Any) -> str:
 
 
 def joined_names(names: Sequence[str], last: str = "and") -> str:
-    """Join names as in a sentence: A, B and C."""
+    """Join names as in a sentence, such as "A, B and C"."""
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 

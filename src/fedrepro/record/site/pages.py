@@ -235,10 +235,7 @@ def exhibit_title(paper: Paper, name: str) -> str:
 
 
 def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return ("Computed" or "Drawn", text) for each revision, machine and set of package versions.
-
-    `about` is the json of a figure or table.
-    """
+    """Return rows (title, text) on revisions, machines and packages, from an exhibit's json."""
     rows = []
     drawn = ("Drawn", about.get("drawn", about))
     for what, made in (*(("Computed", one) for one in about["computed"]), drawn):

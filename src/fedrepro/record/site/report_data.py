@@ -83,10 +83,7 @@ class ExhibitView:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return the measured seconds of each trial, by setting (method with its parameters).
-
-        Empty for a record, which keeps no such times.
-        """
+        """Return seconds of trials by setting (method with parameters); {} for a record."""
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
 

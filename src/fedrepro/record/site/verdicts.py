@@ -198,10 +198,7 @@ def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
 
 
 def remarks(head: Row) -> str:
-    """Write why a claim has its verdict, with notes on how it is judged.
-
-    `head` is the first row of the claim's checks.
-    """
+    """Write why a claim has its verdict; `head` is the first row of the claim's checks."""
     late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
     notes = "; ".join(filter(None, [LABELS.get(head["label"], ""), head["note"], late]))
     return " ".join(filter(None, [head["reason"], notes and f"({notes})"]))
@@ -228,10 +225,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
 
 def unit_of(row: Row) -> tuple[float, str]:
-    """Return (factor, unit) with which pages show a check's numbers, such as (100.0, " points").
-
-    `row` is a row of a claims.csv, and the unit follows from the words of its check.
-    """
+    """Return (factor, unit) for showing the numbers of a claims.csv row, as (100.0, " points")."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"
@@ -245,10 +239,7 @@ def unit_of(row: Row) -> tuple[float, str]:
 
 
 def interval(row: Row) -> str:
-    """Write a check's measured value and its interval, such as "2.5 points (2.4 to 2.6)".
-
-    `row` is a row of a claims.csv; the text is empty without a value.
-    """
+    """Write the value and interval of a claims.csv row, such as "2.5 points (2.4 to 2.6)"."""
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f", at {100 * float(row['confidence']):.4g} %"
@@ -286,7 +277,7 @@ def _bounds(row: Row) -> list[tuple[str, str]]:
 
 
 def bound_text(row: Row) -> str:
-    """Write the bound of a claim's check with its unit, such as "above 0.5 points"."""
+    """Write the bound of a claims.csv row with its unit, such as "above 0.5 points"."""
     numbers = iter(_bounds(row))
     text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
     unit = unit_of(row)[1]
