@@ -56,7 +56,7 @@ RENAMED = {("draw", "partition"): {"--dataset": "--data"}}
 
 
 def with_present_names(words: Sequence[str]) -> list[str]:
-    """Return the words of a command with present names for renamed options, and warn of these."""
+    """Return `words` with each renamed option by its present name; print a warning for each."""
     present = list(words)
     for command, names in RENAMED.items():
         for at, word in enumerate(words) if tuple(words[: len(command)]) == command else ():
@@ -69,7 +69,7 @@ def with_present_names(words: Sequence[str]) -> list[str]:
 
 
 def run_command(argv: Sequence[str]) -> int:
-    """Run the command of the words `argv`, as "compare", "pfnm/figure-2a"; return its exit code."""
+    """Run the command `argv`, as ["compare", "pfnm/figure-2a"], and return its exit code."""
     command, words = typer.main.get_command(app), with_present_names(argv)
     try:
         result = command.main(args=words, prog_name="fedrepro", standalone_mode=False)

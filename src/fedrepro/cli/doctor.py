@@ -69,7 +69,7 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
 
 
 def data_sets() -> Iterator[Observation]:
-    """Yield which data sets have raw files in the mirror or among downloads, and wrong sizes."""
+    """Yield which data sets have raw files in the mirror or downloads, and files of wrong size."""
     from fedrepro.cli.data import RESOURCES
     from fedrepro.data.raw_files import read_dataset_table
     from fedrepro.planning.config import load_config

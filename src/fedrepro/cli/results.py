@@ -294,7 +294,10 @@ def submit(
         Path | None, typer.Option(help="folder to write; none: its place in reports/record")
     ] = None,
 ) -> None:
-    """Write a method of `also` (config) and its results as an entry that others can verify."""
+    """Write a method of yours and its results as a leaderboard entry that others can verify.
+
+    The method is one that `also` in config/config.yaml adds.
+    """
     from fedrepro.stages import submissions
 
     folder, sentences = submissions.submit(key, method, scale, by, out)

@@ -146,8 +146,8 @@ def combine(
 def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
     """Return the files that `texts` name: single ones, lists with commas, or patterns as *.pt.
 
-    `what` is the option, for errors. A file of that very name comes first, so that names may have [
-    ].
+    `what` is the option, for errors. A file of that very name comes first, so that names may have
+    brackets.
     """
     paths: list[Path] = []
     for text in texts:

@@ -259,7 +259,7 @@ def subtitle(exhibit: Exhibit) -> str:
 
 
 def data_title(exhibit: Exhibit) -> str:
-    """Return the titles of an exhibit's data sets with commas, or "Simulation" without data."""
+    """Return the titles of a figure's data sets with commas, or "Simulation" without data."""
     titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points if p.scenario]
     return ", ".join(dict.fromkeys(titles)) or "Simulation"
 
@@ -408,7 +408,7 @@ def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """Return a figure as bytes of .svg or .png without date and version, so that bytes repeat."""
+    """Return a figure as .svg or .png bytes without a date, so that figures repeat exactly."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
@@ -427,7 +427,7 @@ def rules() -> Iterator[None]:
 
 
 class Figured(Drawing):
-    """A way to show results as a picture, and not as a table."""
+    """A way to show an exhibit (results of methods) as a figure, and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         """Draw the figure of an exhibit and return it; call this within `rules()`.
@@ -443,7 +443,7 @@ class Figured(Drawing):
 
 
 class Along(Figured):
-    """A way to show results as a picture whose horizontal axis can be named by `x_label`."""
+    """A way to show results as a figure whose horizontal axis can be named by `x_label`."""
 
     x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 

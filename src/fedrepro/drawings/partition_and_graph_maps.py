@@ -75,7 +75,7 @@ class PartitionMap:
         return f"{self.title}. Map of clients and classes. {self.words}"
 
     def order(self) -> np.ndarray:
-        """Return the order of clients from the top, int64 (J,); many go by main class and size."""
+        """Return the clients in order from the top, int64 (J,); many are sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 

@@ -425,7 +425,7 @@ def _beyond(row: Row, numbers: pd.DataFrame) -> str:
 
 
 def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
-    """Return the rows of `numbers` (another metric's) of the method, setting and point of `row`."""
+    """Return the rows of `numbers` with the method, parameters and swept values of `row`."""
     for key in numbers.columns[: [*numbers.columns].index(METHOD) + 1]:
         column = numbers[key]
         numbers = numbers[column.isna() if pd.isna(row[key]) else column == row[key]]

@@ -350,7 +350,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return the range of accuracies for a close-up in which all but far worse methods end."""
+    """Return the vertical range of a close-up that shows where all but far worse methods end."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
     low = min(value for value in last if max(last) - value <= NEAR)

@@ -115,7 +115,7 @@ class HeatMaps(Figured):
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
-    """Return the one method that shows the values of its parameters, and its final results."""
+    """Return the one method whose parameter values heat maps show, with its final results."""
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = final(numbers)
     return measure, rows[rows["method"] == measure.label]

@@ -55,7 +55,7 @@ def vega_script() -> str:
 def chart(shown: ExhibitView) -> dict[str, Any] | None:
     """Return a figure's test accuracies as a Vega-Lite chart; None where lines would not show them.
 
-    None for tables, figures without accuracy or a numeric axis, and too many panels or points.
+    None is for tables, figures without accuracy or a numeric axis, and too many panels or points.
     """
     if shown.files.is_table or "accuracy" not in set(shown.numbers["metric"]):
         return None

@@ -222,8 +222,9 @@ def _entry(one: RecommendedMethod) -> list[Any]:
 def by_place(data: dict[str, Any]) -> list[list[str]]:
     """Return the chooser's answers as rows of text, one for each kind of clients, for one exchange.
 
-    Readers without JavaScript see these. Columns: clients; skew; starts; methods that make one
-    network and need models alone; others that make one network; those that keep several networks.
+    Readers without JavaScript see these. Columns: clients; skew; starts; methods with one network
+    where clients send models alone; those where clients may send more; methods with several
+    networks.
     """
 
     def named(rows: list[list[Any]], several: bool) -> str:

@@ -146,7 +146,7 @@ class Paper:
 
     @cached_property
     def notes(self) -> dict[str, list[str]]:
-        """Return sentences on what the paper leaves open, with the figures and tables concerned."""
+        """Map each sentence on what the paper leaves open to the figures and tables concerned."""
         notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):
