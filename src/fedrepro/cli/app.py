@@ -56,7 +56,7 @@ RENAMED = {("draw", "partition"): {"--dataset": "--data"}}
 
 
 def with_present_names(words: Sequence[str]) -> list[str]:
-    """Return the words of a command with each renamed option by its present name; warn of it."""
+    """Return `words` with each renamed option by its present name; print a warning for each."""
     present = list(words)
     for command, names in RENAMED.items():
         for at, word in enumerate(words) if tuple(words[: len(command)]) == command else ():
@@ -69,7 +69,7 @@ def with_present_names(words: Sequence[str]) -> list[str]:
 
 
 def run_command(argv: Sequence[str]) -> int:
-    """Run one command; return its exit code."""
+    """Run the command `argv`, as ["compare", "pfnm/figure-2a"], and return its exit code."""
     command, words = typer.main.get_command(app), with_present_names(argv)
     try:
         result = command.main(args=words, prog_name="fedrepro", standalone_mode=False)
@@ -108,7 +108,7 @@ def _options(
 def start(
     folder: Annotated[Path, typer.Argument(help="folder to make, or to write into")] = Path("."),
 ) -> None:
-    """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
+    """Make a folder to compute in, with the configuration and the workflow of this fedrepro."""
     from fedrepro.stages.working_folder import start as begin
 
     lacks = find_spec("snakemake") is None
@@ -151,7 +151,7 @@ def check(
     paper: Annotated[str, typer.Argument(help="paper, such as pfnm")],
     file: Annotated[Path, typer.Argument(help="recorded case, .npz")],
 ) -> None:
-    """Replay recorded outputs of a paper's own code.
+    """Compare our implementation with recorded outputs of a paper's own code.
 
     Exit 0 if all agree, 1 if not, 2 if it cannot be checked.
     """
@@ -210,7 +210,7 @@ def plan(
         bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
 ) -> None:
-    """Forecast the jobs, hours and GiB that a target still takes, from measured rates."""
+    """Forecast the jobs, hours and GiB that a figure or table still takes, from measured rates."""
     from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
     from fedrepro.planning.config import load_config
     from fedrepro.planning.forecast import forecast, parse_target
@@ -255,7 +255,7 @@ def plan(
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
-    """Write config/README.md, the JSON schemas and the numbers in docs and findings again."""
+    """Write again config/README.md, the JSON schemas, and the numbers in docs and findings."""
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
@@ -277,7 +277,7 @@ def site(
     scale: Scale = "paper",
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
 ) -> None:
-    """Write the pages of the record, or of a scale that was drawn; nothing is computed."""
+    """Write the website of the record, or of a scale that was drawn; nothing is computed."""
     from fedrepro.stages.reports import draw_site
 
     draw_site(scale, reports / scale, out)

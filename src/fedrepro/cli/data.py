@@ -67,7 +67,7 @@ def list_data(scale: Scale = "") -> None:
 
 
 def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
-    """Write the examples of a split, then of each class, or of the most frequent classes."""
+    """Write how many examples a split has, in all and in each (or each frequent) class."""
     if not classes:
         return f"{sum(counts):,}"
     pairs = list(zip(classes, counts, strict=True))
@@ -89,7 +89,7 @@ def fetch_data(
     scale: Scale = "",
     jobs: Annotated[int, typer.Option(min=1, max=64, help="downloads at a time")] = 4,
 ) -> None:
-    """Bring the raw files of data sets here and prepare them where the workflow looks for them."""
+    """Download the raw files of data sets and prepare them where the workflow looks for them."""
     from fedrepro.core.registry import components, parse_token
     from fedrepro.core.tokens import setting_names
     from fedrepro.stages import data
@@ -123,7 +123,7 @@ def _datasets_folder(scale: str) -> Path:
 
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
-    """Fetch all raw files, several at a time; return the errors by data set."""
+    """Fetch the raw files of data sets, `jobs` at a time; return error messages by data set."""
     from fedrepro.data.raw_files import fetch, raw_files, read_dataset_table
     from fedrepro.planning.config import load_config
 

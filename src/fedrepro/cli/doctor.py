@@ -14,7 +14,7 @@ SECONDS = 120  # for each line of what computes; all take some seconds, a minute
 
 
 def examine(say: Callable[[str], None]) -> int:
-    """Print each observation of this machine, then whether all is well; return 0, or else 1."""
+    """Check this machine and print each observation by `say`; return 0 if all is well, else 1."""
     wrong: dict[str, None] = {}
     for part in PARTS:
         for observation in safely(part):
@@ -26,7 +26,7 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
-    """Yield the observations of `part`, and its error, if it raises one, as the last of them."""
+    """Yield the observations that `part` makes, with its error, if it fails, as the last one."""
     try:
         yield from part()
     except Exception as error:
@@ -34,9 +34,10 @@ def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
 
 
 def computing(seconds: float = SECONDS) -> Iterator[Observation]:
-    """Ask libraries for their results in a process of their own, which may crash or hang.
+    """Yield observations on whether numerical libraries compute right, from a process of their own.
 
-    The process is forked, so that an emulator that runs this process runs it too.
+    That process may crash or hang, and is given up `seconds` after its last answer. It is forked,
+    so that an emulator that runs this process runs it too.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
@@ -68,7 +69,7 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
 
 
 def data_sets() -> Iterator[Observation]:
-    """Find the raw files of a mirror, or of an earlier download, by their size alone."""
+    """Yield which data sets have raw files in the mirror or downloads, and files of wrong size."""
     from fedrepro.cli.data import RESOURCES
     from fedrepro.data.raw_files import read_dataset_table
     from fedrepro.planning.config import load_config

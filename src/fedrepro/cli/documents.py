@@ -90,7 +90,10 @@ KINDS_OF_METHODS = {
 
 
 def documents() -> dict[Path, str]:
-    """Return the text of each generated document, and of each with a generated part, by path."""
+    """Return the texts of all documents that are generated, or have a generated part, by path.
+
+    Texts without a change may be left out.
+    """
     models: dict[str, type[BaseModel]] = {"config": Config, "exhibits": ExhibitFile}
     texts = {
         Path(f"workflow/schemas/{name}.schema.json"): f"{json.dumps(schema, indent=2)}\n"
@@ -124,7 +127,7 @@ def documents() -> dict[Path, str]:
 
 
 def method_table() -> str:
-    """Write tables of methods by kind: their work, needs, traffic and number of settings."""
+    """Write markdown tables of all methods by kind: what a method does, needs and sends."""
     known = components("method")
     rows: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for name, item in sorted(known.items()):
@@ -144,13 +147,13 @@ def method_table() -> str:
 
 
 def counts(paper: Paper) -> str:
-    """Write the sentences that begin a page of findings: counts of printed values and claims."""
+    """Write the opening of a page of findings: counts of the paper's printed values and claims."""
     bullets = [printed_counts(paper.printed), claim_counts(paper.claims)]
     return "\n".join(f"- {' '.join(sentences)}" for sentences in bullets if sentences) + "\n"
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Write a table of how many printed values and claims of each paper are judged, and of all."""
+    """Write a markdown table of how many printed values and claims of each paper are judged."""
     found: dict[str, tuple[Sequence[Mapping[str, str]], Sequence[Sequence[Mapping[str, str]]]]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")
@@ -164,7 +167,7 @@ def count_table(papers: Sequence[Paper]) -> str:
 
 
 def readme() -> str:
-    """Write config/README.md: each key of the configuration and each parameter of a component."""
+    """Write config/README.md, with every key of the configuration and parameter of a component."""
     rules = [
         (f"`{rule.name}`", rule.words, DISCLOSED[rule.need].partition(",")[0])
         for rule in SELECTION_RULES.values()
@@ -208,7 +211,7 @@ def _keys(model: type[BaseModel], *skip: str) -> str:
 
 
 def _type(hint: Any) -> str:
-    """Write a type hint in words."""
+    """Write a Python type hint in words for readers, such as "list of text"."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return ", ".join(f"`{item}`" for item in args)

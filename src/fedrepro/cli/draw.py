@@ -39,7 +39,7 @@ def draw_partition(
     raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
     out: Out = None,
 ) -> None:
-    """Draw who holds what: a map of clients and classes, with the skew in numbers."""
+    """Draw how a partition divides data: a map of clients and classes, with the skew in numbers."""
     from fedrepro.core.artifacts import require_target, write_bytes
     from fedrepro.core.registry import read_token
     from fedrepro.core.tokens import shown_name
@@ -67,7 +67,7 @@ def draw_graph(
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
-    """Draw who hears whom: nodes, edges and weights, with how fast beliefs spread."""
+    """Draw a communication graph: nodes, edges and weights, with how fast beliefs spread."""
     from fedrepro.core.artifacts import require_target, write_bytes
     from fedrepro.core.registry import read_token
     from fedrepro.core.tokens import shown_name
@@ -85,7 +85,9 @@ def draw_graph(
 def drawn_partition(
     partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
 ) -> PartitionMap:
-    """Divide a data set among clients as the workflow would, and return the map of the result.
+    """Divide a data set among clients as the workflow would, and return a map of that to draw.
+
+    `raw` is the folder of the data set's own files; without it those of the workflow are used.
 
     Raises:
         FedreproError: if the raw files of the data set are missing.
@@ -105,7 +107,11 @@ def drawn_partition(
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
-    """Load `dataset` as a run left it, or prepare it in `folder` from its raw files."""
+    """Load a data set as an earlier run prepared it, or prepare it in `folder` from raw files.
+
+    With `raw`, the files in that folder are used in any case. Raises FedreproError if files are
+    missing.
+    """
     from fedrepro.core.provenance import provenance
     from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
     from fedrepro.data.raw_files import raw_files

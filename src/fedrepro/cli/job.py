@@ -29,7 +29,10 @@ FOREVER = 1e7
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run a job, or those jobs of a file that are not done yet; return the exit status."""
+    """Run one job of the workflow, or the unfinished jobs of a file; return the exit status.
+
+    `argv` is the job as json, or the file's path, with options.
+    """
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
     parser.add_argument("job", help="json of a job, or a file with one a line")
     parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
@@ -49,9 +52,9 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs of a file in processes, each after those that it needs; done ones are skipped.
+    """Run the jobs listed in the file `path` as processes, each after the jobs that it needs.
 
-    Returns 0 if all are done, else 1.
+    Jobs that are done already are skipped. Returns 0 if all are done, else 1.
     """
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
@@ -104,7 +107,7 @@ def _note(job: Any) -> str:
 
 
 def _run(text: str, device: str) -> None:
-    """Run the job that a json text describes."""
+    """Run the job of the workflow that the json `text` describes, on `device` (cpu or cuda)."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -182,7 +185,7 @@ def _compute(data: Mapping[str, Any], device: str) -> None:
 
 
 def compute(job: Any, device: str) -> None:
-    """Run the stage of a `planning.jobs.Job` that computes."""
+    """Run a job (`planning.jobs.Job`) whose stage computes, such as local training, on `device`."""
     from fedrepro.planning.jobs import MEMBERS
 
     out = Path(job.out)

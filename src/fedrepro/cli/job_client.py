@@ -19,7 +19,11 @@ STARTED = b"+"
 
 
 def run_preloaded(arguments: Sequence[str]) -> int | None:
-    """Run a job in the preloaded process; return its exit status, or None if it cannot."""
+    """Run a job in the preloaded process of the workflow, which saves the time to load libraries.
+
+    `arguments` are the words of the command. Returns the job's exit status, or None if that process
+    cannot run it, and the job must be run here.
+    """
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks
     alone = options.get("--threads", "1") != "1" or options.get("--device", "cpu") != "cpu"
@@ -62,11 +66,14 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Name what two processes must share: Python, pinned libraries, the sources of fedrepro."""
+    """Return a text that is equal in processes of the same Python, libraries and sources.
+
+    `digest` is that of the sources. A preloaded process runs no job of another identity.
+    """
     return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
 
 
 def is_of_this_user(channel: socket.socket) -> bool:
-    """Tell whether the process at the other end of `channel` is this user's."""
+    """Return whether the process at the other end of a Unix socket belongs to this user."""
     credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()

@@ -53,10 +53,11 @@ main(*map(int, sys.argv[1:]))"""
 
 
 def start_server(jobs: int) -> int | None:
-    """Start the preloaded process of a workflow, and name its socket in the environment.
+    """Start the process that loads all libraries once, then forks for each job of a workflow.
 
-    Returns the writing end of the pipe that keeps it alive; None for fewer jobs than FEW, where
-    FEDREPRO_PRELOAD=0 switches it off, and where this is not Linux.
+    The environment names its socket for jobs. Returns the writing end of the pipe that keeps it
+    alive, or None where it is not started: for fewer jobs than FEW, if FEDREPRO_PRELOAD=0 switches
+    it off, and where this is not Linux.
     """
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
@@ -82,7 +83,10 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Fork this process for a new job, unless the `identity` of the job's process is not `own`."""
+    """Take a new job from the socket `listener`, and fork this process to run it.
+
+    A job whose `identity` is not `own` is refused: it has other libraries or sources.
+    """
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -101,7 +105,7 @@ def accept(listener: socket.socket, own: str) -> None:
 
 
 def strange_threads() -> set[str]:
-    """Name the threads, the first one aside, that are not known to survive a fork."""
+    """Return names of threads, except the first, that may not survive a fork of the process."""
     others = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
     names = {
         Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in others
@@ -110,7 +114,11 @@ def strange_threads() -> set[str]:
 
 
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
-    """Start a job in a fork, pass signals on to it, report its exit status, and exit."""
+    """Run a job in a fork of this process, pass signals on to it, report its exit status, and exit.
+
+    `channel` is the socket to the command that waits for the job, `given` its open files, and `job`
+    the arguments of `run_forked_job`.
+    """
     try:
         die_with_parent()
         pid = os.fork()
@@ -137,7 +145,11 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
 def run_forked_job(
     given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
 ) -> None:
-    """Become a job in a forked process, run it, and exit; `run_preloaded` sends the arguments."""
+    """Become the command `words` of another process, run it, and exit; called in a fork.
+
+    `given` are the open files for input, output and errors; `folder`, `mask` and `environment` are
+    those of the process that asked, by `run_preloaded`.
+    """
     code = 1
     try:
         die_with_parent()
@@ -170,7 +182,7 @@ def die_with_parent() -> None:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import the modules that jobs need, if installed; call `between` after each part."""
+    """Import the modules that jobs need, if installed; call `between` after each, to serve jobs."""
     for name in MODULES:
         with suppress(ImportError):  # a job that needs it says so
             importlib.import_module(name)
@@ -184,7 +196,11 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load all libraries, serving jobs in between, then serve until the workflow ends."""
+    """Load all libraries and serve jobs, also while loading, until the workflow ends.
+
+    `listening` is the number of the socket for jobs, and `lifeline` that of a pipe that closes when
+    the workflow ends.
+    """
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)
 

@@ -16,17 +16,23 @@ NOBODY_READS = 141  # the reader of a pipe is gone, as a shell has it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a job or a command; an error becomes a sentence and an exit status."""
+    """Run the command line `argv` (by default this process's), and return its exit status.
+
+    Errors are printed as a sentence. A job may be handed to the workflow's preloaded process.
+    """
     return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
 
 
 def run_here(arguments: Sequence[str]) -> int:
-    """Run a job or a command in this process."""
+    """Run a command line in this process, print any error as a sentence; return the exit status."""
     return _guarded(_here, arguments)
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    """Run a command; turn its error into a sentence, after a traceback with `--debug`."""
+    """Call `run` with the words of a command; print an error as a sentence; return the exit status.
+
+    With `--debug` its traceback is printed too.
+    """
     interrupts: list[int] = []
     before = None
     _make_printable()
@@ -62,7 +68,11 @@ def _make_printable() -> None:
 
 
 def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
-    """Note each Ctrl-C in `seen` too; return the handler to restore, if it was the usual one."""
+    """Append the signal of each Ctrl-C to `seen`; return the former handler, to restore it later.
+
+    Libraries may hide a KeyboardInterrupt. Returns None where another handler is set, or none can
+    be.
+    """
     import signal
 
     def note(number: int, _: object) -> None:
@@ -85,7 +95,10 @@ def _stopped() -> int:
 
 
 def _said(error: Exception, arguments: Sequence[str]) -> int:
-    """Print an error as one sentence: its cause, whose fault it is, and the place of its trace."""
+    """Print an error as one sentence, with whose fault it is, and return the exit status.
+
+    The command's words `arguments` say where to find, or whether to print, its traceback.
+    """
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault
 
@@ -118,9 +131,9 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Hand this process the files of components that the configuration names, if it has none.
+    """Let this process load the files of components that config/config.yaml names, if none are set.
 
-    A configuration that is wrong is left to the commands that read all of it.
+    A wrong configuration is left to the commands that read all of it.
     """
     from fedrepro.core import plugins
 

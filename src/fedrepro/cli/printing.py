@@ -11,7 +11,7 @@ LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 
 def table_of(*columns: str) -> Table:
-    """Make an empty table; where it is too narrow, words wrap and nothing is cut."""
+    """Return an empty table with these column heads, whose long texts wrap and are not cut."""
     return Table(*(Column(name, overflow="fold") for name in columns))
 
 
@@ -22,15 +22,15 @@ def show(table: Table) -> None:
 
 
 def wide() -> bool:
-    """Return whether there is room for a column of words: a wide terminal, a file or a pipe."""
+    """Return whether output has room for a column of words: a wide terminal, a file or a pipe."""
     return not console.is_terminal or console.width >= ROOM
 
 
 def say(line: str) -> None:
-    """Print a line, which the terminal wraps itself, so that it is copied whole."""
+    """Print one line without breaks of our own, so that it can be copied whole from a terminal."""
     console.print(line, soft_wrap=True)
 
 
 def number(value: float | None) -> str:
-    """Write a number with four digits, and a missing one, None or nan, as a dash."""
+    """Write a number with four significant digits, and None or nan as a dash."""
     return "–" if value is None or value != value else f"{value:.4g}"

@@ -27,7 +27,7 @@ def _signed(value: float) -> str:
 
 
 def planned(scale: str) -> Plan:
-    """Return the plan of all exhibits of a scale."""
+    """Return the plan of all figures and tables, with their jobs, at scale tiny, quick or paper."""
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
@@ -45,7 +45,7 @@ def record(
     ),
     target: Record = RECORD,
 ) -> None:
-    """Keep results under reports/record: figures, numbers, provenance, run time."""
+    """Copy results into the record, reports/record: figures, numbers, provenance, run time."""
     from fedrepro.record.record_results import record as keep
 
     done = keep(scale, keys or (), source, target)
@@ -63,7 +63,7 @@ def redraw(
     ] = None,
     target: Record = RECORD,
 ) -> None:
-    """Draw recorded exhibits again, as config and drawings are now, from the recorded numbers."""
+    """Draw recorded exhibits again from their recorded numbers, as config and code are now."""
     from fedrepro.stages.redraw import redraw as again
 
     for path in again(scale, keys, target, source).files:
@@ -146,7 +146,7 @@ def results(
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
     reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
 ) -> None:
-    """List every method in every scenario of the drawn exhibits: final values, chosen settings."""
+    """List every method's final values and chosen settings in every scenario of drawn exhibits."""
     from fedrepro.numbers.exhibit_tables import csv_text
     from fedrepro.numbers.results_table import Only, collect, common, scenario_blocks
 
@@ -188,7 +188,7 @@ def recommend(
         Path, typer.Option(help="folder of the leaderboard; none here: reports")
     ] = RECORD,
 ) -> None:
-    """List methods in the best group of the leaderboard's nearest scenarios."""
+    """List the best methods for your clients, from the leaderboard's scenarios nearest to yours."""
     from fedrepro.numbers.recommendation import Situation, after_rounds
     from fedrepro.numbers.recommendation import recommend as recommended
 
@@ -212,7 +212,7 @@ def recommend(
 
 
 def _found(found: Recommendation) -> None:
-    """Print the nearest scenarios, the methods to take there, and their costs."""
+    """Print a recommendation: the nearest scenarios, the methods to take there, and their costs."""
     from fedrepro.numbers.leaderboard import VERIFIED
 
     count = len(found.scenarios)
@@ -266,7 +266,10 @@ def _found(found: Recommendation) -> None:
 
 
 def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
-    """Print a separate table, since its scenario and its local training differ."""
+    """Print test accuracies after at most `exchanges` rounds of methods that train in rounds.
+
+    The table is separate, since its scenario and its local training differ from the leaderboard's.
+    """
     say(
         f"Methods that train in rounds, test accuracy in %, {rounds.trials} trials. "
         f"{rounds.title}. That is one scenario, with another number of local epochs than above: "
@@ -291,7 +294,10 @@ def submit(
         Path | None, typer.Option(help="folder to write; none: its place in reports/record")
     ] = None,
 ) -> None:
-    """Write a method of `also` and its results as an entry that others can verify."""
+    """Write a method of yours and its results as a leaderboard entry that others can verify.
+
+    The method is one that `also` in config/config.yaml adds.
+    """
     from fedrepro.stages import submissions
 
     folder, sentences = submissions.submit(key, method, scale, by, out)
@@ -314,7 +320,7 @@ def verify(
         bool, typer.Option("--enter", help="draw the leaderboard at which it lies with it")
     ] = False,
 ) -> None:
-    """Compute some of an entry again and compare bytes: exit 1 if they differ. Its file is run."""
+    """Compute part of a submitted entry again: exit 1 if bytes differ. The entry's code is run."""
     from fedrepro.stages import submissions
 
     if runs != "all" and not (runs.isdecimal() and len(runs) < 8):

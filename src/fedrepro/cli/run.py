@@ -70,7 +70,7 @@ def run(
 ) -> None:
     """Train clients and combine them by methods: a table, a picture and a csv.
 
-    The exhibit is kept as YAML. A second time the command goes on where it was.
+    The run is kept as YAML. A second time the command goes on where it was.
     """
     from fedrepro.stages.user_runs import COLUMNS, CONFIDENCE, run_words
 
@@ -119,7 +119,10 @@ def run(
 
 
 def _progress() -> Callable[[str], None]:
-    """Return a writer of one line on standard error: replaced on a terminal, else now and then."""
+    """Return a function that writes a line of progress on standard error.
+
+    On a terminal it replaces the line before; elsewhere it writes a line every EVERY seconds.
+    """
     last = [-math.inf]
 
     def write(line: str) -> None:

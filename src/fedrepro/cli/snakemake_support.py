@@ -34,10 +34,10 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 
 
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
-    """Pass settings that do not change a result to jobs, through their environment.
+    """Pass settings that do not change a result to jobs of the workflow, by environment variables.
 
-    As parameters of a rule these would make Snakemake run everything again whenever they change:
-    a mirror that is set today and not tomorrow, or a checkpoint more often.
+    As parameters of a rule these settings would make Snakemake run everything again whenever they
+    change: a mirror that is set today and not tomorrow, or a checkpoint more often.
 
     Args:
         mirror: folder of raw files, or "".
@@ -51,9 +51,9 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
 
 
 def add_scripts_to_path() -> None:
-    """Let jobs find the `fedrepro` command also where the environment is not activated.
+    """Let jobs find the `fedrepro` command even if the Python environment is not activated.
 
-    Nor do they take a file of the run's folder, such as `queue.py`, for a library of that name.
+    Nor do jobs take a file of the run's folder, such as `queue.py`, for a library of that name.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     folder = os.path.dirname(sys.executable)
@@ -62,9 +62,9 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Delete the metrics of failed methods, and date their exhibits back, to run both again.
+    """Let the next run compute failed methods again: delete their metrics, and age their figures.
 
-    The next run tries them again, since a failure does not count as a result.
+    A failure does not count as a result.
 
     Returns:
         Sentences on the failures, and the aged files.
@@ -85,10 +85,10 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
 
 
 def repeat_errors(logs: str | list[str]) -> None:
-    """Repeat, as the last words of a workflow, the sentences with which jobs failed.
+    """Print the sentences with which jobs failed, from Snakemake's logs, as a workflow ends.
 
-    Snakemake prints them between the file names of a job, which may be thousands. It gives its log
-    files as a list, or one as text in its early versions.
+    Snakemake prints them between the file names of a job, which may be thousands. `logs` is a list
+    of files, or one as text in early versions of Snakemake.
     """
     killed = ("exit status 137.", "<Signals.SIGKILL: 9>.")
     sentences: dict[str, None] = {}
@@ -106,7 +106,7 @@ def repeat_errors(logs: str | list[str]) -> None:
 
 
 def waiting_jobs(workflow: Any) -> int:
-    """Count the jobs that a workflow is about to run; 0 where it cannot be asked."""
+    """Return how many jobs a Snakemake workflow is about to run; 0 where it cannot be asked."""
     try:
         return sum(1 for _ in workflow.dag.needrun_jobs())
     except (AttributeError, TypeError):
@@ -114,7 +114,7 @@ def waiting_jobs(workflow: Any) -> int:
 
 
 def lift_limit(workflow: Any) -> None:
-    """Let local jobs start as fast as cores are free, not at most 100 a second.
+    """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second.
 
     With the limit, each job that ended adds one look a second at all waiting jobs.
     """
@@ -123,7 +123,7 @@ def lift_limit(workflow: Any) -> None:
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Make Snakemake forget what it recorded of files, so that their times alone count."""
+    """Delete what Snakemake recorded of the files `paths`, so that it goes by their times alone."""
     try:
         from snakemake.io import IOFile
 
@@ -134,7 +134,7 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Run our handlers of start and error also where another workflow uses this as a module.
+    """Run our handlers of start and error where another Snakemake workflow uses ours as a module.
 
     Snakemake leaves out the handlers of a module, and jobs would be slow.
 
@@ -166,7 +166,9 @@ def join(workflow: Any, onstart: Any, onerror: Any) -> None:
 
 
 def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
-    """Fit the plugin's settings to the cluster, cancel orphaned jobs, and yield sentences on both.
+    """Fit Snakemake's SLURM plugin to the cluster, and cancel jobs that an earlier run left there.
+
+    Yields sentences on what was done.
 
     Args:
         settings: of the executor plugin, which reads them each time it asks for states.
@@ -218,7 +220,7 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count the waiting and running jobs of this folder by the name of their run."""
+    """Return how many jobs SLURM has waiting or running for runs in `folder`, by the run's name."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))
@@ -226,7 +228,7 @@ def _jobs(prefix: str, folder: str) -> Counter[str]:
 
 
 def _ask(*command: str) -> tuple[str, str]:
-    """Run a command of SLURM; return its answer, and why there is none."""
+    """Run a command of SLURM; return (answer, reason), where the reason is "" if it succeeded."""
     try:
         done = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE

@@ -144,9 +144,10 @@ def combine(
 
 
 def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
-    """Return the files that texts name: one, several with commas between, or all of a pattern.
+    """Return the files that `texts` name: single ones, lists with commas, or patterns as *.pt.
 
-    A file or folder of that very name comes first, so that names may contain [ ].
+    `what` is the option, for errors. A file of that very name comes first, so that names may have
+    brackets.
     """
     paths: list[Path] = []
     for text in texts:
@@ -315,7 +316,7 @@ def check_method(
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
-    """List a checked method's properties, needs, traffic and costs, a row each."""
+    """Return rows (property, text) on a checked method: kind, needs, traffic and accuracy."""
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times

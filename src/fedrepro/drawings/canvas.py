@@ -57,7 +57,7 @@ SYMBOLS = {
 
 @dataclass(frozen=True)
 class Line:
-    """One drawn line: x, mean and sd (0 where there is a single trial), all as in the csv."""
+    """One line of a figure: values `x`, means and standard deviations (0 for a single trial)."""
 
     x: list[float]
     mean: list[float]
@@ -74,7 +74,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """The column of the numbers along which a figure is drawn; `symbol` names it in a formula."""
+    """The horizontal axis of a figure: the swept parameter `key`, its label and its symbol."""
 
     key: str
     label: str
@@ -82,7 +82,10 @@ class Axis:
     depth: bool = False  # a list of widths stands for its length
 
     def positions(self, column: pd.Series) -> list[float]:
-        """Return where the values of a column stand on the axis; a list of widths by its length."""
+        """Return where the parameter values in `column` stand on the axis.
+
+        Numbers stand at their value, and a list of layer widths (50@50) at its number of layers.
+        """
         if self.depth:
             return [float(str(value).count("@") + 1) for value in column]
         return [float(value) for value in column]
@@ -92,9 +95,9 @@ class Axis:
 
 
 def axis_of(exhibit: Exhibit) -> Axis:
-    """Return the horizontal axis: the one swept parameter that takes several values, or the first.
+    """Return the horizontal axis of a figure: the swept parameter of several values, or the first.
 
-    `one_axis` refuses an exhibit in which several parameters vary when it is planned.
+    A figure in which several parameters vary is refused by `one_axis` when it is planned.
     """
     values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
     key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
@@ -105,7 +108,7 @@ def axis_of(exhibit: Exhibit) -> Axis:
 
 
 def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
-    """Return the distinct values of each swept parameter."""
+    """Return the distinct values of each swept parameter of a figure or table, by its name."""
     return {
         key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
         for key in exhibit.swept
@@ -113,12 +116,12 @@ def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
 
 
 def parameter_title(key: str) -> str:
-    """Return the name that figures write for the parameter `key`, such as σ² for sigma2."""
+    """Return how figures write the name of the parameter `key`, such as σ² for sigma2."""
     return SYMBOLS.get(key, key.replace("_", " "))
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the labels of the scenarios (cases) that one figure compares, in order; [] for one."""
+    """Return the labels of the scenarios that one figure compares; [] for a single scenario."""
     return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
 
 
@@ -127,7 +130,10 @@ def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return the line of `metric` on `split` for each method that has it, by the method's label."""
+    """Return the line of `metric` on `split` (such as test) for each method that has it, by label.
+
+    Values are those at the end of runs; `numbers` is the csv of the figure.
+    """
     axis = axis_of(exhibit)
     rows = select(final(numbers), metric, split)
     by_label: dict[str, Line] = {}
@@ -139,7 +145,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return the line of each method's model size, in the unit of the exhibit, by label."""
+    """Return the line of each method's model size, in the unit that the figure shows, by label."""
     size = exhibit.size
     scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
     return lines(exhibit, scaled, size.metric, "")
@@ -150,14 +156,15 @@ def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return the rows of an exhibit's numbers that are of one metric on one split."""
+    """Return the rows of a csv of results that have this metric and split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """Choose the accuracies between which a close-up shows the best methods and near bounds.
+    """Return the range of accuracies for a close-up of the best methods and nearby bounds.
 
-    A single line is shown with its whole band; a method that failed sets no range.
+    A bound is a reference such as pooled training. A single line is shown with its whole band; a
+    method far below the best one does not widen the range.
     """
     known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if len(known) < 2:
@@ -175,7 +182,7 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
 
 
 def rounded(low: float, high: float) -> tuple[float, float]:
-    """Widen a range of shares a little and move its ends to round numbers."""
+    """Widen a range of shares in [0, 1] a little, and return it with its ends at round numbers."""
     room = max(0.05 * (high - low), 0.002)
     low, high = low - room, high + room
     step = 0.05 if high - low > 0.3 else 0.01 if high - low > 0.03 else 0.005
@@ -187,7 +194,7 @@ def rounded(low: float, high: float) -> tuple[float, float]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Make an empty figure; both lengths in inches."""
+    """Make an empty matplotlib figure of this height and width in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
@@ -205,7 +212,10 @@ def grid_of(
     across: float = 0.5,
     between: float = 0.5,
 ) -> list[list[Axes]]:
-    """Add axes in rows and columns; all lengths, of margins and between axes, in inches."""
+    """Add axes to the figure `drawn`, and return them in rows and columns.
+
+    All lengths are in inches: the margins, `across` between columns and `between` rows.
+    """
     width, height = drawn.get_figwidth(), drawn.get_figheight()
     wide = (width - left - right - across * (columns - 1)) / columns
     high = (height - top - bottom - between * (rows - 1)) / rows
@@ -218,19 +228,22 @@ def grid_of(
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
-    """Write the exhibit's title at the top of a figure, and below it the data and trials."""
+    """Write a figure's title at the top, with its data and trials in a line below."""
     write_headings(drawn, exhibit.settings.title, subtitle(exhibit))
 
 
 def write_headings(drawn: Figure, title: str, below: str) -> None:
-    """Write a title at the top of a figure, and a smaller line below it."""
+    """Write `title` at the top of a figure, and the smaller line `below` under it."""
     height = drawn.get_figheight()
     drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
     drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
 
 
 def subtitle(exhibit: Exhibit) -> str:
-    """Write data, parameters of one value, trials, and the methods with other numbers of trials."""
+    """Write a figure's second heading: data, parameters of a single value, and numbers of trials.
+
+    Methods with another number of trials than most are named with theirs.
+    """
     counts: dict[str, tuple[int, ...]] = {}
     for measure in exhibit.measures:
         known = {point.trials.get(measure.label) for point in exhibit.points} - {None}
@@ -246,7 +259,7 @@ def subtitle(exhibit: Exhibit) -> str:
 
 
 def data_title(exhibit: Exhibit) -> str:
-    """Return the titles of an exhibit's data sets, or `Simulation`."""
+    """Return the titles of a figure's data sets with commas, or "Simulation" without data."""
     titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points if p.scenario]
     return ", ".join(dict.fromkeys(titles)) or "Simulation"
 
@@ -258,10 +271,14 @@ def draw_lines(
     banded: Collection[str],
     markers: int = 0,
 ) -> None:
-    """Draw lines, with bands of one standard deviation for the labels in `banded`.
+    """Draw lines on `axes`, with bands of one standard deviation for the labels in `banded`.
 
-    `look` has the look by label, and `markers` the most markers on a line; 0 draws one at each
-    value.
+    Args:
+        axes: where to draw.
+        lines: the lines by label of their method.
+        look: colour, marker and dash by label.
+        banded: labels of the lines that get a band.
+        markers: most markers on a line; 0 draws one at each value.
     """
     for label, line in lines.items():
         style = look[label]
@@ -273,14 +290,14 @@ def draw_lines(
 
 
 def halo() -> list[Any]:
-    """Return the effect that outlines letters in white, so that they can be read on lines."""
+    """Return the matplotlib effect that outlines letters in white, to be readable on lines."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2, foreground="white")]
 
 
 def percent(axes: Axes) -> None:
-    """Write the ticks of a vertical axis of shares from 0 to 1 in percent."""
+    """Write the vertical axis of accuracies or other shares, from 0 to 1, in percent."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -288,14 +305,17 @@ def percent(axes: Axes) -> None:
 
 
 def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None:
-    """Draw a grey band over the part of the whole range that the close-up shows."""
+    """Shade the range from `low` to `high`, which a close-up shows, on the axes of the whole range.
+
+    `name` is the letter of the close-up's panel, written at the right.
+    """
     axes.axhspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
     look: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "color": SOFT}
     axes.text(1.015, (low + high) / 2, name, **look)
 
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
-    """Label the horizontal axis of a sweep, by `label` if it is not empty."""
+    """Label the horizontal axis by `label`, or if that is empty by the swept parameter."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
     if len(values) <= 8:
@@ -304,7 +324,10 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) 
 
 
 def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
-    """Return the fewest rows, at least two, in which these labels fit the width of a figure."""
+    """Return in how many rows (at least two) a legend with these labels fits the width of a figure.
+
+    `columns` is the most labels in a row.
+    """
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
     for most in range(columns, 1, -1):
         rows = max(2, math.ceil(len(labels) / most))
@@ -316,7 +339,7 @@ def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return the legend's name of each method by label; one with fewer trials says "(paired)"."""
+    """Return each method's name in the legend by label; one of fewer trials says "(paired)"."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
@@ -324,7 +347,7 @@ def names_of(exhibit: Exhibit) -> dict[str, str]:
 def handles_of(
     look: Mapping[str, LineStyle], names: Mapping[str, str] | None = None
 ) -> list[Line2D]:
-    """Return an entry of a legend for each look, called by its label or its name in `names`."""
+    """Return a legend's handle for each look, with its label or the label's name in `names`."""
     from matplotlib.lines import Line2D
 
     return [
@@ -346,8 +369,18 @@ def sheet(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Make a figure with headings, axes in rows and columns, and a legend of all methods.
 
-    The legend stands `foot` inches above the edge; `height` and `bottom` are for one of two rows,
-    and grow with it. `sides` are those of `grid_of`, all in inches.
+    Args:
+        exhibit: the figure to draw, with its title and methods.
+        look: colour, marker and dash of each method by label.
+        height: inches, for a legend of two rows; a larger legend adds to it.
+        rows: rows of axes.
+        columns: columns of axes.
+        foot: inches from the lower edge to the legend.
+        bottom: inches below the axes, for a legend of two rows.
+        sides: further lengths for `grid_of`, in inches.
+
+    Returns:
+        The figure, and its axes by row and column.
     """
     names = names_of(exhibit)
     legend_lines = legend_rows(list(names.values()))
@@ -359,7 +392,7 @@ def sheet(
 
 
 def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -> None:
-    """Draw the legend at the foot of a figure, `bottom` inches above its edge."""
+    """Draw a legend of `handles` in `rows` rows, `bottom` inches above a figure's lower edge."""
     drawn.legend(
         handles=list(handles),
         loc="lower center",
@@ -375,7 +408,7 @@ def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """Save a figure as svg or png, without the date and version that matplotlib adds."""
+    """Return a figure as .svg or .png bytes without a date, so that figures repeat exactly."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
@@ -384,7 +417,7 @@ def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
 
 @contextmanager
 def rules() -> Iterator[None]:
-    """Draw with matplotlib's defaults and the house style, whatever a user's settings are."""
+    """Let matplotlib draw in our style within this context, whatever a user's settings are."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -394,10 +427,13 @@ def rules() -> Iterator[None]:
 
 
 class Figured(Drawing):
-    """A drawing that is a picture, and not a table."""
+    """A way to show an exhibit (results of methods) as a figure, and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Draw the figure from numbers as `as_shown` returns them; call it within `rules()`."""
+        """Draw the figure of an exhibit and return it; call this within `rules()`.
+
+        `numbers` are the csv's, with means and sd as `as_shown` returns them.
+        """
         raise NotImplementedError
 
     def files(
@@ -407,13 +443,13 @@ class Figured(Drawing):
 
 
 class Along(Figured):
-    """A picture whose horizontal axis may be given another name."""
+    """A way to show results as a figure whose horizontal axis can be named by `x_label`."""
 
     x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
-    """Draw the figure and return its images by suffix, .svg and .png."""
+    """Draw the figure of an exhibit from its csv `numbers`; return its .svg and .png by suffix."""
     title = f"{exhibit.settings.title}: {data_title(exhibit)}"
     with rules():
         drawn = figure(exhibit, numbers)
@@ -421,7 +457,7 @@ def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Draw the figure of an exhibit whose drawing is one; call it within `rules()`."""
+    """Draw an exhibit that is a figure (not a table) and return it; call this within `rules()`."""
     from fedrepro.numbers.trial_statistics import as_shown
 
     kind = exhibit.settings.drawing

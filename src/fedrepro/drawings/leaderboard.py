@@ -30,7 +30,7 @@ Frame = pd.DataFrame
 
 
 def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
-    """Draw all pictures of a leaderboard, by what follows its name, such as .groups.svg.
+    """Draw all pictures of a leaderboard; return their bytes by suffix, such as .groups.svg.
 
     `board` has its settings (`title`, `baseline`, `ceiling`, `line`), `table` its csv, and
     `scenarios` its `.scenarios.csv`, with the accuracy of each trial.
@@ -49,13 +49,19 @@ def _families(table: Frame) -> list[str]:
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """Split the rows of a family by data set; all data together, or the only set, come last."""
+    """Return the leaderboard rows of clients that start as `starts` says, by data set.
+
+    All data sets together, or the only data set, come last.
+    """
     rows = table[table["starts"] == starts]
     return {str(data): own for data, own in rows.groupby("data", sort=False)}
 
 
 def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
-    """Return the methods of a family on all data sets, in the order of the table."""
+    """Return the methods' rows over all data sets for one start of the clients, in order.
+
+    `bounds` keeps references, such as pooled training, too.
+    """
     rows = [*_by_data(table, starts).values()][-1]
     return rows if bounds else rows[rows["class"] != "reference"]
 
@@ -69,7 +75,10 @@ def _scored(table: Frame, starts: str) -> Frame:
 
 
 def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Draw scores and their intervals, a column for each data set, with bands, groups and ranks."""
+    """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
+
+    `board` has the leaderboard's settings, and `table` is its csv; `scenarios` is not read.
+    """
     families = [(starts, _scored(table, starts)) for starts in _families(table)]
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -105,13 +114,17 @@ def _axis(board: Mapping[str, Any]) -> str:
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
-    """Add axes at these distances from the left, the right and the top, in inches."""
+    """Add axes to a figure at these inches from its left, right and top edges, and return them."""
     whole, wide = drawn.get_figheight(), WIDTH - left - right
     return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
 
 
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
-    """Draw the intervals of one data set in a given order; `named` writes the methods' names."""
+    """Draw the scores and intervals of one data set, a row for each method.
+
+    `order` has the methods from top to bottom, and `standings` the data set's rows by method;
+    `named` also writes the methods' names at the left.
+    """
     at, ticks = 0.0, []
     beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
     for kind, rows in order.groupby("class", sort=False):
@@ -139,7 +152,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def _dot(axes: Axes, x: float, y: float, look: LineStyle, size: float) -> None:
-    """Draw the mark of a class of methods at (x, y), with a white edge; `size` in points."""
+    """Draw the mark of a class of methods at (x, y), `size` points large, with a white edge."""
     edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
 
@@ -154,7 +167,7 @@ def _place(standing: pd.Series) -> str:
 
 
 def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
-    """Draw the baseline, the ceiling, and the method to beat where it has a score."""
+    """Draw lines at the scores of the baseline (0), the ceiling (1), and the method to beat."""
     axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
     axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
     line = rows[(rows["method"] == board["line"]) & rows["score"].notna()]
@@ -169,7 +182,10 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Draw scores against the bytes that clients send, and the frontier of both."""
+    """Draw the methods' scores against the bytes that clients send, with the frontier of the best.
+
+    `board` has the leaderboard's settings, and `table` is its csv; `scenarios` is not read.
+    """
     from matplotlib.lines import Line2D
 
     families = _families(table)
@@ -213,7 +229,11 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
 
 
 def _names(axes: Axes, own: Frame) -> None:
-    """Write the names of methods next to their marks, those of one place one below the other."""
+    """Write the methods' names next to their marks, without overlap.
+
+    `own` has the methods' rows, with the marks' sizes as `points`; names of nearby bytes share a
+    column.
+    """
     from matplotlib.transforms import offset_copy
 
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
@@ -242,9 +262,10 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Move labels, given from the highest down, at least `gap` apart, by as little as may be.
+    """Return heights of labels moved at least `gap` apart, by as little as possible.
 
-    Neighbours that would touch become a block around the mean of where they want to be.
+    `heights` go from the highest down. Neighbours that would touch become a block around the mean
+    of where they want to be.
     """
 
     def end(block: Sequence[float], side: int) -> float:
@@ -263,7 +284,10 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Draw methods by scenarios: the colour is the score, the number the accuracy in percent."""
+    """Draw accuracies of methods (rows) in scenarios (columns), coloured by score.
+
+    `board` has the leaderboard's settings, `table` its csv, and `scenarios` the csv of scenarios.
+    """
     single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
     place = ["data", "case", "clients"]
     parts = []

@@ -42,7 +42,11 @@ EDGE, LIGHT, DARK = "#9AA3AF", "white", "#1c1e21"
 
 @dataclass(frozen=True)
 class PartitionMap:
-    """One trial of a partition. counts: int64 (J, K). noise: float64 (J,) or None."""
+    """How one trial's partition divides data among clients, to be drawn.
+
+    counts: examples by client and class, int64 (J, K). noise: variance of each client's added
+    noise, float64 (J,), or None.
+    """
 
     title: str
     subtitle: str
@@ -56,7 +60,7 @@ class PartitionMap:
 
     @property
     def words(self) -> str:
-        """Describe sizes, classes and distances of the clients in two sentences."""
+        """Describe the clients' numbers of examples and classes, and skew, in two sentences."""
         skew = self.skew
         holders = "1 client holds" if skew.clients == 1 else f"{skew.clients} clients each hold"
         return (
@@ -71,12 +75,12 @@ class PartitionMap:
         return f"{self.title}. Map of clients and classes. {self.words}"
 
     def order(self) -> np.ndarray:
-        """Order clients from top to bottom, int64 (J,): many go by their main class, then size."""
+        """Return the clients in order from the top, int64 (J,); many are sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
     def figure(self) -> Figure:
-        """Draw the shares of classes at each client, and sizes; call it within `rules()`."""
+        """Draw each client's shares of classes and its size; call this within `rules()`."""
         order = self.order()
         counts = self.counts[order]
         clients, classes = counts.shape
@@ -126,7 +130,11 @@ class PartitionMap:
 
 @dataclass(frozen=True)
 class GraphMap:
-    """One graph. weights: float64 (N, N), W; places: float64 (N, 2), within the unit square."""
+    """A communication graph of nodes, to be drawn.
+
+    weights: matrix W by which nodes mix what they receive, float64 (N, N); places: float64 (N, 2),
+    where nodes stand in the unit square.
+    """
 
     title: str
     subtitle: str
@@ -135,9 +143,10 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Compute the numbers that describe the graph; on a long ring that takes seconds.
+        """Compute the numbers that describe the graph, by name; on a long ring that takes seconds.
 
-        `least` and `most` are of the share that a node counts in the long run.
+        nodes and edges are counts; `second_modulus` and `mixing_sum` say how slowly beliefs spread;
+        `least` and `most` are the smallest and largest weight of a node in the long run.
         """
         weights, limit = self.weights, stationary(self.weights)
         return {
@@ -151,7 +160,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Describe the graph by its `numbers` in two sentences."""
+        """Describe the graph's edges, weights in the long run, and mixing, in two sentences."""
         found = self.numbers
         second, mixing = (
             f"{found[name]:.4g}" if found[name] > 1e-9 else "0"  # below is rounding
@@ -168,10 +177,7 @@ class GraphMap:
         return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
-        """Draw nodes and edges by their weights, and next to them the matrix of weights.
-
-        Call this within `rules()`.
-        """
+        """Draw nodes and edges by weight, and the matrix of weights; call this within `rules()`."""
         count = len(self.weights)
         drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
         nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])
@@ -195,7 +201,7 @@ class GraphMap:
         return drawn
 
     def _draw_edges(self, axes: Axes) -> None:
-        """Draw arrows both ways where weights differ, else lines, bent around nodes on the way."""
+        """Draw edges: arrows both ways where weights differ, else lines bent around nodes."""
         apart = self.weights - np.diag(np.diag(self.weights))
         arrows = len(apart) <= NAMED and not np.allclose(apart, apart.T)
         if not arrows:
@@ -221,7 +227,7 @@ class GraphMap:
                 lines.set_rasterized(len(some) > PIXELS)
 
     def _passes_a_node(self, i: int, j: int) -> bool:
-        """Say whether another node lies on the straight way from node i to node j."""
+        """Return whether another node lies on the straight line from node i to node j."""
         way, others = self.places[j] - self.places[i], self.places - self.places[i]
         along = others @ way / (way @ way)
         off = np.abs(others[:, 0] * way[1] - others[:, 1] * way[0])
@@ -231,7 +237,15 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Collect what is drawn of one trial of a partition of a data set."""
+    """Return the map of one trial of a partition, with what its drawing needs.
+
+    Args:
+        prepared: the data set.
+        partition: name and parameters of the partition.
+        members: which examples each client holds.
+        seed: of all trials, for the heading.
+        trial: number of the trial, for the heading.
+    """
     classes, made = max(1, len(prepared.classes)), members.population
     counts = (
         made.label_counts(classes)
@@ -249,7 +263,7 @@ def partition_map(
 
 
 def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
-    """Collect what is drawn of a graph; a random one is that of one trial."""
+    """Return the map of a graph of `clients` nodes, drawn with this seed and trial if random."""
     meta = graph.component.meta
     drawn = f" · seed {seed}, trial {trial}" if meta.get("random") else ""
     return GraphMap(
@@ -263,7 +277,7 @@ def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
 def render_map(
     drawn: PartitionMap | GraphMap, suffixes: Sequence[str] = (".svg", ".png")
 ) -> dict[str, bytes]:
-    """Draw a map and return its images by suffix; equal maps give equal bytes."""
+    """Draw a map and return its images as bytes by suffix; equal maps give equal bytes."""
     with rules():
         figure = drawn.figure()
         figure.draw_without_rendering()
@@ -290,7 +304,10 @@ def _titled(title: str, subtitle: str, height: float) -> Figure:
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw shares in [0, 1], with numbers in the cells; a scale of roots shows small ones."""
+    """Draw a matrix of shares in [0, 1] on `axes`, and return the coloured cells.
+
+    Small shares stay visible by a square-root scale; `written` has numbers to write into the cells.
+    """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
     rows, columns = shares.shape
@@ -317,7 +334,10 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
-    """Draw a number per client on the rows of the map, written by `form` if it is not empty."""
+    """Draw a bar for each client's number, on the rows of the map.
+
+    values: float or int (J,). A bar's number is written by `form`, such as "{:.2f}", if not empty.
+    """
     axes.grid(False, axis="y")
     axes.tick_params("y", left=False, labelleft=False)
     most, edges = float(values.max()) or 1.0, np.arange(values.size + 1)

@@ -21,7 +21,10 @@ SOLID: Dash = (0, ())
 
 @dataclass(frozen=True)
 class LineStyle:
-    """Colour, marker and dash of a line; a reference is thin, dashed and without a marker."""
+    """The look of a method's line: colour, marker, dash, width and drawing order.
+
+    A reference, such as pooled training, is thin, dashed and without a marker.
+    """
 
     colour: str
     marker: str = ""
@@ -155,11 +158,11 @@ ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neu
 
 
 def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
-    """Choose the look of each method by its label.
+    """Return the look of each method of a figure, by label, so that no two are alike.
 
-    The first entry of a method has the look of its method, whatever its label and the other methods
-    of the figure; one of a node's numbers has that of the node. Further entries of one method have
-    spare looks that follow from their labels; a look changes only where two of a figure are equal.
+    A method looks the same in every figure: its first line has the look of its name, whatever its
+    label and the other methods; the line of one node's numbers has that of the node. Further lines
+    of one method have spare looks that follow from their labels.
     """
     by_label: dict[str, LineStyle] = {}
     later: list[ExhibitMethod] = []
@@ -176,7 +179,7 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
 
 def _look(measure: ExhibitMethod) -> LineStyle:
-    """Return the look of a method, or of the one node whose numbers it shows."""
+    """Return the look of a method's line, or, if it shows one node's numbers, the node's look."""
     if measure.node is None or measure.reference:
         return line_style_of(measure.spec.name, reference=measure.reference)
     look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
@@ -184,7 +187,10 @@ def _look(measure: ExhibitMethod) -> LineStyle:
 
 
 def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
-    """Return the look of a method: one written above, or a spare one that no other method has."""
+    """Return the look of the method `method`: a fixed one, or a spare one that no other method has.
+
+    `reference` asks for its look where it is a reference and not a rival.
+    """
     known, spare = (
         (REFERENCES, FALLBACK_REFERENCES) if reference else (LINE_STYLES, FALLBACK_STYLES)
     )
@@ -200,7 +206,7 @@ def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
 
 
 def family_of(method: str) -> str:
-    """Return the method whose look a method shares: a variant looks like the method itself."""
+    """Return the method whose look `method` shares: a variant looks like its original."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 
@@ -209,9 +215,9 @@ def _number(text: str) -> int:
 
 
 def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return the first look of `spare`, from a number on, that is not in `taken`.
+    """Return the first look of `spare`, from index `number` on, that is not in `taken`.
 
-    When all are taken, their colours come again with the markers and dashes of others.
+    When all are taken, their colours are combined with the markers and dashes of others.
     """
     for turn in range(len(spare)):
         for step in range(len(spare)):
@@ -225,7 +231,7 @@ def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle])
 
 @cache
 def text_width(text: str, size: float) -> float:
-    """Return the width in points of a line of text in figures; `size` in points."""
+    """Return the width in points of a line of text, at `size` points, in the font of figures."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
@@ -234,7 +240,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
-    """Break a text into lines of at most `room` inches; a long word stays whole."""
+    """Break a text of `size` points into lines of at most `room` inches; words stay whole."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""
@@ -246,5 +252,5 @@ def wrapped(text: str, size: float, room: float) -> list[str]:
 
 
 def trials_text(*counts: int) -> str:
-    """Write numbers of trials: 5 trials, or 5 or 10 trials."""
+    """Write numbers of trials for a heading: "5 trials", or "5 or 10 trials"."""
     return f"{' or '.join(map(str, counts))} {'trial' if counts == (1,) else 'trials'}"

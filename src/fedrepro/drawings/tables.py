@@ -34,7 +34,10 @@ NONE = "–"  # in place of a missing number
 
 @dataclass(frozen=True)
 class NumberForm:
-    """The form of a number: a factor and its digits; None writes whole numbers without any."""
+    """How numbers are written: multiplied by `factor`, with `digits` decimals.
+
+    None writes whole numbers without decimals, and others with one.
+    """
 
     factor: float = 1.0
     digits: int | None = None
@@ -51,10 +54,10 @@ COUNT = NumberForm()
 
 @dataclass(frozen=True)
 class TextCell:
-    """A number with its spread, or a text in its place.
+    """A cell of a table: a number with its spread, or a text in its place.
 
-    below: smaller lines under it. printed: the value in the paper, with its verdict. best: the best
-    of its column or row. notes: numbers of footnotes, from 1.
+    below: smaller lines under it. printed: the paper's value, with its verdict. best: whether it is
+    the best of its column or row. notes: numbers of footnotes, from 1.
     """
 
     value: float | None = None
@@ -69,7 +72,7 @@ class TextCell:
 
     @property
     def number(self) -> str:
-        """Return the text in place of a value, or the value with its spread."""
+        """Return the cell's value with its spread, as "94.12 ± 0.30", or the text in its place."""
         if self.text or self.value is None or not math.isfinite(self.value):
             return self.text or NONE
         value = self.form.text(self.value)
@@ -79,14 +82,17 @@ class TextCell:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return the lines that stand under the number: sizes, and the printed value."""
+        """Return the lines under the cell's number: the model's size, and the paper's value."""
         printed = f"printed {self.printed}: {self.verdict}" if self.verdict else self.printed
         return (*self.below, printed) if printed else self.below
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row: what it is called, one text for each column of heads, and its cells. soft: a bound."""
+    """A row of a table: `heads`, the texts of its leading columns, and its cells.
+
+    soft: True for a reference such as pooled training, which is set apart from methods.
+    """
 
     heads: tuple[str, ...]
     cells: tuple[TextCell, ...]
@@ -95,7 +101,11 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table; `heads` has a text for each level of each column, `corner` names the rows' heads."""
+    """A table of texts, which `html`, `markdown` and `latex` write.
+
+    heads: for each column of cells, its texts from the top level down; corner: names of the leading
+    columns, which hold the rows' heads.
+    """
 
     caption: str
     corner: tuple[str, ...]
@@ -105,7 +115,10 @@ class TextTable:
 
     @property
     def levels(self) -> list[list[tuple[str, int]]]:
-        """Return header rows from the top as (text, columns it spans); equal neighbours join."""
+        """Return the header rows of the table from the top, as (text, number of columns spanned).
+
+        Neighbouring columns of equal texts are joined.
+        """
         levels = []
         for depth in range(max((len(head) for head in self.heads), default=0)):
             # a text spans no further than the one above it
@@ -115,7 +128,7 @@ class TextTable:
 
 
 def plain(text: str) -> str:
-    """Return the text on one line, without control characters."""
+    """Return `text` on one line, without control characters."""
     blanks = {ord(sign): " " for sign in text if unicodedata.category(sign) in ("Cc", "Zl", "Zp")}
     return " ".join(text.translate(blanks).split())
 
@@ -172,9 +185,9 @@ def latex_text(text: str) -> str:
 
 @cache
 def environment(escape: Callable[[str], str], *packages: str) -> Environment:
-    """Load the templates of these packages, whose every text goes through `escape`.
+    """Return the jinja2 templates of these packages, which pass every text through `escape`.
 
-    Text that is marked up already (`Markup`) stays as it is.
+    Text that is marked up already (`Markup`) is not escaped.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -200,7 +213,7 @@ def html(table: TextTable) -> str:
 
 
 def markdown(table: TextTable) -> str:
-    """Return a table as GitHub reads it, with the caption above and footnotes below."""
+    """Return a table as markdown, with the caption above and footnotes below."""
     from markupsafe import Markup
 
     def paragraph(text: str) -> Markup:
@@ -237,10 +250,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The keys (method, case, parameters) of rows and of columns, and the number in the cells.
+    """The arrangement of a table: parameters (or method, case) that go down and across, and metric.
 
-    best: whether the best is marked in each column or each row. size: name of the size that stands
-    under each number, or "".
+    best: whether the best is marked in each column or each row, or none. size: name of the model
+    size that stands under each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -252,7 +265,7 @@ class Arrangement:
 
 
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
-    """Return an exhibit's arrangement; by default methods and settings go down, points across."""
+    """Return a table's arrangement from its json; by default methods go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
@@ -271,7 +284,15 @@ def table_of(
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
-    """Arrange the numbers of one metric as a table; parameters of one value have no head."""
+    """Arrange the results of one metric as a table of texts.
+
+    Args:
+        about: the json of the figure or table.
+        numbers: its csv.
+        arranged: what goes down and across, and which metric fills the cells.
+        printed: the paper's values with their verdicts, as in a printed.csv.
+        caption: text above the table.
+    """
     last = final(as_shown(numbers))
     methods = {method["label"]: method for method in about["methods"]}
     bounds = {label for label, method in methods.items() if method["reference"]}
@@ -293,7 +314,7 @@ def table_of(
         return (notes.setdefault(note, len(notes) + 1),) if note else ()
 
     def of_print(row: Row) -> dict[str, Any]:
-        """Return the printed value in words, its verdict, and the numbers of its footnotes."""
+        """Return the paper's value for a row as text, its verdict, and numbers of footnotes."""
         for one in known:
             if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
                 cells = {str(key): cell_text(value) for key, value in one.items()}
@@ -342,7 +363,8 @@ def table_of(
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """Write data, parameters of one value, and trials: Digits (8×8) · J = 4 · 2 trials.
 
-    A reduction against the paper comes last. With measured times the machine stands for trials.
+    A reduction against the paper comes last. For measured times the machine stands in place of
+    trials. `about` is the json of a figure or table, and `numbers` its csv.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
@@ -357,7 +379,7 @@ def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 
 
 def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
-    """List the processors, or other devices, of origins that say where they were computed."""
+    """List the processors, or other devices, that `origins` (provenance of results) name."""
     names = (
         one["machine"]["cpu"] if one["device"] == "cpu" else one["device"]
         for one in origins
@@ -369,7 +391,10 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
-    """Order the places down or across: each part as its values first appear."""
+    """Sort the positions of a table's rows or columns (a text for every key), without repeats.
+
+    Methods come in the order of `labels`, and other values as they first appear.
+    """
     ranks = []
     for at, key in enumerate(keys):
         values = labels if key == METHOD else dict.fromkeys(place[at] for place in places)
@@ -381,7 +406,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Write the heads of a row or column, one for each key: `J = 5`, or with `plain` 5 alone."""
+    """Write the texts at the head of a row or column, one a key: `J = 5`, or with `plain` 5."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value
@@ -391,7 +416,7 @@ def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tu
 
 
 def _beyond(row: Row, numbers: pd.DataFrame) -> str:
-    """Write the text in place of a mean that is not finite: `> 400` rounds, or that it failed."""
+    """Write the text in place of a mean that is not finite, such as "> 400" rounds or a failure."""
     if math.isnan(row["mean"]):
         return "" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
@@ -400,7 +425,7 @@ def _beyond(row: Row, numbers: pd.DataFrame) -> str:
 
 
 def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
-    """Return the rows of the same method, setting and point as a row of another metric."""
+    """Return the rows of `numbers` with the method, parameters and swept values of `row`."""
     for key in numbers.columns[: [*numbers.columns].index(METHOD) + 1]:
         column = numbers[key]
         numbers = numbers[column.isna() if pd.isna(row[key]) else column == row[key]]
@@ -408,7 +433,10 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
-    """Return the places of the best methods of each column or row; ties have none."""
+    """Return the positions of the cells to mark as best in each column or row; ties have none.
+
+    `found` has results by position, and `bounds` the labels of references, which never win.
+    """
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
         return set()
@@ -427,36 +455,36 @@ def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -
 
 
 def number_form(metric: str) -> NumberForm:
-    """Return how numbers of a metric are written: shares in percent, anything else as counts."""
+    """Return the form of a metric's numbers: shares in percent, counts whole, else decimals."""
     unit = metric_meaning(metric).unit
     return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
 
 
 def metric_meaning(metric: str) -> Metric:
-    """Return the metric of this name, with its unit; one that no method declares has none."""
+    """Return the metric of this name with its unit; a name that no method declares has no unit."""
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
 
 
 def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
-    """Write the size of the model under a number, in the exhibit's unit."""
+    """Write the size of the model of `row`, in the unit of the size named `size`; () if unknown."""
     wanted = SIZES[size]
     sizes = row_values(select_series(numbers, wanted.metric, ""), row)["mean"]
     return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
 
 
 def column_title(key: str) -> str:
-    """Return the name of a parameter or a method in tables."""
+    """Return how tables write the name of the parameter `key`, such as J for clients."""
     return NAMES.get(key, key.replace("_", " "))
 
 
 def widths_text(value: str) -> str:
-    """Shorten equal widths of layers, as 50@50; anything else stays as it is."""
+    """Write layer widths such as 50@50 as "2 × 50", or 50@20 as "50 + 20"."""
     each = value.split("@")
     return f"{len(each)} × {each[0]}" if len(each) > len(set(each)) == 1 else " + ".join(each)
 
 
 def cell_text(value: Any) -> str:
-    """Write a value as it stands in a table: 5 for 5.0, nothing for a missing one."""
+    """Write a value for a cell of a table: 5 for 5.0, and "" for a missing value."""
     if isinstance(value, str):
         return value
     return "" if value is None or pd.isna(value) else f"{value:g}"

@@ -21,11 +21,13 @@ ERRORS = 2  # combined standard errors that two runs of the same differ by at mo
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every number of an exhibit with the recorded one, and a sentence that sums up.
+    """A user's numbers of one figure or table next to the recorded ones, with a verdict in words.
 
-    rows: the columns of the point, method, metric and split; `ours` and `recorded` means, each nan
-    where a side lacks the number, with `setting` and `recorded_setting`; their `difference`, and
-    that in combined standard `errors`, nan without an sd; `where`, the method and point in words.
+    rows: the columns of the point (values of swept parameters), method, metric and split; means
+    `ours` and `recorded`, nan where a side lacks the number; `setting` and `recorded_setting`
+    (parameters chosen by a grid search); `difference` of the means, and that in combined standard
+    `errors`, nan without an sd; `where`, method and point in words. notes: other causes of
+    differences.
     """
 
     rows: pd.DataFrame
@@ -35,7 +37,7 @@ class Comparison:
 
 
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
-    """Compare the numbers of an exhibit with the recorded ones.
+    """Compare a user's numbers of the figure or table `key` (paper/name) with the recorded ones.
 
     Raises:
         FedreproError: if either is missing, or if the record is incomplete or was altered.
@@ -63,10 +65,13 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a `Comparison` of two csv files, in the order of the second.
+    """Return the `rows` of a `Comparison` of two csv tables of results, in the order of `theirs`.
+
+    `ours` and `theirs` have a row for each point, method, metric and split, with mean, sd and
+    trials.
 
     Raises:
-        FedreproError: if they vary other parameters.
+        FedreproError: if the tables vary different parameters.
     """
     from fedrepro.numbers.exhibit_tables import leading_columns
 
@@ -126,7 +131,11 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Say whether chance explains differences, given each in combined standard errors."""
+    """Return the end of a verdict: how many of the differences chance explains.
+
+    `errors` has each difference in combined standard errors, nan if unknown; `mine` and `kept` name
+    the arithmetic of both sides, since pinned libraries must give equal bytes.
+    """
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())
@@ -134,7 +143,10 @@ def _judged(errors: pd.Series, mine: str, kept: str) -> str:
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """List causes of different numbers other than chance: data, parameters, versions."""
+    """Return sentences on why numbers may differ, other than by chance: data, parameters, versions.
+
+    `mine` and `kept` are the json files of the user's and of the recorded figure or table.
+    """
     notes = []
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:
@@ -171,7 +183,7 @@ def _arithmetic(about: Mapping[str, Any]) -> str:
 
 
 def _intervals(about: Mapping[str, Any]) -> str:
-    """Name the methods of an exhibit that were not measured in every round, and how often."""
+    """Write which methods were not measured every round, as "fedavg 10", or "every round"."""
     usual = about["settings"].get("measure_every", 1)
     methods = about["settings"]["methods"]
     rounds = ((m["name"], m.get("measure_every") or usual) for m in methods)
@@ -179,7 +191,7 @@ def _intervals(about: Mapping[str, Any]) -> str:
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return versions of the packages that computed and drew an exhibit, by name."""
+    """Return versions of the packages that computed and drew a figure or table, by package name."""
     by_name: dict[str, set[str]] = {}
     for made in (*about["computed"], drawn_of(about)):
         for name, version in made["versions"].items():

@@ -25,23 +25,26 @@ ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
 
 
 def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
-    """Return the exhibits of a leaderboard, as paper/name."""
+    """Return the figures and tables (paper/name) that make up a paper's leaderboard `version`."""
     return [f"{file.paper}/{name}" for name in file.parts(version, scale)]
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
-    """Return the exhibits of a leaderboard that lie in a folder of a scale's exhibits."""
+    """Return the figures and tables (paper/name) of a leaderboard that lie in folder `reports`."""
     keys = keys_of(file, version, scale)
     return [key for key in keys if Path(f"{reports / key}.json").exists()]
 
 
 def entries_folder(reports: Path, paper: str, version: str) -> Path:
-    """Return the folder of what others sent in to a leaderboard, a folder for each entry."""
+    """Return the folder of entries (methods and results that others submit) to one leaderboard."""
     return reports / paper / f"{version}.entries"
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of an entry by name, its verdict left out."""
+    """Return the SHA-256 of each file in the folder of a submitted entry, by its name.
+
+    The file of the verdict is left out: it lists these checksums, to show any later change.
+    """
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
     return {
         path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
@@ -49,10 +52,12 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
-    """Read what others sent in to a leaderboard.
+    """Read the entries (methods with results that others submitted) of one leaderboard at a scale.
+
+    An entry counts as verified if it has a verdict, else as reported.
 
     Raises:
-        FedreproError: if one is damaged, or was changed after its verdict.
+        FedreproError: if an entry is damaged, or was changed after its verdict.
     """
     entries = []
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
@@ -67,7 +72,7 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Exte
 
 
 def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
-    """Write the leaderboards of a paper that have at least one exhibit in `reports`."""
+    """Write all leaderboards of a paper that have a figure or table in `reports`; return paths."""
     versions = [version for version in file.boards if parts_in(file, version, scale, reports)]
     return [path for version in versions for path in write_board(file, version, scale, reports)]
 
@@ -75,19 +80,20 @@ def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
 def write_board(
     file: ExhibitFile, version: str, scale: str, reports: Path, out: Path | None = None
 ) -> list[Path]:
-    """Write a leaderboard as <out>.csv, .scenarios.csv, .times.csv, pictures and .json.
+    """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    Pictures are made from the text of the two tables, without what others only report.
+    The files are <out>.csv, .scenarios.csv, .times.csv, .json and pictures; pictures show methods
+    computed here or verified, and leave out those that others only report.
 
     Args:
-        file: exhibits of a paper, with its leaderboards.
+        file: figures and tables of a paper, with its leaderboards.
         version: name of the leaderboard.
         scale: tiny, quick or paper.
         reports: folder of a scale's exhibits; the json names parts that are not there.
         out: beginning of the files; by default `<reports>/<paper>/<version>`.
 
     Raises:
-        FedreproError: if no part is there.
+        FedreproError: if none of the leaderboard's figures and tables is there.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
     present = parts_in(file, version, scale, reports)

@@ -32,14 +32,14 @@ CLAIMS = "claims.csv"
 
 @dataclass(frozen=True)
 class Recorded:
-    """The files that `record` wrote, and warnings for readers."""
+    """The files that `record` wrote, and warnings on unknown source code, run times or machines."""
 
     files: list[Path] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def drawn_keys(source: Path, scale: str) -> list[str]:
-    """List the exhibits of a scale that a reports folder holds, as paper/name."""
+    """List the figures and tables (paper/name) whose metrics lie in folder `<source>/<scale>`."""
     paths = sorted((source / scale).glob("*/*.metrics.parquet"))
     return [f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}" for path in paths]
 
@@ -47,11 +47,12 @@ def drawn_keys(source: Path, scale: str) -> list[str]:
 def record(
     scale: str, keys: Sequence[str] = (), source: Path = REPORTS, target: Path = RECORD
 ) -> Recorded:
-    """Copy exhibits from `<source>/<scale>` to `<target>/<scale>`; all of them if none is named.
+    """Copy results from `<source>/<scale>` to the record `<target>/<scale>`; all without `keys`.
 
-    Everything is read and checked before anything is written, so that nothing is recorded if one
-    exhibit is refused. A source that has run times and a machine of its own keeps them: it is a
-    record itself. Then claims are judged, and leaderboards written, from all that is recorded.
+    `keys` names figures and tables as paper/name. All files are read and checked before any is
+    written, so that nothing is recorded if one is refused. A source that has run times and a
+    machine of its own keeps them: it is a record itself. Then the papers' claims are judged, and
+    leaderboards written, from all that is recorded.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -88,10 +89,10 @@ def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read the kept files of an exhibit of `<source>/<scale>` by suffix, checked, the json last.
+    """Read and check the files of a figure or table that the record keeps, by suffix, json last.
 
-    A table with a heading and no row is kept as its heading, in the json. Sentences for readers are
-    appended to `warnings`.
+    The json gets checksums, run times and machines, and any table that has a heading and no row.
+    `key` is paper/name below `<source>/<scale>`; sentences for readers are appended to `warnings`.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -117,7 +118,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Return warnings about source code that nobody can check out again, or that changed."""
+    """Return warnings if a result (its json `about`) is of uncommitted or changing code."""
     name = f"{about['key']} at scale {about['scale']}"
     origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
     lost = [
@@ -136,7 +137,10 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return an exhibit's seconds and memory by stage, and its machines."""
+    """Return a figure's or table's seconds and memory by stage, and the machines that computed it.
+
+    Appends a sentence to `warnings` for each of these that is not known.
+    """
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
         return {key: files.run[key] for key in kept if key in files.run}
@@ -162,10 +166,11 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 
 
 def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write all files of one exhibit, or none: they are renamed when all have been written.
+    """Write all files of one figure or table, or none; return their paths `<base><suffix>`.
 
-    The json is removed first and renamed last, so an interrupted write leaves none and does not
-    pass for recorded.
+    `contents` has the bytes of each file by suffix, .json last. Files are renamed when all have
+    been written; the json is removed first and renamed last, so that an interrupted write leaves no
+    json and does not pass for recorded.
     """
     paths = [Path(f"{base}{suffix}") for suffix in contents]
     with contextlib.ExitStack() as stack:

@@ -88,7 +88,10 @@ VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecid
 
 @dataclass(frozen=True)
 class RecordQuery:
-    """Numbers of a sentence. text: as they stand there; file: below reports/record."""
+    """A link in a page that asks the record for numbers.
+
+    text: the numbers as the page has them; file: csv below reports/record; question: which numbers.
+    """
 
     text: str
     file: str
@@ -101,7 +104,10 @@ Show = Callable[
 
 
 def filled(text: str, record: Path, show: Show | None = None) -> str:
-    """Fill in all numbers of a page from a record; links stay, or become the text from `show`."""
+    """Return a page's text in which each number that links to the record is the recorded one.
+
+    `record` is the folder of the record. Links stay, or become the text that `show` returns.
+    """
     named = {match["label"]: match for match in DEFINITION.finditer(text)}
 
     def answer(match: re.Match[str]) -> str:
@@ -125,12 +131,15 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
 
 
 def without_links(text: str) -> str:
-    """Return the text with its numbers as plain text."""
+    """Return `text` with each link to the record replaced by the link's number."""
     return LINK.sub(lambda match: match["text"], text)
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in the cells of a table's row whose column's head is a question to the record."""
+    """Return a table's row with its cells filled in from the record.
+
+    `heads` has the question of each column, or None for a column of plain text.
+    """
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -185,9 +194,9 @@ def _file(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Path:
 
 @lru_cache(maxsize=64)
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
-    """Return a file's rows by metric, or under "" where there are no metrics.
+    """Return the rows of a recorded csv or parquet file by metric, or under "" without metrics.
 
-    Pages ask the same files again and again.
+    Results are kept in memory, since pages ask the same files again and again.
     """
     if suffix == ".parquet":
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
@@ -201,7 +210,7 @@ def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
 
 
 def format_like(value: float, like: str) -> str:
-    """Write a number with the digits of `like`, and with its plus, long minus or comma."""
+    """Write a number with as many digits as the text `like`, and its plus, long minus or commas."""
     whole, point, digits = like.partition(".")
     sign = "+" if like.startswith("+") else ""
     comma = "," if "," in like or len(whole) < 4 else ""
@@ -221,14 +230,22 @@ def _group(asked: RecordQuery, board: pd.DataFrame, group: re.Match[str]) -> str
 
 @dataclass(frozen=True)
 class Measurement:
-    """The numbers of one row of a table; `ends` of a recorded interval, and its level."""
+    """The numbers of one row of a results table: mean, value of each trial, and interval.
+
+    value: the mean; trials: float64 (trials,), empty if not kept; ends: low and high end of a
+    recorded interval, and its level.
+    """
 
     value: float
     trials: np.ndarray
     ends: tuple[float, ...] = ()
 
     def apart(self, other: Measurement, sign: str) -> Measurement:
-        """Return the difference in the trials that both have, or the quotient of means."""
+        """Return this measurement compared with `other`, as the operator `sign` of a question says.
+
+        "minus" is the difference in the trials that the two have; "over" is the quotient of the
+        means, and "beyond" the quotient less one.
+        """
         if sign != "minus":
             return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
         count = min(len(self.trials), len(other.trials))
@@ -267,7 +284,14 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Reduce measurements as the word `end` of a question asks; the text has `many` numbers."""
+    """Reduce measurements to the numbers that a question asks for, such as their least or mean.
+
+    Args:
+        rows: the measurements that fit the question.
+        end: the word of the question, such as least, range, each, sd or interval.
+        many: how many numbers the text has.
+        factor: by which numbers are multiplied, such as 100 for percent.
+    """
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -288,7 +312,11 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the rows of a table that fit one side of a question, in its order."""
+    """Return the measurements of a results file that fit one side of a question, in order.
+
+    `side` has the side's metric, split, method, exhibit and cell. In a file of printed values,
+    `ours` takes our number in place of the paper's.
+    """
     path = _file(asked, record, side["exhibit"])
     table, claims = _parsed(path.read_bytes(), path.suffix), path.name == "claims.csv"
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
@@ -324,7 +352,11 @@ def _rows(
 def _fitting(
     asked: RecordQuery, rows: Sequence[Cells], text: str | None, *, empty: bool = True
 ) -> Sequence[Cells]:
-    """Return the rows whose columns have the values in `text`; with `empty`, no value fits any."""
+    """Return the rows whose columns have the values that `text` names, as "clients=25, alpha=0.5".
+
+    With `empty`, a row without a value in a column fits any value, and rounds before the last do
+    not.
+    """
     cell = cell_of(text or "", f"'{asked.question}'")
     if empty and ROUND not in cell:
         rows = [row for row in rows if row.get(ROUND) is None]

@@ -53,9 +53,9 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 
 @drawing("accuracy-close-up")
 class AccuracyCloseUp(Along):
-    """Test accuracy against the sweep, and a close-up of the best.
+    """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
-    Side by side for one scenario; one above the other for cases, a column for each.
+    Side by side for one scenario; one above the other for cases (scenarios), a column for each.
     """
 
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
@@ -76,7 +76,10 @@ class AccuracyCloseUp(Along):
         whole: Axes,
         close: Axes,
     ) -> None:
-        """Draw the whole range and the close-up of one scenario."""
+        """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`.
+
+        `numbers` is the scenario's csv, and `look` the style of each method by label.
+        """
         draw_accuracies(whole, close, exhibit, numbers, look)
         for axes in (whole, close):
             set_x_axis(axes, exhibit, numbers, self.x_label)
@@ -100,7 +103,7 @@ class AccuracyCloseUp(Along):
 
 
 def title_pair(whole: Axes, close: Axes) -> None:
-    """Write the titles of the pair of axes of a single scenario."""
+    """Write the titles of the axes of the whole range and the close-up, for one scenario."""
     whole.set_title("a  Test accuracy (%)", loc="left")
     close.set_title("b  Test accuracy (%), close-up", loc="left")
 
@@ -112,7 +115,10 @@ def draw_accuracies(
     numbers: pd.DataFrame,
     look: Mapping[str, LineStyle],
 ) -> None:
-    """Draw test accuracies along a sweep: all methods on `whole`, the best on `close`."""
+    """Draw test accuracies against the swept parameter: all on axes `whole`, the best on `close`.
+
+    `numbers` is the csv of the figure, and `look` the style of each method by label.
+    """
     accuracy = lines(exhibit, numbers, "accuracy", "test")
     low, high = close_up(exhibit, accuracy)
     draw_lines(whole, accuracy, look, banded=set(accuracy))
@@ -123,7 +129,10 @@ def draw_accuracies(
 
 
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
-    """Set the vertical ranges of both axes, and shade the close-up's in the whole by `name`."""
+    """Set the vertical axes: `whole` from 0 to 100 %, and `close` to `limits`, shaded in `whole`.
+
+    `name` is the letter of the close-up's panel, written next to the shade.
+    """
     for axes in (whole, close):
         percent(axes)
     whole.set_ylim(0, 1)
@@ -139,7 +148,7 @@ NOTE = 7  # points
 
 @drawing("accuracy-and-size")
 class AccuracyAndSize(Along):
-    """Test accuracy (whole range, and a close-up of the best) and size against the sweep."""
+    """A figure of test accuracy, with a close-up, and model size, against the swept parameter."""
 
     shows_pairs: ClassVar[bool] = True
 
@@ -180,10 +189,10 @@ class AccuracyAndSize(Along):
 
 
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[ExhibitMethod], Line]]:
-    """Group methods that are equally large everywhere, with the line of their size.
+    """Group methods whose models are equally large everywhere; return (methods, line of the size).
 
     A method that matches units keeps its own line: that its size equals another's is a result.
-    References come first in their group, since they are bounds. A size of zero has no line.
+    References come first in their group. A method of size zero is left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     sizes = size_lines(exhibit, numbers)
@@ -201,7 +210,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[Exhib
 
 
 def size_name(line: Line, axis: Axis) -> str:
-    """Write a shared size: `500`, or `50·J` where it grows with the clients."""
+    """Write a line's size: `500`, `50·J` if it grows with the number of clients J, else `same`."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
@@ -218,11 +227,12 @@ FAR = 30  # times as many bytes from which on their axis is logarithmic
 
 @drawing("accuracy-against-rounds")
 class AccuracyAgainstRounds(AccuracyCloseUp):
-    """Test accuracy as rounds, or steps of a stream, go by, and a close-up of it.
+    """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line across both. Side by side for one scenario, for cases
-    one above the other in a column each. The axis of thousands of rounds is logarithmic, because
-    all that happens early would be one stroke; it is linear where few early rounds were measured.
+    A method without rounds is a level line across both panels. Panels stand side by side for one
+    scenario, and one above the other for cases (scenarios), a column for each. The axis of
+    thousands of rounds is logarithmic, because all that happens early would be one stroke; it is
+    linear where few early rounds were measured.
     """
 
     height: ClassVar[float] = 3.3
@@ -266,7 +276,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
 
 @drawing("accuracy-and-bytes")
 class AccuracyAndBytes(Along):
-    """Test accuracy as rounds go by, and against the bytes that clients and server sent until then.
+    """A figure of test accuracy against rounds, and against the bytes sent by clients and server.
 
     A method without rounds is a level line on the left and a point on the right.
     """
@@ -303,7 +313,10 @@ class AccuracyAndBytes(Along):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return accuracy against the megabytes sent so far; a method without rounds is a point."""
+    """Return test accuracy against megabytes that clients and server sent so far, by method.
+
+    A method without rounds is a single point.
+    """
     lines: dict[str, Line] = {}
     for measure in exhibit.measures:
         rows = numbers[numbers["method"] == measure.label]
@@ -318,7 +331,10 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return accuracy after each measured round; a method without rounds has two equal ends."""
+    """Return test accuracy after each measured round, by method label.
+
+    A method without rounds is a level line, with its final accuracy at the first and last round.
+    """
     rows = select(numbers, "accuracy", "test")
     done, level = rows[rows[ROUND].notna()], final(rows)
     last = float(done[ROUND].max()) if len(done) else 1.0
@@ -334,7 +350,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Choose the range in which rivals end, from a little below the worst near the best."""
+    """Return the vertical range of a close-up that shows where all but far worse methods end."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
     low = min(value for value in last if max(last) - value <= NEAR)

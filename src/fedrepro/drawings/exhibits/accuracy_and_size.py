@@ -60,7 +60,7 @@ REACH = 0.25  # accuracy further below the best than this is cut off
 
 @drawing("size")
 class Sizes(Along):
-    """The size of each method's model in each case, and its share of all clients' models."""
+    """A figure of the size of each method's model, and of its share of all clients' models."""
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         yield from one_line_each(shown)
@@ -110,9 +110,9 @@ class Sizes(Along):
 
 @drawing("accuracy-against-size")
 class AccuracyAgainstSize(Figured):
-    """Test accuracy against the size of the model; a method whose settings are shown is a path.
+    """A figure of test accuracy against model size; a method of several settings is a path.
 
-    A panel for each case and point.
+    A panel for each case (scenario) and value of the swept parameter.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:
@@ -150,7 +150,10 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """Return, by label, settings in order with the size and test accuracy of each."""
+    """Return each method's line of test accuracy against model size, over its settings, by label.
+
+    A pair of the shown parameter's values ([] if none is shown) and the line.
+    """
     rows, size = final(numbers), exhibit.size
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:
@@ -211,14 +214,14 @@ def _draw_paths(
 
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
-    """Insert a gap at each size that a line lacks, so that nothing seems to be known there."""
+    """Return `line` with a gap (nan) at each of `sizes` where the line has no result."""
     means, sds = (dict(zip(line.x, values, strict=True)) for values in (line.mean, line.sd))
     mean, sd = ([of.get(size, math.nan) for size in sizes] for of in (means, sds))
     return Line(list(sizes), mean, sd)
 
 
 def _name_values(axes: Axes, values: list[float], line: Line) -> None:
-    """Write settings next to their points: both ends, and those well apart from others."""
+    """Write parameter values next to the points of a line, at its ends and where there is room."""
     low, high = axes.get_ylim()
     named: list[float] = []
     look: dict[str, Any] = {"ha": "center", "fontsize": 6.5, "zorder": 8, "path_effects": halo()}
@@ -233,7 +236,10 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
-    """Write methods below the frame, with their accuracy, in the lower corner that is free."""
+    """Write methods that fall below the frame, with their accuracy, in the free lower corner.
+
+    `lost` has their accuracies by label; `paths` are the drawn lines, which the text must avoid.
+    """
     from matplotlib.lines import Line2D
 
     names = [f"↓ {label} {100 * mean:.0f} %" for label, mean in lost.items()]

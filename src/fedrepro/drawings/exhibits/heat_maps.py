@@ -30,7 +30,7 @@ COLOURS = "cividis"  # one order of lightness, made for any colour vision
 
 @dataclass(frozen=True)
 class Shade:
-    """A metric as maps show it: its name, and how a value is written."""
+    """A metric that heat maps show: its name, split and title, and how its values are written."""
 
     metric: str
     split: str
@@ -46,14 +46,14 @@ TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
 
 
 def shades_of(size: Size) -> tuple[Shade, Shade]:
-    """Return the two metrics that maps show: training accuracy, and the model's size."""
+    """Return the two metrics that heat maps show: training accuracy, and the model size `size`."""
     form = "{:.0f}" if size.factor == 1 else "{:.2g}"
     return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
 
 
 @dataclass(frozen=True)
 class Map:
-    """One map: a pair of columns, and the values at which the others are held."""
+    """One heat map: the parameters `across` and `up`, and the values at which others are `held`."""
 
     across: str
     up: str
@@ -66,9 +66,9 @@ class Map:
 
 @drawing("heat-maps")
 class HeatMaps(Figured):
-    """Training accuracy and size over every pair of the parameters of a method that vary.
+    """A figure of training accuracy and model size over each pair of a method's varied parameters.
 
-    A row of maps for each; side by side where there is a single pair.
+    A row of maps for each of the two; side by side where there is a single pair.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:
@@ -115,14 +115,17 @@ class HeatMaps(Figured):
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
-    """Return the one method that shows the values of its parameters, and its final numbers."""
+    """Return the one method whose parameter values heat maps show, with its final results."""
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = final(numbers)
     return measure, rows[rows["method"] == measure.label]
 
 
 def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> list[Map]:
-    """Return a map for each pair of parameters that take several values."""
+    """Return a heat map for each pair of parameters that take several values in `rows`.
+
+    Other parameters are held at their default, or else at a middle value.
+    """
     several = [key for key in (*exhibit.swept, *measure.show) if rows[key].nunique() > 1]
     defaults = measure.spec.component.spec().values
     held = {}
@@ -136,7 +139,10 @@ def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> lis
 
 
 def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean") -> pd.DataFrame:
-    """Return the values of a map, a row per value upwards, a column per value across."""
+    """Return the values of a heat map: a row per value of `up`, a column per value of `across`.
+
+    `rows` is the method's csv, `shade` the metric, and `what` the column: mean or sd.
+    """
     cells = select(rows, shade.metric, shade.split)
     for key, value in heat_map.held.items():
         cells = cells[cells[key].astype(float) == value]
@@ -168,7 +174,7 @@ def _draw(
 
 
 def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
-    """Write the value of each row and column, and the names of both parameters."""
+    """Write the parameters' names along both axes of a heat map, and their value at each cell."""
     axes.grid(False)
     axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
     axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
@@ -178,6 +184,6 @@ def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
 
 
 def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
-    """List the numbers of a table, each after its (row, column)."""
+    """Return the numbers of a table as pairs ((row, column), value), to write them into cells."""
     cells = np.ndenumerate(table.to_numpy(float))
     return [((int(row), int(column)), float(value)) for (row, column), value in cells]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @drawing(TABLE)
 class TableDrawing(Drawing):
-    """Numbers in rows and columns, each with the value that the paper printed.
+    """A table of numbers in rows and columns, each with the value that the paper printed.
 
     `method`, `case`, swept and shown parameters go down or across, by their names.
     """
@@ -52,7 +52,7 @@ class TableDrawing(Drawing):
             yield from _timed(shown)
 
     def _arranged(self, shown: Planned) -> Iterator[str]:
-        """Check that everything with several values goes down or across, once."""
+        """Yield a sentence for each parameter that is not placed once in the rows or columns."""
         settings = [key for measure in shown.measures for key in measure.show]
         points = shown.points[0]
         known = dict.fromkeys(["method", *points, *settings])
@@ -76,7 +76,7 @@ class TableDrawing(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Write the table in all its forms, and a csv of the printed values with ours."""
+        """Return the table as .html, .md and .tex, and a csv of the paper's values with ours."""
         from fedrepro.drawings.tables import (
             arrangement_of,
             fixed_keys,

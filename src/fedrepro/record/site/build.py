@@ -58,10 +58,10 @@ NEEDED = "the site needs sphinx, myst-parser, furo, altair, vl-convert-python an
 
 
 def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int:
-    """Write the site of reports and return its number of pages.
+    """Write the website of results to `out` and return its number of pages.
 
     Args:
-        reports: papers with their exhibits.
+        reports: papers with their figures and tables.
         folder: where the files of the reports lie.
         out: folder to write; a site that is there is replaced.
         root: of the repository, whose guides are part of the site.
@@ -89,7 +89,10 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
 
 
 def _require_own(out: Path) -> None:
-    """Refuse to replace a folder that is neither a site nor empty."""
+    """Raise FedreproError if `out` is a file, a link, or a folder that holds anything but a site.
+
+    Called before the site is written, since that replaces the folder.
+    """
     if out.is_symlink() or out.is_file():
         raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
     if out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
@@ -100,7 +103,11 @@ def _require_own(out: Path) -> None:
 
 
 def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dict[str, str]:
-    """Write pages, copied files and scripts for Sphinx to `place`, and return the pages by path."""
+    """Write the website's source for Sphinx to `place`; return the markdown of each page by path.
+
+    The source is the pages, files to copy, scripts and charts. `folder` has the files of `reports`,
+    `root` is the repository.
+    """
     whole = reports.scale == "paper"  # findings quote that scale alone
     files = _guides(root)
     elsewhere = {file: page for page, file in files.items()} | {GLOSSARY: "glossary.md"}
@@ -182,7 +189,10 @@ def _of(name: str) -> str:
 def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the main finding of each paper: a sentence for its card, and its page's opening."""
+    """Return two dicts by paper: its main finding as a sentence, and the opening of its page.
+
+    `findings` are paths of pages of findings, and `files` has the markdown file of each page.
+    """
     cards, openings = {}, {}
     for name in (name for name in findings if PurePosixPath(name).stem == _of(name)):
         paper, file = _of(name), PurePosixPath(files[name])
@@ -195,7 +205,7 @@ def _answers(
 
 
 def _files(paper: Paper, folder: Path) -> dict[str, Path]:
-    """List the files of a paper that its pages show or link to, by their place on the site."""
+    """Return the files of `folder` that a paper's pages show or link to, by path on the website."""
     found = {
         f"shown/{board.key}{suffix}": folder / f"{board.key}{suffix}"
         for board in paper.boards
@@ -211,7 +221,10 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
 
 
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the menu of the side bar: captions with their pages."""
+    """Return the menu of the website's side bar: pairs of caption and page names without .md.
+
+    `pages` has the text of each page that exists by path; captions without a page are left out.
+    """
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
     lost = [name for name in pages if name.startswith(FINDINGS) and _of(name) not in known]
     trees = {
@@ -233,7 +246,11 @@ def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[s
 
 
 def _rooms() -> list[tuple[str, list[str]]]:
-    """List modules that others may want to call: the interface, and the arithmetic of papers."""
+    """List the modules for the page of the Python interface, as (heading, module names).
+
+    The interface `fedrepro.api` comes first, then each paper's modules that the workflow does not
+    call.
+    """
     rooms = [("fedrepro.api", ["fedrepro.api"])]
     for paper, pack in paper_names().items():
         names = [file.stem for file in sorted(pack.glob("*.py"))]
@@ -244,7 +261,7 @@ def _rooms() -> list[tuple[str, list[str]]]:
 
 
 def _tables_script() -> str:
-    """Turn itables' module of DataTables into a classic script, which loads from disk."""
+    """Return the JavaScript of sortable tables (DataTables) as a script that loads from disk."""
     try:
         import itables
     except ImportError as error:
@@ -303,7 +320,10 @@ SETTINGS: dict[str, Any] = {
 
 
 def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
-    """Turn pages into html, and return the beginning of what each says, for the search."""
+    """Turn the pages in `source` into html in `out`; return the start of each page's text by path.
+
+    The search shows these texts. Raises FedreproError with what Sphinx warns of.
+    """
     try:
         import furo  # noqa: F401
         import myst_parser  # noqa: F401
@@ -315,21 +335,24 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
         raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
 
     class OneStemAWord(SearchEnglish):
-        """A search for all pages that stems each word once, not on each page that has it."""
+        """A search language for Sphinx that stems each word once, not on each page that has it."""
 
         stem = staticmethod(cache(SearchEnglish({}).stem))
 
     excerpts: dict[str, str] = {}
 
     def draw(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
-        """Keep the words of a page for the search, and unfold the side bar at this page alone."""
+        """Keep a page's text for the search, and let the side bar unfold only at this page.
+
+        Sphinx calls this before it writes each page, with the variables `context` of its template.
+        """
         whole = context["toctree"]
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
         said = unescape(TAGS.sub(" ", context.get("body", ""))).replace("¶", "")
         excerpts[f"{page}.html"] = " ".join(said.split())[:EXCERPT]
 
     def mark_worded(app: object, doctree: Any) -> None:
-        """Mark tables that end in sentences: on a telephone each goes below its row."""
+        """Give tables whose last column is sentences a class, by which small screens wrap them."""
         for table in doctree.findall(nodes.table):
             rows = [row for body in table.findall(nodes.tbody) for row in body]
             if any(len(TAGS.sub("", row[-1].astext())) > SENTENCE for row in rows):

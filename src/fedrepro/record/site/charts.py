@@ -31,7 +31,10 @@ COLOURS = [
 
 
 def vega_script() -> str:
-    """Return the script of Vega, Vega-Lite and Vega-Embed, which is made once for each version."""
+    """Return the JavaScript of Vega, Vega-Lite and Vega-Embed that draws the interactive charts.
+
+    It is bundled once for each installed version, which takes seconds, and kept on disk.
+    """
     from importlib.metadata import version
 
     import vl_convert
@@ -50,7 +53,10 @@ def vega_script() -> str:
 
 
 def chart(shown: ExhibitView) -> dict[str, Any] | None:
-    """Return the chart of a figure as Vega-Lite, or None where lines would not show its numbers."""
+    """Return a figure's test accuracies as a Vega-Lite chart; None where lines would not show them.
+
+    None is for tables, figures without accuracy or a numeric axis, and too many panels or points.
+    """
     if shown.files.is_table or "accuracy" not in set(shown.numbers["metric"]):
         return None
     rows = select_series(as_shown(shown.numbers), "accuracy", "test")

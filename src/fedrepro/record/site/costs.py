@@ -17,10 +17,11 @@ PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure
 
 
 class MethodCosts(NamedTuple):
-    """Costs of a method: needs beyond weights, and its numbers at the points that have them.
+    """Costs of a method in one figure or table: what it needs to see besides weights, and numbers.
 
-    sent: bytes of all clients; ratios: as multiples of the plain method at the same point;
-    seconds: of a trial, clients and server together; rounds, passes and parameters.
+    numbers: by name, a value for each point (value of swept parameters) that has one. sent: bytes
+    of all clients; ratios: those as multiples of the plain method's at the same point; seconds: of
+    a trial, clients and server together; rounds, passes and parameters.
     """
 
     sees: str
@@ -32,16 +33,16 @@ def costs_of(
     numbers: pd.DataFrame,
     seconds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[str, dict[str, MethodCosts]]:
-    """Compute what the methods of an exhibit send, compute and see, if their clients send.
+    """Compute bytes sent, rounds, passes, parameters and seconds of a figure's or table's methods.
 
     Args:
-        about: the json of an exhibit.
+        about: the json of the figure or table.
         numbers: its csv.
         seconds: measured seconds of a trial by setting, where the csv has none.
 
     Returns:
-        The label of the plain method, and the costs of all by label; both empty if fewer than two
-        methods send, or one method at several nodes or settings sends the same everywhere.
+        The label of the plain method (such as FedAvg), and the costs of all by label; empty if
+        fewer than two methods send, or one method at several nodes or settings sends equally much.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]
@@ -73,7 +74,11 @@ def costs_of(
 
 
 def cost_table(plain: str, costs: Mapping[str, MethodCosts]) -> tuple[str, list[dict[str, str]]]:
-    """Arrange the results of `costs_of`: a sentence on who sends how much, and rows by head."""
+    """Write the results of `costs_of` as a sentence on who sends how much, and rows of a table.
+
+    `plain` is the label of the method to compare with. A row is a dict from column head to text,
+    one for each method; columns without any text are left out.
+    """
     columns = {
         "Clients send": ("sent", megabytes),
         f"Times {plain}": ("ratios", _times),
@@ -108,9 +113,10 @@ def cost_table(plain: str, costs: Mapping[str, MethodCosts]) -> tuple[str, list[
 def with_sent(
     table: TextTable, about: Mapping[str, Any], costs: Mapping[str, MethodCosts]
 ) -> TextTable:
-    """Add a column of sent bytes to a table whose rows are methods; others stay as they are.
+    """Return a table whose rows are methods with a column of the bytes that clients send.
 
-    Under the bytes stands their multiple of the plain method.
+    Below the bytes stands their multiple of the plain method's. Any other table is returned
+    unchanged. `about` is the json of the table, `costs` the result of `costs_of`.
     """
     labels = {method["label"] for method in about["methods"]}
     if len(table.corner) != 1 or not costs or any(r.heads[0] not in labels for r in table.rows):
@@ -138,7 +144,7 @@ def _count(value: float) -> str:
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """Write the least and the largest of `values` as a range, or once if both read the same."""
+    """Write the least and the largest of `values` as "1 to 3", or once if their texts are equal."""
     known = [value for value in values if value == value]
     ends = dict.fromkeys(text(end) for end in (min(known), max(known))) if known else {}
     return " to ".join(ends)

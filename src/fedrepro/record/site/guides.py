@@ -23,10 +23,12 @@ HOME = ("README.md", "reports/record", ".")  # for these the site has its first 
 
 @dataclass
 class Guides:
-    """Turns documents into pages. copies: files of the repository that pages link to.
+    """Turns markdown documents of the repository into pages of the website.
 
-    elsewhere: documents that are pages at another place than their own: file -> page.
-    without: beginnings of the names of pages that this site lacks.
+    root: the repository; record: folder of recorded results, from which numbers are filled in.
+    elsewhere: documents that are pages at another path than their own: file -> page. without:
+    beginnings of the names of pages that this site lacks. copies: files of the repository that
+    pages link to, found so far.
     """
 
     root: Path
@@ -36,7 +38,7 @@ class Guides:
     copies: set[str] = field(default_factory=set)
 
     def page(self, path: PurePosixPath) -> str:
-        """Return a markdown file as a page: with numbers of the record, and links that lead on."""
+        """Return the markdown file at `path` as a page, with recorded numbers and working links."""
         text = (self.root / path).read_text(encoding="utf-8")
         page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
         if page.parent.name == "findings":  # the paper's own pages have its claims and values
@@ -45,9 +47,9 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """Fill in the numbers of a text from the record, and link each to the exhibit it is of.
+        """Fill in the numbers of a text from the record, and link each to its figure or table.
 
-        `depth` is that of the page's folder below the site's.
+        `depth` is the number of folders between the page and the root of the website.
         """
 
         def show(asked: RecordQuery, number: str) -> str:
@@ -58,7 +60,11 @@ class Guides:
         return filled(text, self.record, show) if LINK.search(text) else text
 
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-        """Point the links of a page, from the file at `path`, to pages or to copies of files."""
+        """Return a page's text with its links changed to pages, or copies of files, on the website.
+
+        `path` is the file that the text is from, and `page` its path on the website. Links to what
+        does not exist there become plain text.
+        """
         up, root = "../" * (len(page.parts) - 1), self.root.resolve()
 
         def resolved(match: re.Match[str]) -> str:
@@ -86,13 +92,16 @@ class Guides:
 
 
 def copied(path: str) -> str:
-    """Return the place of a file's copy: with an ending that any browser shows as text."""
+    """Return where on the website the copy of a repository file lies, so that any browser shows it.
+
+    Files other than csv, json, svg, png and txt get the ending .txt.
+    """
     shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
     return f"files/{path}" if shown else f"files/{path}.txt"
 
 
 def _as_table(chart: str) -> str:
-    """Write a mermaid flow chart as a table of its arrows, which needs no script."""
+    """Write a mermaid flow chart as a markdown table of its arrows, which needs no script."""
     names = dict(NODE.findall(chart))
     rows = [
         f"| {names.get(source, source)} | {by or ''} | {names.get(target, target)} |"

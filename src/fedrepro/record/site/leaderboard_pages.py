@@ -49,20 +49,20 @@ LINES = ("best client", "FedAvg")  # shown with every answer of the chooser
 
 
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
-    """Return the key of the leaderboard with numbers that replaces this one, or ""."""
+    """Return the key of the leaderboard in `others` that replaces `shown`, or "" if none does."""
     version = shown.key.partition("/")[2]
     later = (b.key for b in others if b.about["board"].get("supersedes") == version)
     return next(later, "")
 
 
 def along(score: float | None) -> float:
-    """Return the place of a score on a bar, in percent of its length; of none at its beginning."""
+    """Return where a score stands on a drawn bar, in percent of the bar; 0 for a missing score."""
     inside = LEAST if score is None or is_none(score) else min(max(score, LEAST), MOST)
     return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
 
 def score_of(method: str, rows: Any) -> float | None:
-    """Return the score of a method in a table; None without a row of it."""
+    """Return the score of a method in a leaderboard's table `rows`; None if the table lacks it."""
     scores = rows[rows["method"] == method]["score"]
     return float(scores.iloc[0]) if len(scores) else None
 
@@ -70,11 +70,11 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
-    data: names of data sets. best: of each class the methods in the best one's group, by data set.
-    picture: the rows of methods over all data sets. leaders: of each class, the first data set that
-    separates some of its methods (or the first), the best group there, and the highest score.
-    above: data set -> methods shown to be above the best client. line: the method they are compared
-    with, and `at` its score.
+    data: names of data sets. best: for each class (kind) of methods, those in the best group by
+    data set. picture: the rows of methods over all data sets. leaders: for each class, the first
+    data set that separates some of its methods (or the first), the best group there, and the
+    highest score. above: data set -> methods shown to be above the best client. line: the method
+    they are compared with, and `at` its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -113,7 +113,7 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Say from how many exhibits a leaderboard was made, and which scenarios lack a score."""
+    """Write a leaderboard's number of exhibits, and scenarios without a score, from its json."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -123,7 +123,10 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Say what the intervals of a table range over, and where other tests give other groups."""
+    """Write what the intervals of a leaderboard's table range over, and where other tests disagree.
+
+    Another test disagrees if it puts other methods into the first group of a class of methods.
+    """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
     for drawn, members in scored.groupby("drawn_again", sort=False):
@@ -140,12 +143,12 @@ def notes_on(rows: Any) -> str:
 
 
 def joined_names(names: Sequence[str], last: str = "and") -> str:
-    """Join names as in a sentence: A, B and C."""
+    """Join names as in a sentence, such as "A, B and C"."""
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def number(value: Any) -> str:
-    """Write a score with two digits; "" where there is none."""
+    """Write a score with two digits and a long minus; "" where the table has no score."""
     return "" if is_none(value) else f"{value:z.2f}".replace("-", "−")
 
 
@@ -154,7 +157,7 @@ def times_sent(bytes_sent: float) -> str:
 
 
 def is_none(value: Any) -> bool:
-    """Tell whether a cell of a table holds nothing."""
+    """Return whether a cell of a table is empty: None, "" or nan."""
     return value is None or value == "" or value != value
 
 
@@ -162,12 +165,12 @@ def is_none(value: Any) -> bool:
 
 
 def choices(shown: BoardView) -> dict[str, Any]:
-    """Return what the chooser of the home page knows: recommended methods by scenario, for json.
+    """Return the data of the home page's method chooser, for json: recommendations by scenario.
 
-    exchanges: how often clients answer, each a number from which more methods can be taken.
-    places: number of clients, skew, how clients start, the scenarios, and answers by `models only`
-    (no, yes) and by exchanges: class, method, score, ends, accuracy in percent, bytes as a multiple
-    of the models, exchanges. lines: the numbers of the methods to compare with, in the same order.
+    exchanges: how often clients answer, each a number from which more methods can be taken. places:
+    number of clients, skew, how clients start, the scenarios, and answers by `models only` (no,
+    yes) and by exchanges: class, method, score, ends, accuracy in percent, bytes as a multiple of
+    the models, exchanges. lines: the numbers of the methods to compare with, in the same order.
     """
     table = shown.table[[name for name in READ if name in shown.table]]
     cases = shown.scenarios[shown.scenarios["metric"].isin(MEASURED)]
@@ -185,7 +188,12 @@ def choices(shown: BoardView) -> dict[str, Any]:
 def _answers(
     place: Mapping[str, Any], table: Any, cases: Any, asked: list[int], board: str
 ) -> dict[str, Any]:
-    """Return the recommended methods for a reader whose clients are as in the scenarios `cases`."""
+    """Return recommended methods for a reader whose clients are as in the scenarios `cases`.
+
+    `place` has the clients' start, number and skew, `table` the leaderboard, `asked` the limits on
+    exchanges, and `board` the leaderboard's key. Answers are listed by whether only models may be
+    sent, then by limit; also the scenarios' names, and the methods to compare with.
+    """
     one_start, found = place["starts"] == STARTS[0], {}
     answers: list[list[Any]] = [[], []]
     for only_models, exchanges in itertools.product((False, True), asked):
@@ -212,9 +220,11 @@ def _entry(one: RecommendedMethod) -> list[Any]:
 
 
 def by_place(data: dict[str, Any]) -> list[list[str]]:
-    """Return the chooser's answers for readers without JavaScript: a row a place, one exchange.
+    """Return the chooser's answers as rows of text, one for each kind of clients, for one exchange.
 
-    Clients; skew; starts; one network if models alone are sent; one network; several networks.
+    Readers without JavaScript see these. Columns: clients; skew; starts; methods with one network
+    where clients send models alone; those where clients may send more; methods with several
+    networks.
     """
 
     def named(rows: list[list[Any]], several: bool) -> str:

@@ -36,9 +36,9 @@ SIGNS = {"sum": "∑", "prod": "∏"}
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Return the text of each page below methods/, with the list of all as `index`.
+    """Return the markdown of each page on a method, by name, with the list of all as `index`.
 
-    Controls and simulations share a page, `bounds`.
+    Controls and simulations share one page, `bounds`.
     """
     links, scores = links_of(reports), _scores(reports)
     board = next((paper.name for paper in reports.papers if paper.boards), "")
@@ -104,7 +104,10 @@ def _page(item: Component, **given: Any) -> str:
 
 
 def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
-    """Return a row for each scenario of a leaderboard by label: place, accuracy in %, score."""
+    """Return rows by method label, one for each scenario: place, start, accuracy and score.
+
+    All are texts; accuracy is in percent.
+    """
     rows: dict[str, list[Sequence[str]]] = {}
     place = ["starts", "data", "case", "clients", "method"]
     for board in (board for paper in reports.papers for board in paper.boards):
@@ -125,7 +128,7 @@ def _bound(item: Component) -> bool:
 
 
 def href_of(name: str) -> str:
-    """Return the address of a method's page on the site."""
+    """Return the address of the page about the method `name`, from the root of the website."""
     return f"methods/{_near(name)}"
 
 
@@ -134,12 +137,12 @@ def _near(name: str) -> str:
 
 
 def title_of(item: Component) -> str:
-    """Return the title of a method as people write it."""
+    """Return the title of a method for headings: from methods.yaml, or else its label or name."""
     return str(KNOWN.get(item.name, {}).get("title") or item.meta.get("label") or item.name)
 
 
 def links_of(reports: Reports) -> dict[str, str]:
-    """Return the address of each method's page by its label on the leaderboard."""
+    """Return the address of each method's page by the method's label on the leaderboard."""
     return {
         method["label"]: href_of(method["name"])
         for paper in reports.papers
@@ -150,7 +153,7 @@ def links_of(reports: Reports) -> dict[str, str]:
 
 
 def about(item: Component) -> tuple[str, str]:
-    """Return a method's first sentence and the rest of its docstring, as markdown.
+    """Return the first sentence of a method's docstring and the rest of the docstring, as markdown.
 
     Where the page typesets the equation, a sentence stands in place of the docstring's first
     paragraph, which has the equation as text; its source stays.
@@ -164,7 +167,7 @@ def about(item: Component) -> tuple[str, str]:
 
 
 def docstring(text: str) -> str:
-    """Write a docstring as markdown: paragraphs stay, indented blocks are code."""
+    """Convert a docstring to markdown, with special signs escaped and indented blocks as code."""
     parts = []
     for block in text.split("\n\n"):
         if block.startswith("    "):
@@ -177,7 +180,7 @@ def docstring(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Write a text with signs that mark up as plain ones, and with its indices below the line."""
+    """Escape markdown's special signs, and set indices such as the j of p_j as subscripts."""
 
     def indexed(match: re.Match[str]) -> str:
         letter = SIGNS.get(match[1], match[1] if len(match[1]) > 2 else f"*{match[1]}*")
@@ -187,7 +190,7 @@ def _plain(text: str) -> str:
 
 
 def formula(text: str) -> dict[str, Any]:
-    """Typeset a formula in the notation of TeX: its text, size in pixels, and outline for svg.
+    """Typeset a formula in the notation of TeX: return its text, width and height, and svg path.
 
     Raises:
         ValueError: if it cannot be read.

@@ -20,8 +20,8 @@ LETTER = re.compile(r'(<use href="[^"]*") transform="translate\(([-\d.]+) ([-\d.
 def minify_svg(svg: str) -> str:
     """Return an svg picture in a third of its bytes, exact to a hundredth of a point.
 
-    It leaves out metadata, comments, names without a reference, and spaces that say nothing; other
-    names are a letter and a number. A style that several elements have is a class.
+    Metadata, comments, ids without a reference, and needless spaces are left out; other ids become
+    a letter and a number. A style that several elements have becomes a class.
     """
     short = LINK.sub("href=", SPARE.sub("", svg))
     short = short if "xlink:" in short.replace(SPACE, "") else short.replace(SPACE, "")
@@ -46,7 +46,7 @@ def minify_svg(svg: str) -> str:
 
 
 def _classed(svg: str) -> str:
-    """Turn styles that occur twice or more into classes of the drawing's own sheet."""
+    """Replace each style that occurs repeatedly in an svg by a class of its own style sheet."""
     repeated = [style for style, count in Counter(STYLE.findall(svg)).items() if count > 1]
     names = {style: f"s{n}" for n, style in enumerate(repeated)}
     before, sheet, after = svg.partition("</style>")

@@ -66,25 +66,28 @@ def _templates() -> Environment:
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """Render a template as a page; `up` leads from the page's folder to the root of the site."""
+    """Render the template `template` with the values `given` as the text of a page.
+
+    `up` leads from the page's folder to the root of the website, such as "../".
+    """
     return _templates().get_template(template).render(up=up, **given)
 
 
 def part(macro: str, *given: Any) -> Markup:
-    """Render a macro of parts.html that links nowhere by itself."""
+    """Render the macro `macro` of the template parts.html as a piece of html within a page."""
     made: Markup = getattr(_templates().get_template("parts.html").module, macro)(*given)
     return made
 
 
 def marked(text: str) -> Markup:
-    """Mark text as markdown, or html, that needs no escape."""
+    """Mark text that is markdown or html already, so that templates do not escape it."""
     from markupsafe import Markup
 
     return Markup(text)
 
 
 def pieces(text: str) -> list[tuple[str, Markup]]:
-    """Split a text at its bold and code into (b, code or nothing; piece), each escaped."""
+    """Split a text at **bold** and `code` into pairs of ("b", "code" or ""; escaped piece)."""
     from markupsafe import Markup, escape
 
     found = MARKS.split(escape(text))
@@ -93,12 +96,12 @@ def pieces(text: str) -> list[tuple[str, Markup]]:
 
 
 def paper_name(paper: str) -> str:
-    """Return the name of a paper on pages."""
+    """Return the name that pages show for a paper, by default the name of its folder."""
     return paper_attribute(paper, "NAME") or paper
 
 
 def plain_name(name: str) -> str:
-    """Write an exhibit's name as people do: Figure 2a; Table 1, IID, B = 10; Equal size."""
+    """Write the name of a figure or table for readers: "Table 1, IID" for table-1-iid."""
     found = NUMBERED.fullmatch(name)
     if not found:
         return name.replace("-", " ").capitalize()
@@ -108,7 +111,7 @@ def plain_name(name: str) -> str:
 
 
 def worded(text: str) -> str:
-    """Replace names of exhibits and metrics in a sentence by words: figure-2a by Figure 2a."""
+    """Replace file names and metrics in a sentence by words, such as figure-2a by Figure 2a."""
     text = IN_TEXT.sub(lambda match: plain_name(match[0]), text)
     return MEASURED.sub(r"\1 accuracy", text).replace(" -", " −")
 
@@ -119,10 +122,10 @@ def home(
     trees: Sequence[tuple[str, Any]],
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """Write the home page.
+    """Write the home page of the website, with the leaderboard's outcome and a card for each paper.
 
     Args:
-        reports: papers with their exhibits.
+        reports: papers with their figures and tables.
         answers: paper -> its finding.
         trees: captions of the menu with pages.
         links: method -> its page, for the chooser.
@@ -156,19 +159,19 @@ def home(
 
 
 def picture(paper: Paper) -> ExhibitView | None:
-    """Return the figure that stands for a paper: the one chosen for it, or its first."""
+    """Return the figure shown on a paper's card: the one its folder names, or else its first."""
     chosen = paper.exhibits.get(paper_attribute(paper.name, "PICTURE"))
     figures = (shown for shown in paper.exhibits.values() if not shown.files.is_table)
     return chosen or next(figures, None)
 
 
 def verdict_summary(paper: Paper) -> str:
-    """Summarise the verdicts of a paper, in sentences of plain text."""
+    """Write how many claims and printed values of a paper were confirmed, in plain sentences."""
     return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(list(paper.printed))[:2]])
 
 
 def telling(text: str) -> str:
-    """Return the first sentence that has a number of the record, or the first."""
+    """Return the first sentence of `text` with a recorded number, or else its first sentence."""
     found = END.split(text.strip())
     return " ".join(next((one for one in found if 'class="number"' in one), found[0]).split())
 
@@ -181,7 +184,7 @@ def paper_page(
     links: Mapping[str, str] | None = None,
     guide: str = "",
 ) -> str:
-    """Write the page of a paper.
+    """Write the page of a paper: its finding, claims, figures and tables.
 
     Args:
         paper: its exhibits, printed values and claims.
@@ -197,12 +200,15 @@ def paper_page(
 
 
 def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Mapping[str, str]]]:
-    """Sort claims by name, those of the paper before those that were added here."""
+    """Sort claims (each the rows of its checks) by name, the paper's before those added here."""
     return sorted(claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"])))
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Group figures and tables by the paper's sections, followed by our own."""
+    """Group figures and tables by the paper's sections, and those of our own as "Added here".
+
+    Returns (title, groups), and each group is (section, figures and tables).
+    """
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
     for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
@@ -223,13 +229,13 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def exhibit_title(paper: Paper, name: str) -> str:
-    """Return the number of an exhibit in the paper, or the title of one without a number."""
+    """Return the heading of a figure or table: its number in the paper, or else its title."""
     found = paper.exhibits.get(name)
     return plain_name(name) if not found or NUMBERED.fullmatch(name) else found.about["title"]
 
 
 def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """List the versions and machines with which an exhibit was computed and drawn."""
+    """Return rows (title, text) on revisions, machines and packages, from an exhibit's json."""
     rows = []
     drawn = ("Drawn", about.get("drawn", about))
     for what, made in (*(("Computed", one) for one in about["computed"]), drawn):
@@ -243,7 +249,7 @@ def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def computed_on(shown: ExhibitView) -> str:
-    """Name the processors and devices that computed an exhibit."""
+    """Write the processors and devices that computed a figure or table, or "not recorded"."""
     known = shown.files.run.get("machines", ())
     recorded = [{"device": one["device"], "machine": one} for one in known]
     return ", ".join(machines(recorded or shown.about["computed"])) or "not recorded"

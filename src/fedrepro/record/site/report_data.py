@@ -44,7 +44,7 @@ LARGE = 128 * 2**10  # bytes of a csv
 
 @dataclass(frozen=True)
 class ExhibitView:
-    """An exhibit: its json, its numbers, and the rows of its printed values as text."""
+    """A figure or table for pages: key (paper/name), files, numbers, and rows of printed values."""
 
     key: str
     files: ExhibitFiles
@@ -61,19 +61,19 @@ class ExhibitView:
 
     @property
     def csv(self) -> str:
-        """Return the suffix of the exhibit's csv on the site: .csv, or .csv.gz for a large one."""
+        """Return the ending of the csv's name on the website: .csv, or .csv.gz for a large csv."""
         large = Path(f"{self.files.base}.csv").stat().st_size > LARGE
         return ".csv.gz" if large else ".csv"
 
     @property
     def alt(self) -> str:
-        """Describe the picture for those who do not see it."""
+        """Return a text that describes the picture to readers who do not see it."""
         labels = ", ".join(method["label"] for method in self.about["methods"])
         return f"{self.about['title']}. Lines for {labels}. The numbers are in the csv."
 
     @property
     def hours(self) -> float:
-        """Return the core-hours of all that it was computed from; nan if they are not recorded."""
+        """Return the core-hours that computing the figure or table took; nan if not recorded."""
         spent = self.files.run.get("cpu_seconds") or self.files.run.get("seconds")
         if not self.files.run:
             timings = timings_of(self.about)
@@ -83,25 +83,25 @@ class ExhibitView:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return measured seconds of a trial by setting; empty for a record, which lacks them."""
+        """Return seconds of trials by setting (method with parameters); {} for a record."""
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
 
     @property
     def held(self) -> str:
-        """Name the data, the parameters that take one value, and the trials."""
+        """Write the data sets, parameters that take a single value, and number of trials."""
         return fixed_keys(self.about, self.numbers)
 
     @property
     def measured(self) -> str:
-        """Name the numbers of a table, with their unit."""
+        """Write which numbers the table has, with their unit, as "Test accuracy, in percent"."""
         meant = metric_meaning(arrangement_of(self.about).metric)
         unit = ", in percent" if meant.unit.startswith("share") else ""
         spread = ", mean ± standard deviation over trials" if self.about["trials"] > 1 else ""
         return f"{meant.title[0].upper()}{meant.title[1:]}{unit}{spread}"
 
     def table(self, printed: Sequence[Row]) -> TextTable:
-        """Return the exhibit as a table, with the verdicts of the rows `printed` in its cells."""
+        """Return the numbers as a table, with the paper's values and verdicts from `printed`."""
         rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
         frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
         return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
@@ -109,7 +109,7 @@ class ExhibitView:
 
 @dataclass(frozen=True)
 class BoardView:
-    """A leaderboard: its json, table, measured seconds by start and method, and scenarios."""
+    """A leaderboard: its json, table, times (seconds by start and method) and scenarios."""
 
     about: Mapping[str, Any]
     table: pd.DataFrame
@@ -121,7 +121,7 @@ class BoardView:
         return str(self.about["key"])
 
     def seconds_of(self, starts: str) -> dict[str, float]:
-        """Return the seconds of each method at the server, for clients that start this way."""
+        """Return server seconds by method, for clients of "one start" or "different starts"."""
         rows = self.times[self.times["metric"] == "server_seconds"]
         own = rows[rows["starts"] == starts].set_index("method")["mean"]
         return {str(method): float(value) for method, value in own.items()}
@@ -129,10 +129,11 @@ class BoardView:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its exhibits by name, every value that it printed, and its claims.
+    """A paper for pages: figures and tables by name, printed values, claims and leaderboards.
 
-    printed: rows of the exhibits that are there, and of those that are not run. boards: of our own
-    comparison, which has the form of a paper.
+    printed: rows of the figures and tables that are there, and of those that are not run. claims:
+    the rows of each claim's checks. boards: only of our own comparison, which has the form of a
+    paper.
     """
 
     name: str
@@ -145,7 +146,7 @@ class Paper:
 
     @cached_property
     def notes(self) -> dict[str, list[str]]:
-        """Return sentences on what the paper leaves open, each with its exhibits."""
+        """Map each sentence on what the paper leaves open to the figures and tables concerned."""
         notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):
@@ -154,13 +155,16 @@ class Paper:
 
     @property
     def stand_ins(self) -> list[str]:
-        """Return sentences on data that stand in for the paper's."""
+        """Return sentences on data that were used in place of the paper's own, each once."""
         data = (one for shown in self.exhibits.values() for one in shown.about["data"])
         return list(dict.fromkeys(one["stand_in"] for one in data if one["stand_in"]))
 
     @cached_property
     def parts(self) -> dict[str, list[str]]:
-        """Map each figure to others that hold all of its numbers between them."""
+        """Return, for each figure whose numbers lie in full in others, the names of the others.
+
+        Its csv then need not be copied to the website.
+        """
         rows = {
             name: {  # each row as its columns that hold something, whatever its case
                 tuple((key, one) for key, one in row.items() if key != "case" and pd.notna(one))
@@ -182,7 +186,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """All papers of a folder, with any drawings of partitions (`maps`) and of graphs."""
+    """All papers of a folder of results, with any drawings of partitions (`maps`) and of graphs."""
 
     scale: str
     papers: Sequence[Paper]
@@ -191,12 +195,12 @@ class Reports:
 
     @property
     def stand_ins(self) -> list[str]:
-        """Return sentences on data that stand in for those of the papers."""
+        """Return sentences on data that were used in place of the papers' own, each once."""
         return list(dict.fromkeys(note for paper in self.papers for note in paper.stand_ins))
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
-    """Read the exhibits `keys` (paper/name) of a folder, by paper.
+    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`.
 
     Raises:
         FedreproError: if files are missing, damaged or of another scale.
@@ -255,7 +259,7 @@ def _not_run(value: PrintedValue) -> dict[str, str]:
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
-    """Group the rows of a claims.csv, one for each check, by claim."""
+    """Return the rows of a claims.csv, each a check of a claim, as a list for each claim."""
     by_claim: dict[str, list[dict[str, str]]] = {}
     for row in _rows(text):
         # records of an earlier form lack some columns
@@ -264,7 +268,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """Read the list of the drawings of `kind`, partitions or graphs, in `folder`."""
+    """Return entries on the drawings of `kind` (partitions or graphs) that `folder` lists."""
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json_of(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]

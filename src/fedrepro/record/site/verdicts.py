@@ -31,7 +31,7 @@ Row = Mapping[str, str]
 
 
 class VerdictStyle(NamedTuple):
-    """A verdict: its sign, a class of site.css, its meaning, and the word whose row it shares."""
+    """How pages show a verdict: its sign, class of site.css, meaning, and row of the glossary."""
 
     sign: str
     colour: str
@@ -40,7 +40,7 @@ class VerdictStyle(NamedTuple):
 
 
 def page_data(name: str) -> dict[str, Any]:
-    """Read a yaml file of texts for pages."""
+    """Return the contents of the yaml file `name`, which has texts for pages, as a dict."""
     text = (resources.files("fedrepro.record.site") / name).read_text(encoding="utf-8")
     return cast(dict[str, Any], yaml.safe_load(text))
 
@@ -64,7 +64,7 @@ UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "client
 
 
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
-    """Return the rows of the glossary: words with their styles, and meanings with their subject."""
+    """Return the rows of the glossary: verdicts with their styles, and their meanings."""
     styles = PRINTED | CLAIMS | BOARD
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
@@ -84,8 +84,13 @@ def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
 
 
 def glossary_table() -> str:
+<<<<<<< HEAD
     """Write the glossary as the rows of a markdown table."""
     lines = ["| Word | Meaning |", "| --- | --- |"]
+=======
+    """Write the glossary of verdicts and terms as a markdown table of word and meaning."""
+    lines = ["| word | meaning |", "| --- | --- |"]
+>>>>>>> doc5
     for words, meanings in glossary():
         told = " ".join(f"*{of[0].upper()}{of[1:]}:* {meaning}" for of, meaning in meanings)
         lines.append(f"| {', '.join(words)} | {told} |")
@@ -97,16 +102,17 @@ def glossary_table() -> str:
 
 
 def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
-    """Return the count of each verdict, in the order of `known`."""
+    """Return how often each verdict occurs in `verdicts`, ordered as `known`, without zeros."""
     counts = Counter(verdicts)
     order = dict.fromkeys((*known, *sorted(counts)))
     return {word: counts[word] for word in order if counts[word]}
 
 
 def of_values(rows: Sequence[Row]) -> dict[str, int]:
-    """Count the printed quantities by verdict.
+    """Return how many of a paper's printed values have each verdict.
 
-    A value that is printed twice counts once; one that another exhibit judges counts there.
+    A value that is printed twice counts once, and one that another figure or table judges counts
+    there.
     """
     once = (row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE)))
     return verdict_counts(map(verdict_of, once), PRINTED)
@@ -117,14 +123,17 @@ def of_claims(claims: Sequence[Sequence[Row]]) -> dict[str, int]:
 
 
 def verdict_of(row: Row) -> str:
-    """Return the word of a printed value: its verdict, or why it is shown and not judged."""
+    """Return the verdict of a printed value, or why the value is shown and not judged.
+
+    `row` is the row of a printed.csv, which has our number next to the paper's.
+    """
     apart = row.get("apart", "").partition(": ")[0]
     shown = standing(row)[1] or row["verdict"]
     return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
 
 
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
-    """Return the verdict of a table cell's printed value, its style, and the sentences on it.
+    """Return a table cell's verdict on the paper's value, its style, and sentences for a tooltip.
 
     Args:
         cell: a number of an exhibit's table.
@@ -148,7 +157,10 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
 
 
 def printed_cells(row: Row) -> dict[str, Any]:
-    """Return what a page shows of a printed value, with its verdict and the reasons of it."""
+    """Return what a page shows of a printed value: place, method, numbers, verdict and reasons.
+
+    `row` is the row of a printed.csv. A verdict is a triple of words, style and verdict alone.
+    """
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
     number = metric.title if metric else row["metric"]
@@ -171,10 +183,10 @@ def printed_cells(row: Row) -> dict[str, Any]:
 
 
 def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
-    """Return ours over print of every value that has both, by exhibit, for papers without a figure.
+    """Return dots by figure or table that compare our numbers with the paper's.
 
-    Each is its place on an axis of doublings, from -2 to 2, where unreached values stand at the
-    end; a text; and the colour of its verdict.
+    A dot is (log2 of ours over print from -2 to 2, text, colour of its verdict); a value that was
+    not reached stands at the end.
     """
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
     for row in rows:
@@ -191,16 +203,17 @@ def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
 
 
 def remarks(head: Row) -> str:
-    """Say why a claim has its verdict, with notes on how it is judged."""
+    """Write why a claim has its verdict; `head` is the first row of the claim's checks."""
     late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
     notes = "; ".join(filter(None, [LABELS.get(head["label"], ""), head["note"], late]))
     return " ".join(filter(None, [head["reason"], notes and f"({notes})"]))
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Map each reading with its verdict, such as "one start: refuted", to its deciding check.
+    """Return the check that decides each reading of a claim, by text as "one start: refuted".
 
-    With one reading, or equal verdicts, the check that decides the claim is under "".
+    A reading is one way to understand the claim. With one reading, or equal verdicts, the check
+    that decides the claim is under "".
     """
 
     def deciding(whole: str, rows: Sequence[Row]) -> Row:
@@ -217,7 +230,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
 
 def unit_of(row: Row) -> tuple[float, str]:
-    """Return the factor and the unit in which the numbers of a claim's check are shown."""
+    """Return (factor, unit) for showing the numbers of a claims.csv row, as (100.0, " points")."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"
@@ -231,7 +244,7 @@ def unit_of(row: Row) -> tuple[float, str]:
 
 
 def interval(row: Row) -> str:
-    """Write the value of a claim's check and its interval, such as "2.5 points (2.4 to 2.6)"."""
+    """Write the value and interval of a claims.csv row, such as "2.5 points (2.4 to 2.6)"."""
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f", at {100 * float(row['confidence']):.4g} %"
@@ -260,7 +273,7 @@ def _one(unit: str) -> str:
 
 
 def _bounds(row: Row) -> list[tuple[str, str]]:
-    """Return the bounds of a claim's check, each a word such as "above" and a number with unit."""
+    """Return the bounds of a claim's check as pairs of texts, such as ("above", "0.5")."""
     factor, _ = unit_of(row)
     return [
         (word, f"{factor * float(number):,.6g}".replace("-", "−"))
@@ -269,7 +282,7 @@ def _bounds(row: Row) -> list[tuple[str, str]]:
 
 
 def bound_text(row: Row) -> str:
-    """Write the bound of a claim's check with its unit, such as "above 0.5 points"."""
+    """Write the bound of a claims.csv row with its unit, such as "above 0.5 points"."""
     numbers = iter(_bounds(row))
     text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
     unit = unit_of(row)[1]
@@ -277,10 +290,10 @@ def bound_text(row: Row) -> str:
 
 
 def interval_drawing(row: Row) -> dict[str, Any]:
-    """Return the places at which a picture draws an interval and its bound; {} without either.
+    """Return where a picture draws a check's interval and bound, in svg units; {} without either.
 
-    In units of the view box, allowed: ends of what the bound allows. bounds: each with its number.
-    range: ends of the interval. at: of the value, None where it is not known.
+    allowed: ends of what the bound allows. bounds: each bound's place and number. range: ends of
+    the interval. at: place of the measured value, None where the value is not known.
     """
     bounds = [(word, float(number)) for word, number in BOUND.findall(row["bound"])]
     known = [float(row[key]) for key in ("low", "value", "high") if row[key]]
