@@ -84,13 +84,8 @@ def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
 
 
 def glossary_table() -> str:
-<<<<<<< HEAD
-    """Write the glossary as the rows of a markdown table."""
-    lines = ["| Word | Meaning |", "| --- | --- |"]
-=======
     """Write the glossary of verdicts and terms as a markdown table of word and meaning."""
-    lines = ["| word | meaning |", "| --- | --- |"]
->>>>>>> doc5
+    lines = ["| Word | Meaning |", "| --- | --- |"]
     for words, meanings in glossary():
         told = " ".join(f"*{of[0].upper()}{of[1:]}:* {meaning}" for of, meaning in meanings)
         lines.append(f"| {', '.join(words)} | {told} |")
