@@ -43,7 +43,10 @@ ORDERS = 10  # of the clients, tried one after another until bisection meets the
 
 class Matched(Protocol):
     def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
-        """Return the hidden units, and the network, at a sigma2 and an order of clients."""
+        """Return the number of hidden units, and the network, at this sigma2.
+
+        `order` numbers the random orders in which clients are visited.
+        """
 
 
 @method(
@@ -85,7 +88,10 @@ def pfnm_sized(
 
 
 def network_of_size(at: Matched, size: int) -> GlobalModel | None:
-    """Find the network of this size at the smallest sigma2 that gives it; None if none is found."""
+    """Find the network with `size` hidden units at the smallest sigma2 that gives it, or None.
+
+    `at` matches clients at a sigma2 and a visiting order; several orders are tried.
+    """
     low, high = _ends(at, size)
     if high > MOST:
         return None
@@ -95,7 +101,10 @@ def network_of_size(at: Matched, size: int) -> GlobalModel | None:
 
 
 def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> GlobalModel | None:
-    """Bisect for the network of this size at the smallest sigma2; None if it meets none."""
+    """Bisect sigma2 between `low` and `high` for the network of `size` hidden units, or None.
+
+    Found is the smallest sigma2 with that size; clients are visited in the order number `order`.
+    """
     units, model = at(high, order)
     fitting = model if units == size else None
     while high > low * (NEAR if fitting is not None else ALIKE):
@@ -110,7 +119,7 @@ def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> Gl
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:
-    """Find a sigma2 whose network is larger than this, and one whose network is not.
+    """Find two sigma2 between which to search: a network larger than `size`, and one that is not.
 
     The second one is beyond MOST where all networks are larger. Where none is, as for the size of
     all clients together, both are the smallest sigma2.
@@ -217,7 +226,11 @@ def _beside(
     units: int | None,
     class_weights: bool,
 ) -> GlobalModel | None:
-    """Join the first clients of the order, or return None if whole clients cannot fill a size."""
+    """Join the first clients of `order` side by side in one network of `units` a hidden layer.
+
+    Nothing is matched; None if whole clients cannot fill the size exactly. With `class_weights`
+    logits count by a client's share of a class.
+    """
     assert info.label_counts is not None
     pairs = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
     counts = {divmod(wanted, width) for wanted, width in pairs}
