@@ -1,7 +1,7 @@
 """The leaderboard arena/2: how its figures and tables differ from those of arena/1.
 
-`CHANGES` lists every difference. A table is made from the one of the same name of arena/1, so that
-runs that no change affects are those of arena/1 and are not computed again.
+`CHANGES` lists every difference. A table is made from the one of the same name of arena/1, so
+that runs that no change affects are those of arena/1 and are not computed again.
 
 By the seconds that arena/1 took for a setting it takes about 34 core-hours at the paper's size: 24
 for methods, 12 of them for RegMean++ and FedDF's longer runs, 3 more for the larger network, 7 for

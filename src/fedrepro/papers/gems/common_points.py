@@ -1,7 +1,7 @@
 """A point that lies in all good-enough spaces: by gradient descent, or with a proof (GEMS).
 
-A space is a ball or ellipsoid of good enough models around a client's model. Spaces {w: |(w - c_k)
-/ s_k| <= r_k} meet if and only if the least t with
+A space is a ball or ellipsoid of good enough models around a client's model. Spaces
+{w: |(w - c_k) / s_k| <= r_k} meet if and only if the least t with
 
     t^2 = min_w max_k q_k(w),   q_k(w) = |(w - c_k) / (s_k r_k)|^2
 
@@ -88,8 +88,7 @@ def of_balls(spaces: Spaces) -> Hinges:
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
     """Return the objective sum_k max(0, |(w - c_k) / r_k| - 1) of K ellipsoids.
 
-    Source: GEMS, eq. (2) with (4); the authors' code. A radius counts as at least `thinnest`, not
-    0.
+    Source: GEMS, eq. (2) with (4); the authors' code. No radius counts as less than `thinnest`.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
@@ -185,9 +184,9 @@ class _Bounds(NamedTuple):
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
     """Compute min_w max_k sum_i a_ki (w_i - c_ki)^2: point, weights x, upper and lower bound.
 
-    `centres`, c, is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Maximises g(x) + tau
-    sum_k log x_k on the simplex by Newton's method, for ever smaller tau, until the bounds are
-    within GAP.
+    `centres`, c, is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Maximises
+    g(x) + tau sum_k log x_k on the simplex by Newton's method, for ever smaller tau, until the
+    bounds are within GAP.
     """
 
     def at(x: Array) -> _Bounds:

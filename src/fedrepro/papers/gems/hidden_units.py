@@ -132,9 +132,8 @@ Sets = list[list[int]]
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
     """Group units of a cluster: the first with each next one whose ball meets those of all before.
 
-    `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns one such group,
-    then every other unit alone; units of one client may merge, so `owners` are not used. Source:
-    the authors' code.
+    `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
+    then each other unit alone. Units of one client may merge. Source: the authors' code.
     """
     together: list[int] = []
     alone: Sets = []
@@ -150,9 +149,8 @@ def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) ->
     """Group units of a cluster into sets of different clients' units whose balls meet in pairs.
 
     `members` are indices of units, `meet` (N, N) says whose balls meet, `owners` (N,) whose they
-    are. Each set starts from the first unit that is left and takes the first of each other client
-    that meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian
-    product).
+    are. Each set starts from the first unit left and takes the first of each other client that
+    meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
     sets: Sets = []
@@ -283,10 +281,11 @@ class LayerSpaces:
 
 @dataclass(frozen=True)
 class Merging:
-    """How the units of a layer are merged: allowed deviation `epsilon`, `clusters`, and rules.
+    """How the units of a layer are merged: allowed deviation `epsilon`, clusters, and rules.
 
-    grouping: "greedy" or "tuples", the rule by which sets of units are made. search: how the common
-    point of a set of balls is found.
+    clusters: number of groups of units within which units may merge. grouping: "greedy" or
+    "tuples", the rule by which sets of units are made. search: how a point in a set's balls is
+    found.
     """
 
     epsilon: float

@@ -86,9 +86,8 @@ EMPTY = Radius(0.0, empty=True)
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
     """Find by bisection the largest tested radius that is good enough. Source: GEMS, Algorithm 2.
 
-    good_enough(R) says whether all points drawn from the surface of radius R pass the test. The
-    text does not say which end of the last interval it returns; this is the lower one, which
-    passed.
+    good_enough(R) says whether all points drawn from the surface of radius R pass the test. Of the
+    last interval this is the lower end, which passed; the text does not say which one it takes.
     """
     low, high = 0.0, search.r_max
     while high - low > search.delta:
@@ -127,8 +126,8 @@ class RightWithin(NamedTuple):
 class Softmax:
     """A client's softmax model (`centre`), and the examples on which models around it are judged.
 
-    inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K). shape: float32 (D + 1,
-    K), relative radii of an ellipsoid, or (1, 1), ones for a ball.
+    inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K). shape: float32
+    (D + 1, K), relative radii of an ellipsoid, or (1, 1), ones for a ball.
     """
 
     inputs: Floats
@@ -284,8 +283,8 @@ class Intersecting:
     ) -> tuple[common_points.Array, dict[str, float]]:
         """Return the common point of the spaces, (d,), and its numbers by the names of METRICS.
 
-        If the spaces have none, it is the last point of the descent, or the deepest one as `point`
-        says.
+        If there is none, it is the last point of the descent, or the deepest one if `point` says
+        so.
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
@@ -318,9 +317,9 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """For each client, find along random directions between which distances examples are right.
+        """Find for each client, along directions drawn once, the distances at which examples are right.
 
-        All radii of a client's space are then searched along these directions, drawn once.
+        All radii of a client's space are then searched along these directions.
         """
         points = self.search.points
         return [
@@ -365,8 +364,7 @@ class GoodEnough:
     ) -> tuple[common_points.Array, dict[str, float]]:
         """Find a model (D + 1, K) in the spaces of all clients, and its numbers by metric name.
 
-        `accuracies` has the one that each client's space asks for; `search` says how to look for
-        it.
+        `accuracies` has one for each client's space to ask for; `search` says how to look.
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = common_points.Spaces(

@@ -35,7 +35,7 @@ UNREADABLE = (
 
 
 class CaseFinding(NamedTuple):
-    """Result of one comparison: its name, whether ours agrees with the recorded one, and words."""
+    """Result of a comparison with a recorded case: what is compared, if it agrees, and details."""
 
     what: str
     agrees: bool
@@ -179,8 +179,7 @@ class _Arrays:
 def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
     """Return each client's recorded network, without the padding up to the widest client.
 
-    `widths` (J, layers) are the clients' hidden widths, and `dims` inputs, hidden layers and
-    classes.
+    `widths` (J, layers) are hidden widths by client, `dims` inputs, hidden layers and classes.
     """
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)

@@ -86,7 +86,7 @@ class Smallest(Form):
 class Effect(Form):
     """Check on how far means of a metric lie apart along column `over`, less the most along others.
 
-    The other columns are `than`; it answers whether one parameter matters more than any other.
+    `than` lists the other columns. It tells whether one parameter matters more than the others.
     """
 
     over_columns = ("over", "than")

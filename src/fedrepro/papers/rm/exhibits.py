@@ -88,7 +88,7 @@ def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return a table's changes for small test runs; scenarios `one_class` have one class a client."""
+    """Return a table's changes for small test runs; clients in `one_class` have one class each."""
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
     return {
@@ -105,8 +105,7 @@ def stepping(steps: dict[int, int]) -> list[Entry]:
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
     """Return the scenarios that are the rows of tables 1 to 3: C = 1 or 0.5, iid or one class each.
 
-    With iid clients methods in `fixed` also choose their local steps (first round: last) in
-    `steps`.
+    With iid clients methods in `fixed` also choose their local steps from `steps` (first: last).
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {

@@ -168,8 +168,8 @@ def met_in_trials(by_trial: str) -> list[bool]:
 def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: bool) -> None:
     """Write into the map's cell `at` (row, column) its accuracy `value`, and trials that succeeded.
 
-    `by_trial` says for each trial whether there is a common point; where there is none in any, the
-    cell gets a red cross. Letters are white if the cell is `dark`.
+    `by_trial` has a 1 for each trial with a common point; without any, the cell gets a red cross.
+    Letters are white if the cell is `dark`.
     """
     middle, low = at[1] + 0.5, at[0]
     style: dict[str, Any] = {"ha": "center", "va": "center"}

@@ -80,10 +80,10 @@ def softmax_spaces(
     c_min: float,
     fisher_examples: int,
 ) -> GoodEnough:
-    """Prepare the search for each client's good-enough space of softmax models (shared work).
+    """Prepare the clients' good-enough spaces, which all settings of `gems_convex` share.
 
-    Returns the models with their validation examples and, for ellipsoids, relative radii; a space
-    is searched when a setting first asks for its accuracy, so that settings share searches.
+    Holds the models with their validation examples and, for ellipsoids, relative radii. A radius is
+    searched when a setting first asks for its accuracy, and kept.
     """
     assert info.clients is not None
     models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]
@@ -175,9 +175,9 @@ def unit_spaces(
     r_max: float,
     delta: float,
 ) -> LayerSpaces:
-    """Prepare the balls around the clients' units in the lowest hidden layer (shared work).
+    """Prepare the balls around the clients' units in the lowest hidden layer.
 
-    They do not depend on what is merged later, so all settings of `gems_neural` share the search.
+    The balls do not depend on what is merged later, so all settings of `gems_neural` share them.
     """
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
@@ -246,7 +246,7 @@ def gems_neural(
     delta: Delta = 0.01,
     as_published: AsPublished = False,
 ) -> GlobalModel:
-    """Merge hidden units whose balls have a common point; all others stay.
+    """Merge the clients' hidden units whose balls of similar outputs share a point; others stay.
 
     Layer after layer from the lowest; clients then train the layers above again, and the output
     layers are combined as softmax models are. Source: GEMS, section 3.2, equation (3).

@@ -68,9 +68,9 @@ class Confusion(Figured):
     ) -> dict[tuple[str, str], list[float]]:
         """Read from a method's runs the shares of classes taken for which, for the figure's csv.
 
-        They are of the node and belief that the method `measure` shows, under the keys (confusion,
-        split) with a share for each trial. `metrics` are the runs' files, `where` names the figure
-        in errors.
+        `measure` is the method, with the node and belief to show. The result has a share for each
+        trial under (confusion, split). `metrics` are the runs' files, `where` names the figure in
+        errors.
 
         Raises:
             FedreproError: for a missing trial, or a group with an unknown class.

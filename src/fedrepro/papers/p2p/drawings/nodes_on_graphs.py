@@ -210,9 +210,9 @@ PANELS = (
 class AccuracyAndGraph(canvas.Along):
     """A figure of the cost of a graph's shape: in rounds, at the worst node and in bytes.
 
-    Lines and dots of the first method by graph; of a second one thin, with hollow dots. Above:
-    accuracy against rounds with the most nodes that have curves, and at the end against nodes.
-    Below: the worst node against the spectral gap, and accuracy against what was sent.
+    A colour is a shape of graph; dots of a second method are hollow, its lines thin. Above:
+    accuracy against rounds on the largest graphs, and final accuracy against the number of nodes.
+    Below: the worst node's accuracy against the spectral gap, and mean accuracy against bytes sent.
     """
 
     by_rounds: ClassVar[bool] = True

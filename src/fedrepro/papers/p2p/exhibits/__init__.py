@@ -205,7 +205,7 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Return scenario `case` with exchanges at intervals `every`: minibatches, or "epoch".
+    """Return scenario `case` with exchanges after `every` minibatches, or an "epoch".
 
     It runs for 20 epochs of half of the data, and is measured about once an epoch.
     """

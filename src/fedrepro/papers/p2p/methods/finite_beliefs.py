@@ -88,7 +88,7 @@ class Problem:
 
 
 def printed_bound(problem: Problem, eigenvalue: float) -> float:
-    """Compute the samples that theorem 1 asks of each node as printed, equation (4).
+    """Compute how many samples of each node theorem 1 asks for as printed, equation (4).
 
     `eigenvalue` is the second largest eigenvalue of the mixing matrix W.
     """
@@ -96,9 +96,9 @@ def printed_bound(problem: Problem, eigenvalue: float) -> float:
 
 
 def corrected_bound(problem: Problem, mixing: float) -> float:
-    """Compute the samples that theorem 1 asks of each node by its corrected proof.
+    """Compute how many samples of each node theorem 1 asks for by its corrected proof.
 
-    `mixing` is S_W, how slowly the mixing matrix W averages; priors are uniform.
+    `mixing` is S_W, larger the slower the mixing matrix W averages; priors are uniform.
     """
     c, k = problem.range, problem.rate
     return max(
@@ -196,8 +196,8 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
 def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
     """Compute the printed and the corrected bound on samples for mixing matrix `weights` (N, N).
 
-    `own` (N,) is the bit that each node sees. A sample's evidence against a wrong bit is KL(0.7 ||
-    0.3) in nats, since nodes see the true bit's coin; `delta` is the allowed error.
+    `own` (N,) is the bit that each node sees. A sample's evidence against a wrong bit is
+    KL(0.7 || 0.3) in nats, since nodes see the true bit's coin; `delta` is the allowed error.
     """
     most = math.log(ONE[1] / ONE[0])
     wrong = np.delete(BITS, TRUTH, axis=0)

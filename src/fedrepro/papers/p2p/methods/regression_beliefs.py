@@ -129,11 +129,11 @@ def regression_beliefs(
 ) -> Simulated:
     """Simulate two nodes that learn a linear function; measure errors as examples come in.
 
-    y = theta'[1, x] + noise with theta = [-0.3, 0.5, 0.8] and noise variance 0.64; node 1 has x =
-    [U(-1, 1), 0], node 2 [0, U(-1.5, 1.5)], and the central node both, one example a step. Prior
-    N(0, 0.5 I). Errors are expected ones for new examples with both coordinates and their noise, in
-    closed form, and means over repeats. All ways to cooperate see the same draws. Source: P2P,
-    section 5.1, equations (6) and (7).
+    y = theta'[1, x] + noise with theta = [-0.3, 0.5, 0.8] and noise variance 0.64; node 1 has
+    x = [U(-1, 1), 0], node 2 [0, U(-1.5, 1.5)], and the central node both, one example a step.
+    Prior N(0, 0.5 I). Errors are expected ones for new examples with both coordinates and their
+    noise, in closed form, and means over repeats. All ways to cooperate see the same draws. Source:
+    P2P, section 5.1, equations (6) and (7).
     """
     weights, views = np.eye(2), np.eye(2)  # which coordinates each node sees, (N, 2)
     if cooperation == "central":

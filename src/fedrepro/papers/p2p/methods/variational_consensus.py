@@ -103,7 +103,7 @@ Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarra
 )
 @dataclass(kw_only=True)
 class VariationalConsensus:
-    """Each node learns from its data with its belief as prior; then beliefs are averaged.
+    """Each node learns a belief (Gaussian over weights) from its data; then beliefs are averaged.
 
     The belief before b_i minimises E[-log l] + KL(b_i ‖ prior_i) over the minibatches of a round;
     the belief after, ρ_i ∝ prod_j b_j^W_ij, is the prior of the next one, and where b_i starts. All
@@ -177,8 +177,7 @@ class VariationalConsensus:
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
         """Return the loss term of the divergence from the prior, for local training in a round.
 
-        In the `first` round the prior is the model's; later it is the belief that a node starts
-        from.
+        In the `first` round the prior is the model's; later it is each node's starting belief.
         """
         from fedrepro.training.loss_terms import GaussianPrior
 
@@ -201,7 +200,7 @@ class VariationalConsensus:
     label="Consensus, plain means",
 )
 class ConsensusOfMeans(VariationalConsensus):
-    """Consensus of plain averages of the nodes' means, whatever the spreads: a control."""
+    """Consensus in which nodes' means are plainly averaged, whatever the spreads: a control."""
 
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray

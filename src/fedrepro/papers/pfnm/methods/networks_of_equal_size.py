@@ -45,7 +45,7 @@ class Matched(Protocol):
     def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
         """Return the number of hidden units, and the network, at this sigma2.
 
-        `order` numbers the random orders in which clients are visited.
+        `order` numbers the random orders in which clients may be visited.
         """
 
 
@@ -67,12 +67,12 @@ def pfnm_sized(
     sigma02: Sigma02 = 10.0,
     gamma0: Gamma0 = 1.0,
 ) -> GlobalModel | None:
-    """PFNM at the smallest sigma2 met whose network has `units` units, in the mean over layers.
+    """Match clients by PFNM at the smallest sigma2 met with `units` units, in the mean over layers.
 
     The size falls as sigma2 rises, though not at every step, so sigma2 is bisected on its logarithm
     between a network that is larger and one that is not. Where that jumps over the size it is done
     again with the clients visited in another random order, which moves sizes by a few units.
-    Nothing is given where none of these networks has the size, or all clients together have fewer
+    Returns None where none of these networks has the size, or all clients together have fewer
     units. All else is as in `pfnm`.
     """
     if not has_enough_units(clients, units):
@@ -150,12 +150,12 @@ def kmeans_units(
     class_weights: ClassWeights = True,
     restarts: Annotated[int, Arg("starts of k-means, of which the best is kept", least=1)] = 10,
 ) -> GlobalModel | None:
-    """Cluster each hidden layer's units of the concatenation into `units` clusters, each one unit.
+    """Merge all clients' hidden units by k-means into `units` a layer; None if there are fewer.
 
     A ReLU unit with weights v in (and bias) and u out is the unit v/|v| with |v| u out. Directions
-    v/|v| are clustered by k-means; a cluster has their mean in, and the sum of |v| u out. Layers
-    are clustered from the lowest up, so that units of a higher one are compared over clusters.
-    Nothing is given where all clients together have fewer units.
+    v/|v| are clustered by k-means; a cluster becomes one unit with their mean in, and the sum of
+    |v| u out. Layers are clustered from the lowest up, so that units of a higher one are compared
+    over clusters.
     """
     assert info.label_counts is not None
     if not has_enough_units(clients, units):
@@ -179,10 +179,10 @@ def whole_clients(
 ) -> GlobalModel | None:
     """Draw m clients at random and join them in one network of `units` units: m = units / L.
 
-    Its logits are exactly the mean of theirs, or with class weights sum_j f_jk (logit of client j),
-    f_jk being the share of client j of the examples of class k that the m have. One client is
-    itself. Nothing is given where `units` is not a multiple of a client's width, or the clients are
-    too few.
+    L is a client's width. The network's logits are exactly the mean of theirs, or with class
+    weights sum_j f_jk (logit of client j), f_jk being the share of client j of the examples of
+    class k that the m have. One client is itself. Returns None where `units` is not a multiple of
+    L, or the clients are too few.
     """
     order = rng.stream("whole-clients").permutation(clients.clients)
     return _beside(clients, info, order, units, class_weights)
@@ -263,7 +263,7 @@ def pruned_concatenation(
         bool, Arg("give nothing where there are fewer units, in place of all of them")
     ] = False,
 ) -> GlobalModel | None:
-    """Keep the strongest hidden units of the concatenation: its size chosen, still nothing matched.
+    """Keep the strongest hidden units of all clients' networks side by side; nothing is matched.
 
     In each hidden layer of the concatenation the `units` with the largest product of the norms of
     incoming weights and bias, and of outgoing weights, are kept, all where there are fewer.
@@ -293,14 +293,14 @@ def unmatched(
     sigma02: Sigma02 = 10.0,
     bias_prior: BiasPrior = 0.1,
 ) -> GlobalModel:
-    """Every hidden unit is a global unit of its own: PFNM at that sigma2, if it merged nothing.
+    """Return the network of PFNM at that sigma2 as if it merged nothing: a control.
 
-    Its weights are their posterior means, (v p) / (1/sigma02 + p) with p = 1/sigma2, or
-    f_jk/sigma2 towards class k. So a client keeps its whole say on every class that it has
-    examples of, where `concatenation` scales it by the share f_jk. In several hidden layers a unit
-    has no weights to units of other clients: there it has the observation 0 and the prior mean 0,
-    so the posterior mean is 0 too, and the weights between hidden layers are block-diagonal.
-    Source: PFNM, Propositions 1 and 4 with one member per atom.
+    Every hidden unit is a global unit of its own. Its weights are their posterior means,
+    (v p) / (1/sigma02 + p) with p = 1/sigma2, or f_jk/sigma2 towards class k. So a client keeps its
+    whole say on every class that it has examples of, where `concatenation` scales it by the share
+    f_jk. In several hidden layers a unit has no weights to units of other clients: there it has the
+    observation 0 and the prior mean 0, so the posterior mean is 0 too, and the weights between
+    hidden layers are block-diagonal. Source: PFNM, Propositions 1 and 4 with one member per atom.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)

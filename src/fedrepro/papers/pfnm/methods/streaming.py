@@ -50,11 +50,11 @@ Steps = Annotated[int, Arg("parts in which each client's data arrive", least=1)]
 )
 @dataclass(kw_only=True)
 class PfnmStreaming:
-    """At each step clients train on what arrived, and their units are matched to all atoms so far.
+    """PFNM on a stream: each step clients train on new data, and units are matched to all atoms.
 
-    A round is a step. Clients start the first step as in local training, and every later one from
-    units of the global network drawn by popularity in their own past, fresh units, and noise.
-    Source: PFNM, supplement, equations (10) and (11).
+    A round is a step; atoms are the global units so far. Clients start the first step as in local
+    training, and every later one from units of the global network drawn by popularity in their own
+    past, fresh units, and noise. Source: PFNM, supplement, equations (10) and (11).
     """
 
     steps: Steps = 15
@@ -135,8 +135,7 @@ class PfnmStreaming:
     ) -> dict[str, np.ndarray]:
         """Return the weights (J, *shape) from which the clients train in the step after `before`.
 
-        In the first step they are as in local training, later drawn from the global network's
-        units.
+        In the first step they are as in local training, later units of the global network.
         """
         from fedrepro.training.federation.clients import initial_weights
 
@@ -265,8 +264,8 @@ class DownpourStreaming(DownpourSgd):
     """Downpour SGD on data that arrive in steps: the master goes on from step to step.
 
     A round, after which the method is measured, is a step with several rounds of communication. The
-    paper names no number; 10 rounds of one epoch are what it takes without a stream. Source: PFNM,
-    supplement 4.2 (streaming).
+    paper names no number; 10 rounds of one epoch are what it takes without a stream.
+    Source: PFNM, supplement 4.2 (streaming).
     """
 
     def __init__(

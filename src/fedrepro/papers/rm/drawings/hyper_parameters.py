@@ -105,8 +105,7 @@ def _draw(
 ) -> None:
     """Draw the panel `followed` into `axes`: dots of single trials, and above them lines of means.
 
-    `numbers` holds for each scenario (by its label) the rows of single rounds, `look` its line
-    style.
+    `numbers` has each scenario's rows of single rounds by its label, `look` its line style.
     """
     from matplotlib.ticker import MaxNLocator, NullLocator
 

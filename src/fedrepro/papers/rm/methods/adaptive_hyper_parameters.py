@@ -111,9 +111,8 @@ class DiscreteGaussian:
     def score(self, point: int) -> np.ndarray:
         """Compute the gradient of log P(grid point `point`) along mean, then s: float64 (2 D,).
 
-        It is A (h - E[h']) and ½ exp(s_d) (E[(h'_d - mean_d)²] - (h_d - mean_d)²), by which rewards
-        move the distribution. E[h'] stands in place of the mean, since the sum over the grid moves
-        with it.
+        It is A (h - E[h']) and ½ exp(s_d) (E[(h'_d - mean_d)²] - (h_d - mean_d)²), for steps along
+        rewards. E[h'] stands in place of the mean, since the sum over the grid moves with it.
         """
         share, precision = np.exp(self.log_probabilities), np.exp(self.log_precision)
         gaps = self.points - self.mean
@@ -239,8 +238,9 @@ STEP_COUNTS = (10, 20, 30, 40)
 class AdaptiveFedAvg(fedavg.Averaging):
     """FedAvg with lr and steps from a discrete Gaussian that follows rewards. Source: RM, eq. (7).
 
-    psi = psi + meta_lr sum_{tau=t-Z}^{t} (r_tau - mean r) grad log P(h_tau), with the reward r_t =
-    (L_t - L_{t+1}) / L_t of the cross-entropy on the server's validation examples.
+    psi = psi + meta_lr sum_{tau=t-Z}^{t} (r_tau - mean r) grad log P(h_tau), with psi the mean and
+    log-precision of P, h_tau the setting drawn in round tau, and the reward
+    r_t = (L_t - L_{t+1}) / L_t of the cross-entropy on the server's validation examples.
     """
 
     entropy: fedavg.EntropyShare = 0.0
@@ -272,8 +272,7 @@ class AdaptiveFedAvg(fedavg.Averaging):
     ) -> tuple[State, Report]:
         """Run a round: draw lr and local steps, train and average, move the search by the reward.
 
-        The global weights stay as they were if all trainings diverged or the new loss is not
-        finite.
+        Global weights stay as they were if all trainings diverged or the new loss is not finite.
         """
         search = state["search"]
         point = self.search.distribution(search).draw(rng)

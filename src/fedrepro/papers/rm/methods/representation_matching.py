@@ -1,7 +1,7 @@
 """Representation matching: local activations must be able to reconstruct the received model's.
 
-H. Mostafa, Robust Federated Learning Through Representation Matching and Adaptive Hyper-parameters,
-2019 (RM), section 3.
+H. Mostafa, Robust Federated Learning Through Representation Matching and Adaptive
+Hyper-parameters, 2019 (RM), section 3.
 """
 
 from __future__ import annotations
@@ -246,9 +246,9 @@ class MatchingRounds(fedavg.Averaging):
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return the tensors of the maps f_j of this round's clients `chosen`, (chosen, *shape).
+        """Return this round's clients' own tensors of the maps f_j by name, (chosen, *shape).
 
-        A client that was not chosen before gets newly drawn maps.
+        `chosen` are indices of clients; one that was not chosen before gets newly drawn maps.
         """
         term = self.term()
         by_client = [
