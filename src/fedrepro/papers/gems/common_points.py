@@ -81,7 +81,10 @@ class Hinges:
 
 
 def of_balls(spaces: Spaces) -> Hinges:
-    """Return the objective sum_k max(0, |w - c_k| - r_k) of K balls. Source: GEMS, eq. (2)."""
+    """Return the objective of K balls that a descent minimises: sum_k max(0, |w - c_k| - r_k).
+
+    Source: GEMS, eq. (2).
+    """
     return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
 
 
@@ -184,9 +187,9 @@ class _Bounds(NamedTuple):
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
     """Compute min_w max_k sum_i a_ki (w_i - c_ki)^2: point, weights x, upper and lower bound.
 
-    `centres`, c, is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Maximises
-    g(x) + tau sum_k log x_k on the simplex by Newton's method, for ever smaller tau, until the
-    bounds are within GAP.
+    This is the least t^2 at which K spaces meet. `centres`, c, is (K, d); `squares`, a, is (K, d),
+    or (K, 1) for balls. Maximises g(x) + tau sum_k log x_k on the simplex by Newton's method, for
+    ever smaller tau, until the bounds are within GAP.
     """
 
     def at(x: Array) -> _Bounds:

@@ -166,7 +166,7 @@ class Softmax:
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
-        """Yield as `right_within` the distances at which examples are right, block by block.
+        """Yield, for blocks of random directions, the distances at which each example is right.
 
         A block has at most `most` of the `points` directions. An example is right where no other
         class has a larger logit: z_k + R d_k <= z_y + R d_y for all k, where d is what a step of
@@ -265,7 +265,7 @@ class Intersecting:
     delta: float
 
     def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
-        """Return the objective that is 0 in all spaces, as the paper prints it."""
+        """Return the paper's objective for balls or ellipsoids, which is 0 in all `spaces`."""
         return (
             common_points.of_balls(spaces)
             if self.kind == "ball"
@@ -317,9 +317,10 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """Find for each client, along directions drawn once, the distances at which examples are right.
+        """Find for each client, along directions drawn once, where its examples are right.
 
-        All radii of a client's space are then searched along these directions.
+        An example is right between two distances from the client's model. All radii of the client's
+        space are then searched along these directions.
         """
         points = self.search.points
         return [

@@ -77,7 +77,7 @@ def server_holds(examples: int, cases: Cases) -> Cases:
 
 
 def small(changes: ExhibitData) -> dict[str, ExhibitData]:
-    """Return `changes` of a figure or table under the names of both small test sizes."""
+    """Return `changes` for both small test sizes of a figure or table, "quick" and "tiny"."""
     return {"quick": changes, "tiny": changes}
 
 
@@ -98,7 +98,7 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """Return a setting for each item of `steps`: SGD steps in the first round and the last."""
+    """List settings of a method, one a pair in `steps`: SGD steps of the first and last round."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 

@@ -120,7 +120,7 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """Return settings of a scenario that runs for `rounds` rounds and is measured in between."""
+    """Return settings of a scenario: `rounds`, rounds between measurements, and parameters."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}
 
 

@@ -39,7 +39,7 @@ class Information:
 
     @staticmethod
     def prior(variance: float, weights: int) -> Information:
-        """Return the belief N(0, variance I) of a number of weights, before any data."""
+        """Return the belief N(0, variance I) about `weights` weights, with which nodes start."""
         return Information(np.eye(weights) / variance, np.zeros(weights))
 
     @property

@@ -44,9 +44,10 @@ def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Arr
 
 
 def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Average the nodes' means plainly, with deviations as in `consensus`: both (N, n).
+    """Average the nodes' means plainly, and their precisions to deviations: both (N, n).
 
-    It is a control for whether weighing means by their precision matters.
+    `mean` and `deviation` are (N, n), rows of `weights` (N, N) sum to one. It is a control for
+    whether weighing means by precision matters.
     """
     return weights @ mean, 1 / np.sqrt(weights @ (1 / (deviation * deviation)))
 
@@ -165,7 +166,7 @@ class VariationalConsensus:
         return {"before": before, "memory": trained.memory}, Report()
 
     def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
-        """Return the beliefs of all nodes before and after their last exchange, by these names."""
+        """Return the beliefs of all nodes by name: "before" and "after" their last exchange."""
         return {"before": state["before"], "after": self._after(state, peers)}
 
     def mix(

@@ -119,7 +119,7 @@ def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> Gl
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:
-    """Find two sigma2 between which to search: a network larger than `size`, and one that is not.
+    """Find sigma2 to bisect between: one whose network is larger than `size`, and one not.
 
     The second one is beyond MOST where all networks are larger. Where none is, as for the size of
     all clients together, both are the smallest sigma2.
@@ -203,10 +203,12 @@ def best_clients(
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
-    """Join the m clients with the highest training accuracy on their own data, as `whole_clients`.
+    """Join the m most accurate clients in one network of `units` units, without matching.
 
-    Ties go to the first. A client that has few classes finds its own data easy, so where clients
-    differ this does not measure how well it does on everybody's.
+    m is `units` divided by a client's width. Accuracy is that of training, on a client's own data;
+    ties go to the first. A client that has few classes finds its own data easy, so where clients
+    differ this does not measure how well it does on everybody's. The network is made as in
+    `whole_clients`.
     """
     assert info.clients is not None
     evaluations = [
