@@ -34,7 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return a partition whose clients set 5,000 examples aside for validation."""
+    """Return settings of a partition whose clients set 5,000 examples aside for validation."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -46,9 +46,10 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return a method whose setting is the most accurate on the clients' validation examples.
+    """Return settings of a method that tries several values and keeps those best in validation.
 
-    settings="grid" tries the settings that the method declares.
+    The candidates are lists in `settings`, or with settings="grid" those that the method itself
+    declares; the best has the highest accuracy on the clients' validation examples.
     """
     best = {"metric": "accuracy", "split": "client_validation"}
     return component(name, label, **settings, choose=best)
@@ -77,7 +78,10 @@ def merges(
     fedlpa: Entry = FEDLPA,
     regmean_plus: Entry = REGMEAN_PLUS,
 ) -> list[Entry]:
-    """List the methods that merge the clients' networks into one, with no images at the server."""
+    """List the methods that merge clients' networks into one, with no images at the server.
+
+    Tables with a small or large network replace the settings of costly methods by arguments.
+    """
     return [
         FEDAVG,
         chosen("task_arithmetic", "task arithmetic", settings="grid"),
@@ -187,7 +191,11 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return an exhibit with ten clients; `kind` is skewed or even, as its title says."""
+    """Return a table of the leaderboard: LeNet on the data `images`, ten clients.
+
+    `kind`, "skewed" or "even", is a word for the title; `cases` are the partitions, the table's
+    columns; `on` holds settings of other data than Fashion-MNIST.
+    """
     return exhibit(
         *on,
         scales=["paper"],
@@ -198,7 +206,10 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a point of FedFisher's grid: five clients with Dirichlet shares of classes."""
+    """Return a table of one cell of FedFisher's grid: five clients with Dirichlet(`alpha`) shares.
+
+    `point` names the cell in the title, `case` its scenario; `on` holds settings of other data.
+    """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         *on,
@@ -331,7 +342,11 @@ PARTS_1["1-cifar10-network"] = exhibit(
 def methods_in_rounds(
     proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
 ) -> list[Entry]:
-    """List bounds, and methods of many exchanges with the settings that each tries."""
+    """List the methods of several rounds (FedAvg, FedProx, …) with the values that each tries.
+
+    The candidates are `proximal` of FedProx, `adam_lr` of FedAdam's server and the parameters
+    `feddyn` of FedDyn; two references, the best client and pooled training, come first.
+    """
     return [
         BEST_CLIENT,
         POOLED,

@@ -1,7 +1,7 @@
-"""The leaderboard arena/2: what its exhibits have otherwise than those of arena/1.
+"""The leaderboard arena/2: how its figures and tables differ from those of arena/1.
 
-`CHANGES` names all of it. A part is made from the one of the same name of arena/1, so that runs
-which no change touches are those of arena/1 and are not computed again.
+`CHANGES` lists every difference. A table is made from the one of the same name of arena/1, so
+that runs that no change affects are those of arena/1 and are not computed again.
 
 By the seconds that arena/1 took for a setting it takes about 34 core-hours at the paper's size: 24
 for methods, 12 of them for RegMean++ and FedDF's longer runs, 3 more for the larger network, 7 for
@@ -69,7 +69,11 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Replace the settings of the methods in `grids`, and set constants from `FIXED`."""
+    """Return `methods` with the hyper-parameter grids of leaderboard arena/2.
+
+    A method whose label is in `grids` tries all combinations of the values given there, with the
+    constants in `FIXED`; the others are left as they are.
+    """
     made = []
     for method in methods:
         label = method.get("label", "")
@@ -84,9 +88,10 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Make an exhibit of leaderboard arena/2 from the one of the same name of arena/1.
+    """Return the settings of a table of leaderboard arena/2, made from `first`, that of arena/1.
 
-    `defaults` are those of all exhibits; `of_both` has the notes of arena/1 that hold for arena/2.
+    `defaults` are the settings shared by all tables; `of_both` lists the notes of arena/1 that hold
+    for arena/2 too.
     """
     both = {**defaults, **first}
     notes = [note for note in both["notes"] if note in of_both]
@@ -116,7 +121,10 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Make the exhibit that compares several exchanges with one, with the settings of arena/2."""
+    """Return the table that compares 1, 5 and 10 rounds of equal local work, by grids of arena/2.
+
+    `first` is the corresponding table of arena/1.
+    """
     return exhibit(
         first,
         scales=["paper"],

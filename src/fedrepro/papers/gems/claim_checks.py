@@ -1,4 +1,4 @@
-"""A form of a check that claims of GEMS alone need: what a method adds to another."""
+"""Check on what a method adds to another, by which claims of the paper GEMS are judged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Gain(Form):
-    """How much a method gains over another, less the largest gain of other methods over theirs."""
+    """Check on the gain of method `of` over method `over`, less the largest gain among rivals.
+
+    `than` maps each rival method to the one that it is added to, as {"Averaged tuned": "Averaged"}.
+    """
 
     form: Literal["gain"]
     over: str

@@ -1,6 +1,7 @@
 """A point that lies in all good-enough spaces: by gradient descent, or with a proof (GEMS).
 
-Spaces {w: |(w - c_k) / s_k| <= r_k} meet if and only if the least t with
+A space is a ball or ellipsoid of good enough models around a client's model. Spaces
+{w: |(w - c_k) / s_k| <= r_k} meet if and only if the least t with
 
     t^2 = min_w max_k q_k(w),   q_k(w) = |(w - c_k) / (s_k r_k)|^2
 
@@ -34,8 +35,8 @@ SHRINK = 0.1
 class Spaces:
     """K spaces {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes; all float64.
 
-    centres: (K, d); radii: (K,); shapes: (K, d), relative radii, or (1, 1), ones for balls. empty:
-    bool (K,), spaces that hold nothing, not even their centre; their radius is 0.
+    centres: (K, d); radii: (K,); shapes: (K, d), relative radii along each axis, or (1, 1), ones
+    for balls. empty: bool (K,), spaces that hold nothing, not even their centre; their radius is 0.
     """
 
     centres: Array
@@ -45,28 +46,28 @@ class Spaces:
 
     @staticmethod
     def balls(centres: Array, radii: Array) -> Spaces:
-        """Make balls, none of them empty."""
+        """Return balls around `centres` (K, d) with the given `radii` (K,), none of them empty."""
         return Spaces(centres, radii, np.ones((1, 1)), np.zeros(len(radii), bool))
 
     @property
     def mean(self) -> Array:
-        """Return the mean of the centres: (d,)."""
+        """Return the mean of the centres, from which descents start: (d,)."""
         return np.asarray(self.centres.mean(axis=0))
 
     def distances(self, point: Array) -> Array:
-        """Compute |(w - c_k) / s_k| of a point w: (K,)."""
+        """Compute the distance |(w - c_k) / s_k| of `point` w (d,) from each centre: (K,)."""
         return np.asarray(np.linalg.norm((point - self.centres) / self.shapes, axis=1))
 
     def holds(self, point: Array) -> bool:
-        """Tell whether a point lies in all spaces."""
+        """Tell whether `point` (d,) lies in all K spaces."""
         return bool((self.distances(point) <= self.radii).all() and not self.empty.any())
 
 
 @dataclass(frozen=True)
 class Hinges:
-    """Objective sum_k max(0, |scale_k (w - c_k)| - margin_k), which is 0 in all spaces.
+    """Objective sum_k max(0, |scale_k (w - c_k)| - margin_k), whose minimum 0 is a common point.
 
-    scales: (K, d) or (1, 1); margins: (K,).
+    centres: (K, d); scales: (K, d) or (1, 1); margins: (K,).
     """
 
     centres: Array
@@ -74,33 +75,38 @@ class Hinges:
     margins: Array
 
     def value(self, point: Array) -> float:
-        """Compute the objective at a point (d,)."""
+        """Compute the objective at `point` (d,)."""
         lengths = np.linalg.norm(self.scales * (point - self.centres), axis=1)
         return float(np.maximum(lengths - self.margins, 0).sum())
 
 
 def of_balls(spaces: Spaces) -> Hinges:
-    """Return the objective with terms max(0, |w - c_k| - r_k). Source: GEMS, eq. (2)."""
+    """Return the objective of K balls that a descent minimises: sum_k max(0, |w - c_k| - r_k).
+
+    Source: GEMS, eq. (2).
+    """
     return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
 
 
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
-    """Return the objective with terms max(0, |(w - c_k) / r_k| - 1).
+    """Return the objective sum_k max(0, |(w - c_k) / r_k| - 1) of K ellipsoids.
 
-    Source: GEMS, eq. (2) with (4); the authors' code. A radius counts as at least `thinnest`,
-    because one of 0 has no such term.
+    Source: GEMS, eq. (2) with (4); the authors' code. No radius counts as less than `thinnest`.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
 
 
 def weighed_by_centres(spaces: Spaces) -> Hinges:
-    """Return max(0, |c_k (w - c_k)| - r_k), as the authors' code has it: a slip in eq. (2)."""
+    """Return the objective sum_k max(0, |c_k (w - c_k)| - r_k), as in the authors' code.
+
+    It differs from equation (2) by a slip, the factor c_k, and serves to repeat their numbers.
+    """
     return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
 
 
 class Descent(NamedTuple):
-    """Where a descent ended: a point (d,), the steps to it, and the objective there."""
+    """Where a gradient descent ended: a point (d,), the steps to it, and the objective there."""
 
     point: Array
     steps: int
@@ -108,9 +114,9 @@ class Descent(NamedTuple):
 
 
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Descend from `start` by plain gradients until the objective is 0, or for `steps` steps.
+    """Descend from `start` (d,) by plain gradients until the objective is 0, or for `steps` steps.
 
-    Where a term is 0, or its length, its gradient counts as 0. Source: GEMS, section 3.1; learning
+    Where a term or its length is 0, its gradient counts as 0. Source: GEMS, section 3.1; learning
     rate and steps are those of the authors' code.
     """
     point = np.array(start, np.float64)
@@ -130,9 +136,10 @@ def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
 class Certificate(NamedTuple):
     """Result of the search for a common point of K spaces, with its proof.
 
-    meet: True if `point`, (d,), the deepest one, lies in all spaces, False if no point does, None
-    if the bounds did not come together. largest: the least t that is known to be enough. smallest:
-    a t below which the spaces do not meet, as `weights`, (K,), prove.
+    meet: True if `point` (d,) lies in all spaces, False if no point does, None if the bounds did
+    not come together. `point` is the deepest one: its largest distance from a centre, in radii, is
+    least. largest: the least known factor on all radii with which the spaces meet. smallest: a
+    factor below which they do not meet, as `weights` (K,) prove.
     """
 
     meet: bool | None
@@ -143,9 +150,9 @@ class Certificate(NamedTuple):
 
 
 def certified(spaces: Spaces) -> Certificate:
-    """Prove whether the spaces meet, and find their deepest point.
+    """Prove whether K spaces have a common point, and find their deepest point.
 
-    An empty space meets none. Spaces of radius 0 are points, so only these can be common.
+    An empty space meets no other. A space of radius 0 is one point, so only that can be common.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
@@ -163,7 +170,11 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Weights x, the point w that they have, (w - c_k), the q_k there, and both bounds of t^2."""
+    """Bounds on the least t^2 at which spaces meet, for weights x on the simplex.
+
+    weights: x, (K,). point: w, (d,), that minimises sum_k x_k q_k. apart: w - c_k, (K, d). values:
+    q_k at w, (K,). high, low: the bounds max_k q_k and sum_k x_k q_k.
+    """
 
     weights: Array
     point: Array
@@ -176,9 +187,9 @@ class _Bounds(NamedTuple):
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
     """Compute min_w max_k sum_i a_ki (w_i - c_ki)^2: point, weights x, upper and lower bound.
 
-    `centres` is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Maximises
-    g(x) + tau sum_k log x_k on the simplex by Newton's method, for ever smaller tau, until the
-    bounds are within GAP.
+    This is the least t^2 at which K spaces meet. `centres`, c, is (K, d); `squares`, a, is (K, d),
+    or (K, 1) for balls. Maximises g(x) + tau sum_k log x_k on the simplex by Newton's method, for
+    ever smaller tau, until the bounds are within GAP.
     """
 
     def at(x: Array) -> _Bounds:
@@ -217,10 +228,10 @@ def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
 
 
 def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:
-    """Return the Newton step (K,) within the simplex, and its decrement.
+    """Return the Newton step (K,) of the weights in `at` within the simplex, and its decrement.
 
     d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, with
-    e_k = w - c_k.
+    e_k = w - c_k; `squares` is a, and `tau` the weight of the logarithmic barrier.
     """
     count = len(at.weights)
     pulls = squares * at.apart / np.sqrt((at.weights[:, None] * squares).sum(axis=0))

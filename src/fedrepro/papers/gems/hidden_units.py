@@ -40,9 +40,10 @@ UNIT_METRICS = {
 
 
 class HiddenUnits(NamedTuple):
-    """The hidden units of a client in one layer, and the inputs of that layer.
+    """The hidden units of a client in one layer, and the inputs of that layer on n examples.
 
-    inputs: float32 (n, D), outputs of the layer below; units: float32 (D + 1, L), biases last.
+    inputs: float32 (n, D), outputs of the layer below; units: float32 (D + 1, L), a column of
+    weights for each of L units, biases as the last row.
     """
 
     inputs: softmax_spaces.Floats
@@ -50,7 +51,10 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Return what a step of length 1 along new directions adds to pre-activations, (p, n)."""
+    """Draw `points` directions of length 1 in a unit's weights; return what a step along them adds.
+
+    The result (points, n) is the change of the unit's pre-activation on each of n examples.
+    """
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     return np.asarray(normals @ softmax_spaces.with_ones(layer.inputs).T)
@@ -59,9 +63,10 @@ def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_
 def deviations(
     start: softmax_spaces.Floats, moved: softmax_spaces.Floats, radius: float
 ) -> softmax_spaces.Floats:
-    """Compute |relu(a + R t) - relu(a)| along each direction: float32 (p,).
+    """Compute how far a unit's outputs move along each direction: |relu(a + R t) - relu(a)|, (p,).
 
-    `start` is a, (n,), the unit's pre-activations; `moved` is t, (p, n).
+    `start` is a, (n,), the unit's pre-activations on n examples; `moved` is t, (p, n), the change
+    by a step of length 1; `radius` is R. float32.
     """
     apart = np.maximum(start + np.float32(radius) * moved, 0)
     apart -= np.maximum(start, 0)
@@ -76,10 +81,11 @@ def balls(
     search: softmax_spaces.Bisection,
     shared: bool = True,
 ) -> list[softmax_spaces.Radius]:
-    """Search a ball around each unit, within which its outputs on n examples are within epsilon.
+    """Search for each unit the largest ball in which its outputs stay within `epsilon`.
 
-    outside: |difference| / n <= epsilon, as printed; inside: |difference| / sqrt(n) <= epsilon.
-    Radii are along the same directions if they are `shared`, else along new ones for every radius.
+    The outputs on n examples differ by |difference| / n <= epsilon with `deviation` "outside", as
+    printed, or by |difference| / sqrt(n) <= epsilon with "inside". Radii are searched by `search`
+    along one set of directions for all units if `shared`, else along new ones for every radius.
     Source: GEMS, eq. (3).
     """
     examples = len(layer.inputs)
@@ -104,7 +110,10 @@ def balls(
 
 @dataclass(frozen=True)
 class Units:
-    """N units of all clients: centres float64 (N, d), weights in and bias; owners int64 (N,)."""
+    """The N hidden units of all clients in one layer, which are to be merged.
+
+    centres: float64 (N, d), a unit's incoming weights and bias; owners: int64 (N,), its client.
+    """
 
     centres: Array
     owners: Ints
@@ -121,10 +130,10 @@ Sets = list[list[int]]
 
 
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Merge the first unit with each next one whose ball meets those of all before.
+    """Group units of a cluster: the first with each next one whose ball meets those of all before.
 
-    Source: the authors' code, which so makes at most one unit of a cluster, and may merge units of
-    one client.
+    `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
+    then each other unit alone. Units of one client may merge. Source: the authors' code.
     """
     together: list[int] = []
     alone: Sets = []
@@ -137,9 +146,10 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
 
 
 def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Merge units of different clients whose balls meet in pairs, one set after another.
+    """Group units of a cluster into sets of different clients' units whose balls meet in pairs.
 
-    Each set starts from the first unit that is left and takes the first of each other client that
+    `members` are indices of units, `meet` (N, N) says whose balls meet, `owners` (N,) whose they
+    are. Each set starts from the first unit left and takes the first of each other client that
     meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
@@ -160,10 +170,11 @@ GROUPINGS = {"greedy": one_set, "tuples": tuples}
 
 
 class Merged(NamedTuple):
-    """The units of a common layer, float64 (A, d): first those of each cluster, in its order.
+    """The units of a layer that all clients share after merging, and counts of what was merged.
 
-    merged: units that stand for several; leftover: units as a client has them; refused: sets that
-    meet in pairs and have no common point, whose units stay.
+    units: float64 (A, d), first those of each cluster, in its order. merged: how many stand for
+    several units; leftover: how many are as a client has them; refused: sets that meet in pairs but
+    have no common point, whose units stay.
     """
 
     units: Array
@@ -180,7 +191,8 @@ def merged(
 ) -> Merged:
     """Replace each set of units whose balls have a common point by one unit; others stay.
 
-    `clusters` are the units that may be merged with each other, in order. `joined` returns the unit
+    `radii` (N,) are those of the units' balls. `clusters` hold indices of units that may merge with
+    each other, and `grouping` names the rule that makes sets of them. `joined` returns the unit
     that stands for a set of balls, or None if they have no common point.
     """
     meet = units.distances <= radii[:, None] + radii
@@ -199,10 +211,11 @@ def merged(
 
 @dataclass
 class LayerSpaces:
-    """The hidden units of J clients in one layer, with balls and clusters, which are found once.
+    """The hidden units of J clients in one layer, with balls and clusters that are found once.
 
-    clients: each client's units and what they are given. rngs: where each client draws. draws:
-    "shared" directions for every radius, or "fresh" ones.
+    clients: each client's units and their inputs. rngs: where each client draws. search: how radii
+    are searched. draws: "shared" directions for every radius, or "fresh" ones. known, grouped: the
+    results so far, by epsilon and by number of clusters.
     """
 
     clients: Sequence[HiddenUnits]
@@ -216,13 +229,13 @@ class LayerSpaces:
 
     @cached_property
     def units(self) -> Units:
-        """Return all clients' units, one after another."""
+        """Return the units of all clients in one array, client after client, with their owners."""
         layers = [client.units for client in self.clients]
         owners = np.repeat(np.arange(len(layers)), [units.shape[1] for units in layers])
         return Units(np.hstack(layers).T.astype(np.float64), owners)
 
     def radii(self, epsilon: float) -> list[softmax_spaces.Radius]:
-        """Search the balls around all units whose outputs are within epsilon."""
+        """Search, once for each `epsilon`, the radius of each unit's ball of similar outputs."""
         if epsilon not in self.known:
             radii = [
                 radius
@@ -246,7 +259,9 @@ class LayerSpaces:
         return self.known[epsilon]
 
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster the units that may be merged by k-means of weights and bias.
+        """Cluster all units into `count` groups by k-means of weights and bias, as index arrays.
+
+        Only units of one cluster may be merged.
 
         Raises:
             FedreproError: for more clusters than units.
@@ -266,7 +281,12 @@ class LayerSpaces:
 
 @dataclass(frozen=True)
 class Merging:
-    """How the units of a layer are merged. grouping: a key of GROUPINGS."""
+    """How the units of a layer are merged: allowed deviation `epsilon`, clusters, and rules.
+
+    clusters: number of groups of units within which units may merge. grouping: "greedy" or
+    "tuples", the rule by which sets of units are made. search: how a point in a set's balls is
+    found.
+    """
 
     epsilon: float
     clusters: int
@@ -274,10 +294,10 @@ class Merging:
     search: softmax_spaces.Intersecting
 
     def joined(self, spaces: Spaces) -> Array | None:
-        """Find the unit that stands for several, in all their balls; None if there is none.
+        """Find the unit that replaces several, a point in all their balls; None if there is none.
 
-        It is the end of the descent, or the deepest point where that is asked for or the descent
-        does not reach. The authors' code asks for no proof that it lies in all balls.
+        The point is the end of the descent, or the deepest point where that is asked for or the
+        descent does not reach. The authors' code asks for no proof that it lies in all balls.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)
@@ -287,7 +307,7 @@ class Merging:
         return proof.point if proof.meet else None
 
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
-        """Merge the units of a layer.
+        """Merge the units in `spaces`, one layer of all clients, and return the common layer.
 
         Raises:
             FedreproError: for too many clusters, or too few.
@@ -305,11 +325,11 @@ class Merging:
 
 
 class CommonLayers(NamedTuple):
-    """The common model once all hidden layers are merged, and numbers by the names of UNIT_METRICS.
+    """The hidden layers that all clients share after merging, and each client's output layer.
 
-    tensors: the hidden layers of one network, (1, *shape). inputs: their outputs on each client's
-    validation examples, (n, A). heads: each client's output layer, (A + 1, K), trained on these.
-    sent: traffic so far.
+    tensors: the hidden layers of one network by name, (1, *shape). inputs: their outputs on each
+    client's validation examples, (n, A). heads: each client's output layer, (A + 1, K), trained on
+    these. diagnostics: numbers by the names of UNIT_METRICS. sent: traffic so far.
     """
 
     tensors: dict[str, np.ndarray]
@@ -327,12 +347,12 @@ def common_layers(
     rng: RngKey,
     instead: Callable[[LayerSpaces, Merged], Merged] | None = None,
 ) -> CommonLayers:
-    """Merge layer after layer from the lowest, and train the layers above each again.
+    """Merge the clients' hidden layers one by one from the lowest, and retrain the layers above.
 
     Source: GEMS, section 3.2, steps 2 to 4.
 
     Args:
-        lowest: units of the lowest hidden layer, of `depth`.
+        lowest: all clients' units of the lowest hidden layer.
         depth: number of hidden layers.
         merging: how units are merged.
         trained: trained(tensors, layer) returns every client's layers above those of the tensors,
@@ -371,7 +391,9 @@ def common_layers(
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
-    """Return each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each.
+    """Return each client's lowest layer, a last row being biases: a float32 (D + 1, K) for each.
+
+    `tensors` hold all clients' networks by name, (J, *shape).
 
     Raises:
         FedreproError: for networks without biases.
@@ -386,6 +408,9 @@ def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floa
 
 
 def tensors_of_layer(values: Array, layer: int) -> dict[str, np.ndarray]:
-    """Split a layer (D + 1, K) into tensors of one network: weight (1, D, K), bias (1, K)."""
+    """Split `values` (D + 1, K), biases last, into a network's weight (1, D, K) and bias (1, K).
+
+    The names are weight and bias with the number of the `layer`.
+    """
     whole = values.astype(np.float32)
     return {f"weight{layer}": whole[None, :-1], f"bias{layer}": whole[None, -1]}

@@ -1,4 +1,4 @@
-"""Good-enough spaces of softmax models: every model in one predicts a number of examples right.
+"""Good-enough spaces of softmax models: balls or ellipsoids of models with a required accuracy.
 
 A model is moved from its centre along a direction; its logits are linear in how far. So an example
 is predicted right between two distances, which are found once and serve every radius and every
@@ -58,7 +58,10 @@ METRICS |= {
 
 @dataclass(frozen=True)
 class Bisection:
-    """Options of a search: radii up to r_max, to within delta, by `points` on each surface."""
+    """Options of the search for a radius by bisection.
+
+    r_max: largest radius. delta: how exact it is. points: models drawn at each radius to test it.
+    """
 
     r_max: float = 4000.0
     delta: float = 0.01
@@ -68,7 +71,7 @@ class Bisection:
 class Radius(NamedTuple):
     """Result of a search for the radius of a space.
 
-    `empty`: the centre itself is not good enough, so no space exists. `capped`: every surface up to
+    empty: the centre itself is not good enough, so no space exists. capped: every surface up to
     r_max was good enough, so the true radius is not smaller.
     """
 
@@ -81,10 +84,10 @@ EMPTY = Radius(0.0, empty=True)
 
 
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
-    """Find the largest radius that was tested and found good enough. Source: GEMS, Algorithm 2.
+    """Find by bisection the largest tested radius that is good enough. Source: GEMS, Algorithm 2.
 
-    good_enough(R) says whether all points drawn from the surface of radius R pass Q. The text does
-    not say which end of the last interval it returns; this is the lower one, which passed.
+    good_enough(R) says whether all points drawn from the surface of radius R pass the test. Of the
+    last interval this is the lower end, which passed; the text does not say which one it takes.
     """
     low, high = 0.0, search.r_max
     while high - low > search.delta:
@@ -99,26 +102,29 @@ def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
 
 
 def with_ones(inputs: Floats) -> Floats:
-    """Append a column of ones for the biases to inputs (n, D): (n, D + 1)."""
+    """Append to `inputs` (n, D) a column of ones, which the biases multiply: (n, D + 1)."""
     ones = np.ones((len(inputs), 1), np.float32)
     return np.hstack([inputs, ones]).astype(np.float32, copy=False)
 
 
 class RightWithin(NamedTuple):
-    """Distances between which an example is predicted right along a direction: float32 (n, p)."""
+    """For each example and direction, the distances from the centre between which it is right.
+
+    least, most: float32 (n, p) of n examples and p directions in which a model is moved.
+    """
 
     least: Floats
     most: Floats
 
     def accuracies(self, distance: float) -> np.ndarray:
-        """Compute the accuracy of the model at this distance along each direction: float64 (p,)."""
+        """Compute the accuracy of the model moved by `distance` along each direction: (p,)."""
         right = (self.least <= distance) & (distance <= self.most)
         return np.asarray(right.mean(axis=0))
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """A model and the examples that it is judged by.
+    """A client's softmax model (`centre`), and the examples on which models around it are judged.
 
     inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K). shape: float32
     (D + 1, K), relative radii of an ellipsoid, or (1, 1), ones for a ball.
@@ -131,38 +137,40 @@ class Softmax:
 
     @cached_property
     def with_ones(self) -> Floats:
-        """Return the inputs with a last column of ones for the biases: (n, D + 1)."""
+        """Return the inputs with a last column of ones for the biases: float32 (n, D + 1)."""
         return with_ones(self.inputs)
 
     @cached_property
     def logits(self) -> Floats:
-        """Compute the logits of the centre: (n, K)."""
+        """Compute the logits of the model `centre` on the examples: float32 (n, K)."""
         return np.asarray(self.with_ones @ self.centre)
 
     @property
     def accuracy(self) -> float:
-        """Compute the accuracy of the centre."""
+        """Compute the accuracy of the model `centre` on the examples."""
         return float((self.logits.argmax(axis=1) == self.labels).mean())
 
     def accuracy_at(self, point: np.ndarray) -> float:
-        """Compute the accuracy of another model, (D + 1, K), on these examples."""
+        """Compute the accuracy of another model, `point` (D + 1, K), on these examples."""
         logits = self.with_ones @ point.astype(np.float32)
         return float((logits.argmax(axis=1) == self.labels).mean())
 
     def right_within(self, rng: np.random.Generator, points: int, most: int) -> RightWithin:
-        """Find where examples are right along directions from the surface of radius 1, all at once.
+        """Draw `points` directions and find for each the distances at which each example is right.
 
-        On an ellipsoid a point is shape * g / |g|, with g standard normal. Directions are drawn in
-        blocks of at most `most`. Source: GEMS, Algorithm 2, line 6, and appendix A.
+        One call serves every radius. Directions are points of the ball's surface of radius 1, or on
+        an ellipsoid shape * g / |g|, with g standard normal; they are drawn in blocks of at most
+        `most`. Source: GEMS, Algorithm 2, line 6, and appendix A.
         """
         parts = list(self.blocks(rng, points, most))
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
-        """Draw `points` directions in blocks of at most `most`, and yield each block's distances.
+        """Yield, for blocks of random directions, the distances at which each example is right.
 
-        An example is right where no other class has a larger logit: z_k + R d_k <= z_y + R d_y for
-        all k, where d is what a step of length 1 adds to the logits.
+        A block has at most `most` of the `points` directions. An example is right where no other
+        class has a larger logit: z_k + R d_k <= z_y + R d_y for all k, where d is what a step of
+        length 1 adds to the logits.
         """
         rows, classes = self.centre.shape
         block = max(1, min(most, BLOCK_FLOATS // max(self.centre.size, self.logits.size)))
@@ -188,7 +196,7 @@ class Softmax:
             yield RightWithin(low, high)
 
     def proven_radius(self, accuracy: float) -> float:
-        """Compute a radius within which every model has this accuracy, without draws.
+        """Compute a radius within which every model provably has this `accuracy`, without draws.
 
         By Cauchy and Schwarz a model at distance R moves no logit further from another than R times
         |x| over both classes' radii, so an example stays right up to a distance of its own; the
@@ -210,14 +218,14 @@ class Softmax:
 
 
 def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
-    """Compute F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model.
+    """Compute the Fisher information of each weight of a softmax model, which shapes ellipsoids.
 
-    Source: GEMS, appendix A; that y is the model's own, drawn once for each example, is the
-    authors' code.
+    It is F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model once
+    for each example, as in the authors' code. Source: GEMS, appendix A.
 
     Args:
         inputs: float32 (n, D).
-        centre: float32 (D + 1, K), biases last.
+        centre: the model, float32 (D + 1, K), biases last.
         rng: draws y.
 
     Returns:
@@ -233,7 +241,10 @@ def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.
 
 
 def relative_radii(fisher: np.ndarray, least: float) -> Floats:
-    """Compute max(min_j F_j / F_i, least): 1 for the weight that matters least. GEMS, eq. (5)."""
+    """Compute relative radii of an ellipsoid from Fisher information: max(min_j F_j / F_i, least).
+
+    The weight that matters least has 1. Float32, of the shape of `fisher`. Source: GEMS, eq. (5).
+    """
     raised = fisher + FLOOR
     radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
     return radii
@@ -241,11 +252,11 @@ def relative_radii(fisher: np.ndarray, least: float) -> Floats:
 
 @dataclass(frozen=True)
 class Intersecting:
-    """How a common point of spaces is looked for.
+    """Options of the search for a common point of the clients' spaces.
 
-    kind: ball or ellipsoid. point: "descent", where the descent from the mean ends, or "deepest".
-    as_published: weigh balls by their centres, as the authors' code. delta: least radius that an
-    ellipsoid counts with.
+    kind: "ball" or "ellipsoid". point: "descent", where the descent from the mean ends, or
+    "deepest". as_published: weigh balls by their centres, as the authors' code. delta: least radius
+    that an ellipsoid counts with.
     """
 
     kind: str
@@ -254,7 +265,7 @@ class Intersecting:
     delta: float
 
     def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
-        """Return the objective as the paper prints it."""
+        """Return the paper's objective for balls or ellipsoids, which is 0 in all `spaces`."""
         return (
             common_points.of_balls(spaces)
             if self.kind == "ball"
@@ -262,7 +273,7 @@ class Intersecting:
         )
 
     def descend(self, spaces: common_points.Spaces) -> common_points.Descent:
-        """Descend from the mean of the centres."""
+        """Descend from the mean of the centres towards a common point; return where that ends."""
         weighed = self.as_published and self.kind == "ball"
         hinges = common_points.weighed_by_centres(spaces) if weighed else self.printed(spaces)
         return common_points.descended(hinges, spaces.mean, *DESCENTS[self.kind])
@@ -270,9 +281,10 @@ class Intersecting:
     def point_of(
         self, spaces: common_points.Spaces
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Return the common point, (d,), and its numbers by the names of METRICS.
+        """Return the common point of the spaces, (d,), and its numbers by the names of METRICS.
 
-        If there is none, it is the last point of the descent.
+        If there is none, it is the last point of the descent, or the deepest one if `point` says
+        so.
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
@@ -290,10 +302,10 @@ class Intersecting:
 
 @dataclass
 class GoodEnough:
-    """The spaces of J softmax models, each computed once for each accuracy that is asked for.
+    """The good-enough spaces of J clients' softmax models, searched once for each accuracy.
 
     rngs: where each client's directions are drawn. draws: "shared", the same directions for every
-    radius, or "fresh". radii: "drawn", or "proven" for radii without draws.
+    radius, or "fresh". radii: "drawn", or "proven" for radii without draws. known: radii so far.
     """
 
     models: Sequence[Softmax]
@@ -305,7 +317,11 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """Find within which distances each client's examples are right, once for all radii."""
+        """Find for each client, along directions drawn once, where its examples are right.
+
+        An example is right between two distances from the client's model. All radii of the client's
+        space are then searched along these directions.
+        """
         points = self.search.points
         return [
             model.right_within(self._directions(j), points, points)
@@ -316,7 +332,7 @@ class GoodEnough:
         return self.rngs[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
-        """Find the radius of the space of a client's models with this accuracy."""
+        """Find, once for each `accuracy`, the radius of a client's space of models that have it."""
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)
@@ -347,7 +363,10 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Find a model (D + 1, K) in all spaces, with its numbers; one accuracy a client."""
+        """Find a model (D + 1, K) in the spaces of all clients, and its numbers by metric name.
+
+        `accuracies` has one for each client's space to ask for; `search` says how to look.
+        """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = common_points.Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),

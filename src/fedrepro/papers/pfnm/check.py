@@ -35,7 +35,7 @@ UNREADABLE = (
 
 
 class CaseFinding(NamedTuple):
-    """One thing compared: its name, whether it agrees, and a few words."""
+    """Result of a comparison with a recorded case: what is compared, if it agrees, and details."""
 
     what: str
     agrees: bool
@@ -43,7 +43,10 @@ class CaseFinding(NamedTuple):
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
-    """Check a recorded case, a line each; return 0 if all agrees, 1 if not, 2 if unchecked."""
+    """Compare our matching with the recorded case at `path`, and write a line a result by `echo`.
+
+    Returns an exit status: 0 if all agrees, 1 if not, 2 if the file cannot be checked.
+    """
     try:
         findings = check_pfnm(path)
     except FedreproError as error:
@@ -55,7 +58,9 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
 
 
 def check_pfnm(path: Path) -> list[CaseFinding]:
-    """Match the clients of a recorded case again, and compare with what was recorded.
+    """Match the clients of a recorded case again, and compare with what the authors' code gave.
+
+    Returns a result for assignments, size and counts of each layer, and for each tensor.
 
     Raises:
         FedreproError: the file cannot be checked.
@@ -117,7 +122,7 @@ def check_pfnm(path: Path) -> list[CaseFinding]:
 
 
 class _Arrays:
-    """The arrays of an .npz by name, checked when they are asked for."""
+    """The arrays of a recorded .npz by name, whose type and shape are checked when one is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -138,7 +143,10 @@ class _Arrays:
         return name in self.arrays
 
     def real(self, name: str, shape: tuple[int | None, ...], padded: bool = False) -> np.ndarray:
-        """Return an array as float64, finite unless padded; None in `shape` is any length."""
+        """Return array `name` as float64, checked to have `shape` (None: any length) and be finite.
+
+        With `padded` values may be NaN or infinite. Raises FedreproError if a check fails.
+        """
         if name not in self.arrays:
             raise self.error(f"'{name}' is missing")
         array = self.arrays[name]
@@ -155,7 +163,7 @@ class _Arrays:
         return array.astype(np.float64)
 
     def whole(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-        """Return an array as int64, and refuse fractions."""
+        """Return array `name` as int64; raise FedreproError for fractions or another shape."""
         array = self.real(name, shape)
         if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
             raise self.error(f"'{name}' has values that are not whole numbers")
@@ -169,7 +177,10 @@ class _Arrays:
 
 
 def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
-    """Cut the padding up to the widest client off the clients' networks."""
+    """Return each client's recorded network, without the padding up to the widest client.
+
+    `widths` (J, layers) are hidden widths by client, `dims` inputs, hidden layers and classes.
+    """
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)
     room = [inputs, *((None,) * len(hidden) if padded else hidden), classes]

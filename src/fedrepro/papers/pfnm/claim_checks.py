@@ -1,4 +1,4 @@
-"""Forms of a check that claims of PFNM alone need: sizes, effects of parameters, correlations."""
+"""Checks that claims of PFNM alone need: on sizes, effects of parameters, and correlations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Smallest(Form):
-    """The least size of settings that are nearly as good as the best, divided by another size.
+    """Check on the smallest size of settings nearly as good as the best, divided by another size.
 
-    Nearly as good is by the means over all trials, as an exhibit's settings are chosen; which
-    setting it is stands as measured, and the interval is that of its size.
+    Settings vary in column `over`; nearly as good are those whose mean of metric `by` over trials
+    is within `within` of the best. The other size is that of method `to`. The interval is that of
+    the size; which setting is smallest stands as measured.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)
@@ -83,7 +84,10 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """How far means lie apart along one column, less the most along any other column."""
+    """Check on how far means of a metric lie apart along column `over`, less the most along others.
+
+    `than` lists the other columns. It tells whether one parameter matters more than the others.
+    """
 
     over_columns = ("over", "than")
     form: Literal["effect"]
@@ -106,17 +110,20 @@ class Effect(Form):
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
-    """Average all cells with the same value of a column: (trials, cells) -> (trials, values)."""
+    """Average all cells with the same value of column `key`: (trials, cells) -> (trials, values).
+
+    `series` holds the numbers of the cells in their order, a row for each trial.
+    """
     levels = [comparable_text(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
     return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
 
 
 class Correlation(Form):
-    """Pearson's correlation of the values of two methods (Fisher's interval).
+    """Check on Pearson's correlation between the values of two methods (Fisher's interval).
 
-    Of their means across an exhibit's points, or of their values across the trials of each point,
-    every one taken from the mean of its point.
+    The values are means at the points of a figure or table if `across` is "points", else those of
+    single trials, less the mean of their point.
     """
 
     compared = ("with_method",)

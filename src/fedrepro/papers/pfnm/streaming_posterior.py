@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The posterior over a global network's units (atoms) after `step` steps of a stream.
+    """The posterior over a global network's units (atoms) after `step` steps of a stream of data.
 
     Attributes:
         step: number of steps.
+        inputs: number of inputs of the networks.
         layers: atoms and memberships of each hidden layer, the lowest first.
         bias, bias_precision: float64 (K,), the output bias in natural parameters.
-        inputs: of the networks.
     """
 
     step: int
@@ -41,7 +41,7 @@ class Posterior:
 
     @property
     def network(self) -> UnitArrays:
-        """Return the global network of posterior means."""
+        """Return the global network of posterior means: weights and biases from the lowest up."""
         bias = pfnm_atoms.posterior_mean(self.bias, self.bias_precision)
         return sequential_matching.network_of_atoms(
             [layer.atoms for layer in self.layers], self.inputs, bias
@@ -51,7 +51,10 @@ class Posterior:
 def before_data(
     networks: Sequence[UnitArrays], variances: sequential_matching.Variances
 ) -> Posterior:
-    """Return the prior of a stream: no atoms in any layer, and the prior mean as output bias."""
+    """Return the posterior before the first step: no atoms in any layer, the prior's output bias.
+
+    Of `networks`, one for each client, only shapes are used; `variances` set the prior.
+    """
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
     nothing = pfnm_atoms.Past(
@@ -72,13 +75,13 @@ def update(
     *,
     crowd_first: bool = True,
 ) -> tuple[Posterior, tuple[sequential_matching.Matching, ...]]:
-    """Return the posterior after one more step, and the matchings, top hidden layer first.
+    """Match the clients' networks of one more step to the atoms; return the new posterior.
 
-    `networks` are those of the J clients after this step's training, `shares`, (J, K), are of this
-    step's examples; variances and inputs must be those of the earlier steps; for `orders` see
-    `match_networks`. At the first step equation (11) rewards no atom above another, so with
-    crowd_first equation (9) is used there; without it, (11) from the start. Atoms keep their
-    places, new ones follow.
+    The matchings of the layers are returned too, top hidden layer first. `networks` are those of
+    the J clients after this step's training, `shares`, (J, K), are of this step's examples;
+    variances and inputs must be those of the earlier steps; for `orders` see `match_networks`. At
+    the first step equation (11) rewards no atom above another, so with crowd_first equation (9) is
+    used there; without it, (11) from the start. Atoms keep their indices, new ones follow.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
@@ -106,9 +109,10 @@ def update(
 
 
 def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atoms.Past:
-    """Spread the atoms of the past over as many global units above as there are now.
+    """Pad the outgoing weights of earlier atoms with zeros for units that are new above.
 
-    Earlier members lack the units that are new above, which counts as weights of 0.
+    `past` holds a layer's atoms so far, `units` the clients' units to be matched to them. Earlier
+    members lack the units that are new above, which counts as weights of 0.
     """
     if not past.members.size:
         return pfnm_atoms.no_past(units)
@@ -118,7 +122,10 @@ def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atom
 
 
 def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -> pfnm_atoms.Past:
-    """Return the atoms after a step, and how often each client has held them by then."""
+    """Return a layer's atoms after a step, and how often each client held each by then (J, atoms).
+
+    `past` is the state before the step, and `matching` the step's result.
+    """
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))
     for client, atoms in enumerate(matching.assignments):
@@ -129,11 +136,11 @@ def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -
 def subsample(
     members: pfnm_atoms.Ints, width: int, fresh: int, stream: np.random.Generator
 ) -> pfnm_atoms.Ints:
-    """Draw the atoms of a layer from which a client starts its next step.
+    """Draw the global units (atoms) of a layer from which a client starts its next step.
 
-    Without replacement, with probabilities in proportion to `members`, how often the client held
-    each (atoms,), in the order of the atoms; where fewer have ever been held, all that have.
-    Returns int64, at most width - fresh. Source: supplement 4.2, streaming experiment.
+    Returns indices, int64, at most width - fresh, ascending. Atoms are drawn without replacement,
+    with probabilities in proportion to `members` (atoms,), how often the client held each; where
+    fewer have ever been held, all that have. Source: supplement 4.2, streaming experiment.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)
@@ -152,7 +159,7 @@ def start_of(
     noise_sd: float,
     stream: np.random.Generator,
 ) -> UnitArrays:
-    """Return the weights that a client trains from: units of the global network by popularity.
+    """Return the weights that `client` trains from in its next step: popular global units, noise.
 
     `widths` are those of the client's hidden layers. In each layer the subsampled global units,
     connected as in the global network, come first; units at the prior mean fill up to the width, at
@@ -179,7 +186,7 @@ def start_of(
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
-    """Return the clients with the part of their data that arrives at one step, 0 being the first.
+    """Return the clients with only the part of their data that arrives at one step (0: the first).
 
     Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
     on seed, trial and client only. Source: PFNM, supplement 4.2.

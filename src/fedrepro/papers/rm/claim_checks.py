@@ -1,4 +1,4 @@
-"""A form of a check that claims of RM+AH alone need: single rounds."""
+"""Check on single rounds, by which claims of the paper RM+AH are judged and no other paper's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statemen
 
 
 class OverRounds(Form):
-    """A number of single rounds: of the last round, or its mean over rounds (trapezoids)."""
+    """A check of a claim on one metric of method `of` taken from its curve over training rounds.
+
+    `take` is "end" for the value of the last round, or "mean" for the mean over rounds (area under
+    the curve by trapezoids, divided by its length).
+    """
 
     form: Literal["over_rounds"]
     take: Literal["end", "mean"]
@@ -28,7 +32,10 @@ class OverRounds(Form):
         yield from super().missing(exhibit, {exhibit: self._taken(numbers[exhibit])})
 
     def _taken(self, numbers: Numbers) -> Numbers:
-        """Replace final values by one number of each trial's curve over single rounds."""
+        """Return `numbers` with one value for each trial, reduced from its curve over rounds.
+
+        The result has rows of method `of` and of the checked metric alone.
+        """
         import pandas as pd
 
         take = end_of if self.take == "end" else area_of

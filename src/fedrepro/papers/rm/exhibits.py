@@ -69,26 +69,26 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """Change these cases so that the server holds `examples` training examples.
+    """Return for each scenario in `cases` the change that the server holds `examples` examples.
 
-    Cases with a partition of their own need it at small scales, which say it of the default one.
+    Small test runs need it for scenarios with a partition of their own.
     """
     return {name: {"partition": {"validation": examples}} for name in cases}
 
 
 def small(changes: ExhibitData) -> dict[str, ExhibitData]:
-    """Return these changes for both small scales."""
+    """Return `changes` for both small test sizes of a figure or table, "quick" and "tiny"."""
     return {"quick": changes, "tiny": changes}
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
-    """Return generated pictures, and convolutions whose channels double where there are two."""
+    """Return data (pictures) and a CNN of `layers` convolutions for a small test run."""
     widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
     return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
 
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return small scales on generated pictures; `one_class` has cases of one class each."""
+    """Return a table's changes for small test runs; clients in `one_class` have one class each."""
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
     return {
@@ -98,14 +98,14 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """List a setting for each pair of SGD steps in the first round -> in the last."""
+    """List settings of a method, one a pair in `steps`: SGD steps of the first and last round."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
-    """Return the rows of tables 1 to 3; `steps` maps SGD steps in the first round to the last.
+    """Return the scenarios that are the rows of tables 1 to 3: C = 1 or 0.5, iid or one class each.
 
-    For iid clients the methods with a fixed schedule race over their SGD steps as well.
+    With iid clients methods in `fixed` also choose their local steps from `steps` (first: last).
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
@@ -375,7 +375,7 @@ exhibits["schedules"] = exhibit(
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """Vary parameters of a method over these values, all of them shown."""
+    """Return settings of `method` with lists of values to compare; every combination is shown."""
     return with_changes(method, label, **values, show=list(values))
 
 

@@ -1,4 +1,4 @@
-"""Every table and figure of the paper, one exhibit a model, so that each is computed by itself.
+"""Every table and figure of the paper, split by model and cost so that parts are computed apart.
 
 Rounds end at 1.5 times what the paper printed (the larger number where two tables print one
 setting), or where test accuracy reaches the target. `…-rest` holds the cells of a table that take

@@ -65,7 +65,7 @@ TO_THE_END = [
 
 
 def case(label: str, **changes: Any) -> dict[str, Any]:
-    """Return a case of an exhibit with its label and changes."""
+    """Return settings of a scenario, a row or column of a table: its label, and what differs."""
     return {"label": label, **changes}
 
 
@@ -83,17 +83,20 @@ ROWS = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Return a row of table 1, with methods of its own if there are any."""
+    """Return row `name` of table 1 as a scenario; `methods`, if any, replace the table's."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
 def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
-    """Train on minibatches of this size (None: B = ∞) with one of these learning rates."""
+    """Return training settings: minibatches of `size` (None: all data), learning rates to try."""
     return {"batch_size": size, "lr": lr}
 
 
 def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
-    """Run FedAvg until test accuracy reaches the target; its learning rates race."""
+    """Return settings of FedAvg that trains until test accuracy reaches `target`.
+
+    Its learning rates race: all start, and the worse ones are stopped early.
+    """
     return component(
         "fedavg", label, **parameters, choose="race", measure_every="auto", until=target
     )
@@ -102,7 +105,10 @@ def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
 def fedavg_by_fraction(
     target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any
 ) -> Entry:
-    """Run FedAvg for each share C of clients, each run with the most rounds of its C."""
+    """Return settings of FedAvg for several shares C of clients, each trained to accuracy `target`.
+
+    `rounds` maps C to the largest number of rounds, and `lr` lists the learning rates to try.
+    """
     settings = [{"fraction": share, "rounds": last} for share, last in rounds.items()]
     return fedavg_until(
         target, "FedAvg", settings=settings, training={"lr": lr}, show=["fraction"], **parameters
@@ -110,7 +116,10 @@ def fedavg_by_fraction(
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Give methods three learning rates that all run to the end."""
+    """Return `methods` with three learning rates, none of them stopped early.
+
+    The rate is then chosen by validation accuracy over the second half of the rounds.
+    """
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
         for one in methods
@@ -118,7 +127,10 @@ def to_the_end(*methods: Entry) -> list[Entry]:
 
 
 def rounds_table(rows: str, columns: str) -> Entry:
-    """Return a table of the rounds until the target is reached."""
+    """Return settings of a table of the rounds until the target accuracy is reached.
+
+    `rows` and `columns` name what varies down and across, as "case" (scenario) and "method".
+    """
     shown = {"metric": "rounds_to_target", "split": "", "sizes": False, "best": "none"}
     return component("table", rows=[rows], columns=[columns], **shown)
 
@@ -133,7 +145,11 @@ SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
 def small_perceptron(
     target: float, rounds: Rounds, shards: Entry, whole_rates: list[float]
 ) -> ExhibitData:
-    """Return table 1 with lower targets on other data; `whole_rates` are step sizes if B = ∞."""
+    """Return the changes of table 1 for a small test run, with a lower `target` on other data.
+
+    `rounds` maps the share C of clients to the most rounds, `shards` is the non-IID partition, and
+    `whole_rates` are the learning rates to try where B = ∞ (full batches).
+    """
     minibatch = fedavg_by_fraction(target, rounds, SMALL_RATES)
     whole = fedavg_by_fraction(target, rounds, whole_rates)
     return exhibit(
@@ -218,9 +234,11 @@ exhibits["table-1-iid-10"] = exhibit(
 
 
 def rates_in_two_ranges(fraction: float) -> ExhibitData:
-    """Decide whether the range of the pixels accounts for print, by the readings in its notes.
+    """Return a table of rounds to 97 % by learning rate, for pixels in [0, 1] and in [−0.5, 0.5].
 
-    The cells of the readings are an exhibit each, so that each is recorded when it is done.
+    It tests whether the range of pixels explains the printed rounds, for one share C = `fraction`
+    of clients; its notes fix in advance how it is read. Each C is a table of its own, so that one
+    can be recorded as soon as it is done.
     """
     to_its_end = component(
         "fedavg",
@@ -281,17 +299,26 @@ for name, share in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def five_epochs(rounds: Rounds) -> Entry:
-    """Run FedAvg with E = 5 to 99 %."""
+    """Return settings of FedAvg with E = 5 local epochs that trains until 99 % test accuracy.
+
+    `rounds` maps each share C of clients to the largest number of rounds.
+    """
     return fedavg_by_fraction(0.99, rounds, epochs=5)
 
 
 def whole_five_epochs(rounds: Rounds) -> Entry:
-    """Run FedAvg with E = 5 to 99 %, with three learning rates that all run to the end."""
+    """Return settings of FedAvg with E = 5 to 99 % accuracy, no learning rate stopped early.
+
+    `rounds` maps each share C of clients to the largest number of rounds.
+    """
     return to_the_end(five_epochs(rounds))[0]
 
 
 def small_cnn_table(target: float, rounds: Rounds, shards: Entry) -> ExhibitData:
-    """Return table 1 with non-IID clients too, which the paper's size has in table-1-cnn-rest."""
+    """Return the changes of table-1-cnn for a small test run; non-IID rows (`shards`) are added.
+
+    The accuracy to reach is `target`, and `rounds` maps the share C of clients to the most rounds.
+    """
     method = fedavg_by_fraction(target, rounds, SMALL_RATES, epochs=5)
     non_iid = with_changes(ROWS["shards-inf"], partition=shards, methods=[method])
     return exhibit(

@@ -211,7 +211,10 @@ LSTM_E5_B10 = fedavg_until(0.54, "E = 5, B = 10", rounds=288, epochs=5, training
 
 
 def small_work(target: float, rounds: int, fraction: float) -> list[Entry]:
-    """List the first and the last method of table 2, for small scales."""
+    """List FedSGD and FedAvg (E = 5, B = 10) of table 2 for a small test run of the LSTM.
+
+    Runs end at test accuracy `target`, or after `rounds`; `fraction` of the clients train in each.
+    """
     fedsgd = fedavg_until(
         target,
         "FedSGD",
@@ -301,7 +304,7 @@ SGD = fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=minibatches(100))
 
 
 def federated(percent: int, *methods: Entry) -> dict[str, Any]:
-    """Return a case in which methods run until test accuracy reaches `percent`."""
+    """Return a scenario of table 3 whose `methods` train until test accuracy is `percent`."""
     return case(f"{percent} %", methods=[with_changes(one, until=percent / 100) for one in methods])
 
 
@@ -317,7 +320,10 @@ def one_holder(percent: int, sgd: Entry) -> dict[str, Any]:
 def small_table_3(
     low: int, middle: int, high: int, *, fraction: float, epochs: int, rounds: int, sgd_rounds: int
 ) -> ExhibitData:
-    """Return table 3 for small scales, with lower targets (percent) in place of 80, 82 and 85."""
+    """Return the changes of table 3 for a small test run, with lower targets than 80, 82 and 85 %.
+
+    The targets are `low`, `middle` and `high` in percent; SGD on all data takes `sgd_rounds` steps.
+    """
     small = {"fraction": fraction, "rounds": rounds, "until": low / 100}
     fedsgd = with_changes(CIFAR_FEDSGD, **small, training=minibatches(None, SMALL_RATES))
     fedavg = with_changes(

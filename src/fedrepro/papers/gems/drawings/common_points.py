@@ -1,4 +1,4 @@
-"""The worth of a common point at each client, and the parameters over which spaces have one.
+"""Figures of the common point of GEMS: its accuracy at each client, and where there is one.
 
 accuracy-of-clients has a panel for each method, a column for each accuracy ε that its spaces ask
 for, and in it a mark for each client and trial; a line across the column is ε. common-points is a
@@ -34,10 +34,10 @@ BAR = "#000000"
 
 @drawing("accuracy-of-clients")
 class AccuracyOfClients(canvas.Figured):
-    """A figure of the accuracy of a common point at each client, and of the accuracy asked for.
+    """A figure of a common point's accuracy at each client, and of the accuracy asked for.
 
-    A panel for each method, a column for each value that it shows, and a mark for each client and
-    trial.
+    It has a panel for each method, in it a column for each value of the shown parameter (ε), and a
+    mark for each client and trial.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:
@@ -90,7 +90,10 @@ def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
 
 
 def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """Yield the accuracies at each client in turn, one for each trial."""
+    """Yield for each client in turn the accuracies of the common point there: (trials,).
+
+    `rows` are a csv's rows of one method with one setting.
+    """
     for name in OF_CLIENTS:
         client_rows = canvas.select(rows, name, "")
         if client_rows.empty:
@@ -109,7 +112,7 @@ FOUND = heat_maps.Shade("common_point", "", "trials with a common point", 1.0, "
 class CommonPoints(canvas.Figured):
     """A map of test accuracy over two parameters, crossed where spaces have no common point.
 
-    One map; its cells hold the accuracy, and in how many trials there is a common point.
+    A cell holds the mean accuracy, and in how many trials there is a common point.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:
@@ -155,12 +158,19 @@ class CommonPoints(canvas.Figured):
 
 
 def met_in_trials(by_trial: str) -> list[bool]:
-    """Tell for each trial whether there is a common point; False where that was not decided."""
+    """Return for each trial whether there is a common point; False where that was not decided.
+
+    `by_trial` is a csv cell with a number for each trial, 1 for a common point.
+    """
     return [value == "1" for value in by_trial.split()]
 
 
 def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: bool) -> None:
-    """Write the accuracy of a cell and, if any, the number of trials with a common point."""
+    """Write into the map's cell `at` (row, column) its accuracy `value`, and trials that succeeded.
+
+    `by_trial` has a 1 for each trial with a common point; without any, the cell gets a red cross.
+    Letters are white if the cell is `dark`.
+    """
     middle, low = at[1] + 0.5, at[0]
     style: dict[str, Any] = {"ha": "center", "va": "center"}
     text = ACCURACY.form.format(ACCURACY.scale * value)

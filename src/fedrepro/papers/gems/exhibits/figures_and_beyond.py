@@ -1,4 +1,4 @@
-"""Figures of the paper, each of one data set and of all three, and exhibits beyond the paper."""
+"""Figures of the paper, each of one data set and of all three, and experiments beyond the paper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ BY_IMAGES = exhibit(
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """List methods fine-tuned on five samples of each size; `gems` is GEMS's entry."""
+    """List the methods of figures 3 and 4: models fine-tuned on five samples of each size.
+
+    `gems` holds the settings of GEMS, and `layers` says which layers are tuned, "all" or "last".
+    """
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     return [
@@ -41,7 +44,10 @@ def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
 
 
 def panels(of_mnist: ExhibitData, cases: dict[str, Entry]) -> ExhibitData:
-    """Join the three data sets in one figure; at small scales digits stand in for each."""
+    """Return figure `of_mnist` with a panel for each of the three data sets, given as `cases`.
+
+    In small test runs the digits data stand in for each of them.
+    """
     at = of_mnist["at"]
     return exhibit(
         of_mnist,
@@ -100,7 +106,7 @@ exhibits["figure-4"] = panels(
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Return GEMS with balls, each ε of the grid at one client with each at the other."""
+    """Return settings of GEMS with balls, for all pairs of two clients' accuracies ε in `grid`."""
     return with_changes(
         tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )
@@ -132,7 +138,11 @@ exhibits["figure-6"] = exhibit(
 
 
 def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
-    """List GEMS with balls and with ellipsoids, at each ε with each number of points a surface."""
+    """List GEMS with balls and with ellipsoids, each at every pair of values of two parameters.
+
+    `epsilons` are accuracies that a good enough model has, `points` numbers of models that are
+    drawn at each radius to test it.
+    """
     grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
     return [with_changes(tables.BALLS, **grid), with_changes(tables.GEMS, **grid)]
 
@@ -297,7 +307,10 @@ BY_EXAMPLES = exhibit(
 
 
 def at_both_rates(method: Entry, label: str, layers: str = "all", **changes: Any) -> Entry:
-    """Fine-tune a method on five samples at either step size, with these `changes`."""
+    """Return settings that fine-tune `method` on five samples at two learning rates, all shown.
+
+    `layers` says which are tuned, "all" or "last"; `changes` replace options of tuning (5 epochs).
+    """
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return with_changes(method, label, tune=tune, show=["lr"])
 

@@ -1,7 +1,7 @@
-"""Tables of the paper; first, what all exhibits share.
+"""Tables of the paper; first, the settings that all its tables and figures share.
 
-Tables have five clients on MNIST unless an exhibit says otherwise. `in-all` has the six cases of
-tables 1 and 2. Table 10 of the paper is its table 3 again.
+Tables have five clients on MNIST unless they say otherwise. `in-all` has the six cases of tables 1
+and 2. Table 10 of the paper is its table 3 again.
 """
 
 from __future__ import annotations
@@ -73,14 +73,17 @@ NEURAL_GEMS = component("gems_neural", "GEMS")
 
 
 def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
-    """Fine-tune a method's model for 5 epochs on 1,000 public images."""
+    """Return settings that fine-tune the model of `method` for 5 epochs on 1,000 public images.
+
+    `layers` says which are tuned, "all" or "last"; `label` is the name in tables.
+    """
     return with_changes(
         method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
     )
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """Fine-tune the last layer of a method's model only, as the text says of networks."""
+    """Return settings that fine-tune the last layer alone, as the paper does for networks."""
     return tuned(method, label, layers="last")
 
 
@@ -133,7 +136,10 @@ UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 
 
 def in_tuples(epsilon_hidden: float) -> Entry:
-    """Return parameters that merge units in tuples of different clients, without clustering."""
+    """Return parameters of GEMS that merge tuples of units of different clients, unclustered.
+
+    `epsilon_hidden` says how far the outputs of a merged unit may be from those of its parts.
+    """
     return {"epsilon_hidden": epsilon_hidden, "clusters": 1, "merge": "tuples"}
 
 
@@ -220,7 +226,10 @@ NETWORK_CASE: Entry = {
 
 
 def stand_ins(end: str = "") -> dict[str, Entry]:
-    """Return the cases of small scales, where digits stand in for each data set."""
+    """Return the scenarios of small test runs, in which digits stand in for each data set.
+
+    `end`, "-logistic" or "-network", is added to the scenarios' names.
+    """
     names = {"mnist": "MNIST", "cifar10": "CIFAR-10", "ham10000": "HAM10000"}
     cases: dict[str, Entry] = {
         f"{data}{end}": {"label": f"as {name}{end.replace('-', ', ')}", "dataset": DIGITS}
@@ -273,7 +282,11 @@ ENSEMBLES = [
 
 
 def by_size(data: str, place: str, parameters: Entry, sizes: Entry, *also: Entry) -> ExhibitData:
-    """Return a table of sizes with these parameters of methods; `also` are further methods."""
+    """Return a table of accuracy and hidden units of networks on `data`, by parameters of GEMS.
+
+    `place` is where the paper has it, `parameters` are those of all methods, `sizes` the values of
+    ε_hidden and of clusters that are compared, and `also` holds further methods.
+    """
     sizes = {**sizes, "show": ["epsilon_hidden", "clusters"]}
     methods = [NEURAL_GEMS, NEURAL_LAST, *also, UNITS_DRAWN, UNITS_DRAWN_LAST]
     return exhibit(

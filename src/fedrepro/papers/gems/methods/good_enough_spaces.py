@@ -80,7 +80,11 @@ def softmax_spaces(
     c_min: float,
     fisher_examples: int,
 ) -> GoodEnough:
-    """Prepare each client's model and validation examples; spaces are computed when asked for."""
+    """Prepare the clients' good-enough spaces, which all settings of `gems_convex` share.
+
+    Holds the models with their validation examples and, for ellipsoids, relative radii. A radius is
+    searched when a setting first asks for its accuracy, and kept.
+    """
     assert info.clients is not None
     models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]
     for j, centre in enumerate(lowest_layers(clients.tensors)):
@@ -141,7 +145,7 @@ def gems_convex(
     delta: Delta = 0.01,
     as_published: AsPublished = False,
 ) -> GlobalModel:
-    """Find a point in all spaces {w: |c_k - w| <= r_k}, each with accuracy epsilon at its client.
+    """Find a model in all spaces {w: |c_k - w| <= r_k} of models with accuracy epsilon at client k.
 
     Spaces are searched on the clients' validation examples. Where they have no common point, the
     last one of the descent is measured, and the metrics say so. Source: GEMS, Algorithms 1 and 2,
@@ -171,7 +175,10 @@ def unit_spaces(
     r_max: float,
     delta: float,
 ) -> LayerSpaces:
-    """Prepare the spaces of the lowest hidden layer, which do not depend on what is merged."""
+    """Prepare the balls around the clients' units in the lowest hidden layer.
+
+    The balls do not depend on what is merged later, so all settings of `gems_neural` share them.
+    """
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
     rngs = [rng.at(client=j) for j in range(clients.clients)]
@@ -239,7 +246,7 @@ def gems_neural(
     delta: Delta = 0.01,
     as_published: AsPublished = False,
 ) -> GlobalModel:
-    """Merge hidden units whose balls have a common point; all others stay.
+    """Merge the clients' hidden units whose balls of similar outputs share a point; others stay.
 
     Layer after layer from the lowest; clients then train the layers above again, and the output
     layers are combined as softmax models are. Source: GEMS, section 3.2, equation (3).
@@ -249,7 +256,10 @@ def gems_neural(
     layers = widths(clients.tensors)
 
     def trained(tensors: Mapping[str, np.ndarray], layer: int) -> Mapping[str, np.ndarray]:
-        """Train each client's layers above this one: tensors (J, *shape), from weight0 on."""
+        """Train every client's layers above number `layer`, the top one of the common `tensors`.
+
+        Returns tensors (J, *shape), named from weight0 on.
+        """
         heads = own.train_heads(
             tensors,
             rng.at(round=layer),
@@ -268,7 +278,7 @@ def gems_neural(
         return heads
 
     def at_random(spaces: LayerSpaces, merged: Merged) -> Merged:
-        """Replace merged units by as many of the clients' own, or by as many untrained ones."""
+        """Return as many units as merging gave, of the clients' own at random or untrained."""
         count, inputs = merged.units.shape[0], merged.units.shape[1] - 1
         if units == "drawn":
             generator = rng.stream(f"gems-random-units-{spaces.layer}")

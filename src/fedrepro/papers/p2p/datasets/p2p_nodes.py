@@ -40,7 +40,7 @@ def p2p_nodes(
     ] = "nodes",
     draw: Annotated[int, Arg("which draw of all of it", least=0)] = 0,
 ) -> Arrays:
-    """Two nodes that observe y = θ·[1, x₁, x₂] + noise, each with one coordinate of x alone.
+    """Generate data of two nodes with y = θ·[1, x₁, x₂] + noise, each seeing one coordinate of x.
 
     θ = [−0.3, 0.5, 0.8], noise variance 0.64; node 1 has x₁ uniform on [−1, 1] and x₂ = 0, node 2
     has x₁ = 0 and x₂ uniform on [−1.5, 1.5]. With view~central every example has both, as the
@@ -72,7 +72,10 @@ def p2p_nodes(
 
 
 def _observe(seen: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw inputs (N, 2) and targets (N,), float32; `seen` (N, 2) is 1 for what is observed."""
+    """Draw inputs (N, 2) and targets (N,), float32, of N examples of the linear regression.
+
+    `seen` (N, 2) is 1 for coordinates that an example's node sees; the others are 0 in the inputs.
+    """
     x = generator.uniform(-1, 1, seen.shape) * RANGE * seen
     y = THETA[0] + x @ THETA[1:] + NOISE * generator.standard_normal(len(x))
     return x.astype(np.float32), y.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Drawing confusion: which classes a node takes for which, a map for each method of an exhibit.
+"""Figure of confusion: which classes a node of a graph takes for which, a map for each method.
 
 Its numbers are shares of a class's examples, and the split of one says which: `6 as 0` are the
 examples of class 6 that are taken for class 0, and `6 right` those that are not confused. Groups of
@@ -38,9 +38,9 @@ DARK = 0.5  # shares from which letters are white
 
 @drawing("confusion")
 class Confusion(Figured):
-    """A figure of the classes that a node takes for which, a map for each method.
+    """A figure of the classes that a node takes for which, a confusion matrix for each method.
 
-    The csv has a share for every pair of classes, called by its split: `6 as 0`, `6 right`.
+    The csv has a share for every pair of classes, named by its split: `6 as 0`, `6 right`.
     """
 
     groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
@@ -66,7 +66,11 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Return shares of classes taken for which, of the node and belief that are shown.
+        """Read from a method's runs the shares of classes taken for which, for the figure's csv.
+
+        `measure` is the method, with the node and belief to show. The result has a share for each
+        trial under (confusion, split). `metrics` are the runs' files, `where` names the figure in
+        errors.
 
         Raises:
             FedreproError: for a missing trial, or a group with an unknown class.
@@ -108,9 +112,10 @@ class Confusion(Figured):
 
 
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:
-    """Compute shares by split name (`6 as 0`) from counts (K, K) by class and predicted class.
+    """Turn counts of predictions into shares by name: `6 as 0` and `6 right`.
 
-    `groups` names classes that are counted together.
+    `counts` are (K, K) by class and predicted class; `groups` names classes that are counted
+    together; `where` names the figure in errors.
     """
     classes = len(counts)
     sets = {str(label): [label] for label in range(classes)}
@@ -133,7 +138,10 @@ def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) 
 
 
 def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
-    """Return the mean shares of a method by class and predicted class, (K, K), without groups."""
+    """Return the confusion matrix of method `label` from the csv: mean shares (K, K), no groups.
+
+    Rows are classes and columns predicted classes; `where` names the figure in errors.
+    """
     rows = final(numbers)
     rows = rows[(rows["method"] == label) & (rows["metric"] == CONFUSION)]
     entries = {}

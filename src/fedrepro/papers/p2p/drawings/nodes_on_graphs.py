@@ -1,4 +1,4 @@
-"""Drawings of nodes on graphs: their numbers against samples, theorem 1, and the cost of a shape.
+"""Figures of nodes on graphs: their numbers against samples, theorem 1, and the cost of a shape.
 
 numbers-against-steps has a line for each node as samples come in, errors-and-bounds the bounds of
 theorem 1, accuracy-and-graph the cost of a graph's shape in rounds, at the worst node and in bytes.
@@ -30,9 +30,9 @@ MARGINS = {"right": 0.12, "top": 0.72, "across": 0.5}  # inches
 
 
 def sheet(exhibit: Exhibit, height: float, handles: Sequence[Line2D], rows: int) -> Figure:
-    """Make a figure with headings, and a legend of these handles in `rows` rows.
+    """Make an empty figure with its headings, and a legend of `handles` in `rows` rows.
 
-    `height` is in inches, with no legend row counted in.
+    `height` is in inches, without the legend.
     """
     figure = canvas.new_figure(height + canvas.LEGEND_ROW * rows)
     canvas.legend(figure, handles, 0.08, rows)
@@ -41,7 +41,7 @@ def sheet(exhibit: Exhibit, height: float, handles: Sequence[Line2D], rows: int)
 
 
 def along_steps(axes: Axes) -> None:
-    """Make the axis of steps logarithmic, with markers evenly along it."""
+    """Make the horizontal axis of `axes` logarithmic, with markers evenly spaced on each line."""
     from matplotlib.ticker import FuncFormatter
 
     axes.set_xscale("log")
@@ -51,14 +51,17 @@ def along_steps(axes: Axes) -> None:
 
 
 def single_rounds(rows: pd.DataFrame, metric: str) -> canvas.Line:
-    """Return the line of a metric over the rounds of these rows."""
+    """Return the line of `metric` against rounds: means and standard deviations over trials.
+
+    `rows` are a csv's rows of one method or scenario.
+    """
     measured = canvas.select(rows[rows[ROUND].notna()], metric, "")
     return canvas.line_of(measured, measured[ROUND].astype(float).tolist())
 
 
 @drawing("numbers-against-steps")
 class NumbersAgainstSteps(canvas.Along):
-    """A figure of numbers of single nodes against samples, a panel for each number."""
+    """A figure of metrics of single nodes against samples seen, a panel for each metric."""
 
     by_rounds: ClassVar[bool] = True
 
@@ -119,10 +122,10 @@ TICKS = [lead * 10**power for power in range(6) for lead in (1, 2, 5)]
 
 @drawing("errors-and-bounds")
 class ErrorsAndBounds(canvas.Along):
-    """A figure of the samples that nodes need, and the bounds of a theorem on them.
+    """A figure of the samples that nodes need to learn, and of a theorem's bounds on them.
 
-    Left: errors of the cases of one number of nodes, and both bounds; right: of several, the
-    samples that they need.
+    Left: share of repeats with an error against samples, with both bounds as vertical lines, for
+    scenarios with one number of nodes. Right: samples needed against nodes, for the others.
     """
 
     by_rounds: ClassVar[bool] = True
@@ -166,7 +169,10 @@ class ErrorsAndBounds(canvas.Along):
 def _draw_needed(
     axes: Axes, rows_of: Mapping[str, pd.DataFrame], look: Mapping[str, LineStyle]
 ) -> None:
-    """Draw samples from which errors are as rare as asked for, against nodes; rows by case."""
+    """Draw the samples until errors are rare against the number of nodes, a line a scenario.
+
+    `rows_of` holds the csv's rows of each scenario by its label, and `look` its line style.
+    """
     from matplotlib.ticker import NullLocator
 
     lines: dict[str, canvas.Line] = {}
@@ -204,9 +210,9 @@ PANELS = (
 class AccuracyAndGraph(canvas.Along):
     """A figure of the cost of a graph's shape: in rounds, at the worst node and in bytes.
 
-    Lines and dots of the first method by graph; of a second one thin, with hollow dots. Above:
-    accuracy against rounds with the most nodes that have curves, and at the end against nodes.
-    Below: the worst node against the spectral gap, and accuracy against what was sent.
+    A colour is a shape of graph; dots of a second method are hollow, its lines thin. Above:
+    accuracy against rounds on the largest graphs, and final accuracy against the number of nodes.
+    Below: the worst node's accuracy against the spectral gap, and mean accuracy against bytes sent.
     """
 
     by_rounds: ClassVar[bool] = True
@@ -253,13 +259,19 @@ class AccuracyAndGraph(canvas.Along):
 
 
 def dots_of(look: LineStyle, fill: str) -> dict[str, Any]:
-    """Return the look of a graph with the dots of a method; hollow ones have an edge."""
+    """Return matplotlib options of a graph's dots, filled or hollow by `fill` ("full", "none").
+
+    `look` is the line style of the graph's shape; `fill` tells two methods apart.
+    """
     edge = {"markeredgecolor": look.colour, "markeredgewidth": 1.0} if fill == "none" else {}
     return look.line | {"fillstyle": fill} | edge
 
 
 def _draw_curves(axes: Axes, rows: pd.DataFrame, look: Mapping[str, LineStyle]) -> None:
-    """Draw accuracy against rounds, of the largest graphs that have enough measured rounds."""
+    """Draw test accuracy against rounds, a line for each shape of graph, in the panel `axes`.
+
+    Drawn are the graphs of the largest number of nodes at which a method has at least CURVE rounds.
+    """
     measured = canvas.select(rows[rows[ROUND].notna()], "accuracy", "test")
     counts = measured.groupby(NODES)[ROUND].nunique()
     enough = counts[counts >= CURVE]
@@ -300,7 +312,10 @@ def _draw_dots(
     rows: pd.DataFrame,
     styles: Mapping[str, dict[str, Any]],
 ) -> None:
-    """Draw one number over another, a dot for each number of nodes."""
+    """Draw `metric` against the metric `along`, a dot for each shape of graph and number of nodes.
+
+    `title`, `label` and `unit` name the panel and its horizontal axis; `styles` is by shape.
+    """
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
     for graph, own in rows.groupby(GRAPH, sort=False):

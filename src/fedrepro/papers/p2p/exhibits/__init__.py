@@ -97,7 +97,10 @@ def consensus_entry(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """List entries that show both nodes by their beliefs before and after they hear each other."""
+    """List settings of `method` measured at nodes 1 and 2, before and after nodes exchange beliefs.
+
+    `of` is put before the labels ("node 1", …) of the four rows.
+    """
     return [
         component(method, f"{of}node 1", node=1, belief="before", **parameters),
         component(method, f"{of}node 2", node=2, belief="before", **parameters),
@@ -117,7 +120,7 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """Return the entries of a case that runs for `rounds` rounds."""
+    """Return settings of a scenario: `rounds`, rounds between measurements, and parameters."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}
 
 
@@ -202,7 +205,10 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Make a case that runs for 20 epochs and is measured about once an epoch."""
+    """Return scenario `case` with exchanges after `every` minibatches, or an "epoch".
+
+    It runs for 20 epochs of half of the data, and is measured about once an epoch.
+    """
     steps = 234 if every == "epoch" else int(every)
     return {
         **case,
@@ -212,7 +218,7 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> Cases:
-    """Return what the cases change at a small scale; `runs` are those of `EXCHANGES`."""
+    """Return the changes of table "interval" for a small test run; `runs` has one an interval."""
     return {
         f"{case}_{every}": run
         for case in ("a", "unbalanced")
@@ -368,7 +374,11 @@ exhibits["defaults"] = exhibit(
 
 
 def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Cases:
-    """Make a case for each number of nodes: `runs` has its rounds, and how often it is measured."""
+    """Return a scenario for each number of nodes on graphs of one `shape`, by name.
+
+    `runs` maps a number of nodes to its rounds, and to the rounds between two measurements;
+    `others` are further settings of each scenario.
+    """
     return {
         f"{shape}_{nodes}": {
             "label": f"{SHAPES[shape]}, {nodes} nodes",

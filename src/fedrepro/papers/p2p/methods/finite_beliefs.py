@@ -2,8 +2,8 @@
 
 A. Lalitha, O. C. Kilinc, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on graphs. 2019,
 sections 3 and 4. The paper has no experiment on its theorem; this one is ours. Beliefs are arrays
-(..., N, M) float64 of logarithms, N nodes and M parameters; what stands before are repeats, all
-computed at once.
+(..., N, M) float64 of log-probabilities of M parameters at N nodes; leading axes are independent
+repeats, all computed at once.
 
 The printed bound is 16 C log(NM/delta) / (K^2 (1 - lambda)) with C = |log(L/alpha)|, the most that
 the log-likelihoods of two parameters differ, and lambda the second largest eigenvalue of W. Four
@@ -41,9 +41,10 @@ TIE = 1e-9  # logarithms this close are equal but for rounding
 
 
 def mixed_beliefs(weights: Array, beliefs: Array) -> Array:
-    """Compute the consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
+    """Average each node's log-beliefs with its neighbours' by `weights` (N, N): sum_j W_ij log b_j.
 
-    Rows of `weights`, (N, N), sum to one.
+    `beliefs` are logarithms (..., N, M). This is the consensus of equation (3) before it is
+    normalised; rows of `weights` sum to one.
     """
     # one product for all repeats
     mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
@@ -51,9 +52,10 @@ def mixed_beliefs(weights: Array, beliefs: Array) -> Array:
 
 
 def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
-    """Tell whether each node's most believed parameter is the true one: (..., N) bool.
+    """Tell for each node whether the parameter it believes most is the true one: (..., N) bool.
 
-    A node that believes another as much has no estimate: ties are errors.
+    `beliefs` are logarithms (..., N, M), and `truth` an index of a parameter. A tie with another
+    parameter counts as an error.
     """
     true_belief = beliefs[..., truth]
     rivals = [beliefs[..., other] for other in range(beliefs.shape[-1]) if other != truth]
@@ -63,7 +65,7 @@ def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Problem:
-    """Numbers other than the graph on which the bounds of theorem 1 depend.
+    """Numbers other than the graph on which the bounds of theorem 1 on samples depend.
 
     Attributes:
         nodes: N.
@@ -81,17 +83,23 @@ class Problem:
 
     @property
     def log_cases(self) -> float:
-        """Return log(NM/delta)."""
+        """Return log(NM/delta), a factor of both bounds."""
         return math.log(self.nodes * self.parameters / self.delta)
 
 
 def printed_bound(problem: Problem, eigenvalue: float) -> float:
-    """Compute the bound of theorem 1, equation (4), with the second largest eigenvalue of W."""
+    """Compute how many samples of each node theorem 1 asks for as printed, equation (4).
+
+    `eigenvalue` is the second largest eigenvalue of the mixing matrix W.
+    """
     return 16 * problem.range * problem.log_cases / (problem.rate**2 * (1 - eigenvalue))
 
 
 def corrected_bound(problem: Problem, mixing: float) -> float:
-    """Compute the bound of the corrected proof, for uniform priors; `mixing` is S_W."""
+    """Compute how many samples of each node theorem 1 asks for by its corrected proof.
+
+    `mixing` is S_W, larger the slower the mixing matrix W averages; priors are uniform.
+    """
     c, k = problem.range, problem.rate
     return max(
         4 * c * mixing / k,
@@ -139,11 +147,12 @@ def finite_beliefs(
     ] = 0.05,
     repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
 ) -> Simulated:
-    """Let nodes that see one bit each learn two; count errors, and compute bounds.
+    """Simulate nodes on a graph that each see one of two bits and learn both; count errors.
 
     Node i sees coins that show a one with probability 0.7 if bit i mod 2 is 1, else 0.3; the set
     has the four values of both bits, and the prior is uniform. A node that believes two of them
-    equally is wrong. Source: P2P, algorithm 1 and theorem 1.
+    equally is wrong. The bounds of theorem 1 on the samples needed are computed too. Source: P2P,
+    algorithm 1 and theorem 1.
     """
     values = {"rows": list(rows)} if graph == "matrix" else {}
     weights = weights_of(components("graph")[graph].spec(values), nodes, rng)
@@ -165,7 +174,10 @@ def finite_beliefs(
 
 
 def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: RngKey) -> Array:
-    """Return the share of repeats in which some node is wrong after each step, (steps,)."""
+    """Simulate `repeats` runs; return in which share some node is wrong after each step, (steps,).
+
+    `weights` (N, N) is the mixing matrix, and `bits` (N,) says which bit, 0 or 1, each node sees.
+    """
     # log l of a zero and of a one at each node under each parameter, (N, 2, M)
     ones = ONE[BITS[:, bits]].T
     likelihoods = np.log(np.stack([1 - ones, ones], axis=1))
@@ -182,7 +194,11 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
 
 
 def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
-    """Compute both bounds; evidence is KL(0.7 || 0.3), as nodes see a coin like the truth's."""
+    """Compute the printed and the corrected bound on samples for mixing matrix `weights` (N, N).
+
+    `own` (N,) is the bit that each node sees. A sample's evidence against a wrong bit is
+    KL(0.7 || 0.3) in nats, since nodes see the true bit's coin; `delta` is the allowed error.
+    """
     most = math.log(ONE[1] / ONE[0])
     wrong = np.delete(BITS, TRUTH, axis=0)
     evidence = (ONE[1] - ONE[0]) * most * (wrong[:, own] != BITS[TRUTH, own]).T

@@ -28,9 +28,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Information:
-    """Gaussian beliefs of N nodes: precision (..., N, d, d) and shift (..., N, d).
+    """Gaussian beliefs of N nodes about d weights, as precision and shift.
 
-    A prior that all share may lack the leading axes.
+    precision: Sigma^-1, (..., N, d, d); shift: Sigma^-1 mu, (..., N, d). Leading axes are repeats;
+    a prior that all share may lack them, and N.
     """
 
     precision: Array
@@ -38,25 +39,26 @@ class Information:
 
     @staticmethod
     def prior(variance: float, weights: int) -> Information:
-        """Return the belief N(0, variance I) over `weights` weights."""
+        """Return the belief N(0, variance I) about `weights` weights, with which nodes start."""
         return Information(np.eye(weights) / variance, np.zeros(weights))
 
     @property
     def mean(self) -> Array:
-        """Compute the means mu, (..., N, d)."""
+        """Compute the means mu of the beliefs: (..., N, d)."""
         mean = np.linalg.solve(self.precision, self.shift[..., None])[..., 0]
         return mean.astype(np.float64, copy=False)
 
     @property
     def covariance(self) -> Array:
-        """Compute the covariances Sigma, (..., N, d, d)."""
+        """Compute the covariances Sigma of the beliefs: (..., N, d, d)."""
         return np.linalg.inv(self.precision).astype(np.float64, copy=False)
 
 
 def observed(beliefs: Information, features: Array, targets: Array, noise: float) -> Information:
-    """Apply Bayes' rule to one example a node: Lambda + f f'/noise, eta + f y/noise.
+    """Update each node's belief by Bayes' rule on one example of features f and target y.
 
-    `features` is (..., N, d), `targets` (..., N), and `noise` the variance of a target.
+    The precision grows by f f'/noise and the shift by f y/noise. `features` are (..., N, d),
+    `targets` (..., N), and `noise` is the variance of a target.
     """
     outer = features[..., :, None] * features[..., None, :]
     shift = features * targets[..., None]
@@ -64,10 +66,10 @@ def observed(beliefs: Information, features: Array, targets: Array, noise: float
 
 
 def mixed_information(weights: Array, beliefs: Information) -> Information:
-    """Apply equations (6) and (7): the mean of the neighbours' precisions, and of their shifts.
+    """Average each node's belief with its neighbours' by `weights` (N, N): equations (6) and (7).
 
-    Rows of `weights`, (N, N), sum to one. This is the normalised geometric mean of Gaussian
-    beliefs.
+    Precisions and shifts are averaged, which is the normalised geometric mean of Gaussian beliefs.
+    Rows of `weights` sum to one.
     """
     return Information(
         np.einsum("ij,...jde->...ide", weights, beliefs.precision), weights @ beliefs.shift
@@ -75,9 +77,10 @@ def mixed_information(weights: Array, beliefs: Information) -> Information:
 
 
 def expected_squared_error(means: Array, truth: Array, moments: Array, noise: float) -> Array:
-    """Compute the squared error of predictions f' mu: (mu - truth)' E[f f'] (mu - truth) + noise.
+    """Compute the expected squared error of predictions f' mu, (..., N), without test examples.
 
-    `moments` is E[f f'] of new examples, (d, d). Exact: no test examples are drawn.
+    It is (mu - truth)' E[f f'] (mu - truth) + noise, with `means` mu (..., N, d), `moments` E[f f']
+    of new examples, (d, d), and `noise` the variance of a target.
     """
     away = means - truth
     errors: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise
@@ -85,7 +88,11 @@ def expected_squared_error(means: Array, truth: Array, moments: Array, noise: fl
 
 
 def believed_variance(covariances: Array, moments: Array, noise: float) -> Array:
-    """Compute the variance that a node believes its predictions have, E[f' Sigma f] + noise."""
+    """Compute the variance that each node believes its predictions have, (..., N).
+
+    It is E[f' Sigma f] + noise with `covariances` Sigma (..., N, d, d), and `moments` E[f f'] of
+    new examples (d, d).
+    """
     variances: Array = np.einsum("...de,de->...", covariances, moments) + noise
     return variances
 
@@ -120,7 +127,7 @@ def regression_beliefs(
     every: Annotated[int, Arg("between two measurements", "examples", least=1)] = 5,
     repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
 ) -> Simulated:
-    """Beliefs about a linear function, in information form, after each example of two nodes.
+    """Simulate two nodes that learn a linear function; measure errors as examples come in.
 
     y = theta'[1, x] + noise with theta = [-0.3, 0.5, 0.8] and noise variance 0.64; node 1 has
     x = [U(-1, 1), 0], node 2 [0, U(-1.5, 1.5)], and the central node both, one example a step.
@@ -153,7 +160,10 @@ def regression_beliefs(
 
 
 def _examples(rng: RngKey, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
-    """Draw features (repeats, N, 3) and noise (repeats, N) of each step."""
+    """Yield for each step the new example of each node: features (repeats, N, 3) and target noise.
+
+    The noise is (repeats, N); `views` (N, 2) is 1 for the coordinates that each node sees.
+    """
     draws = rng.stream("regression-beliefs")
     for _ in range(steps):
         x = draws.uniform(-RANGE, RANGE, (repeats, 2))[:, None, :] * views

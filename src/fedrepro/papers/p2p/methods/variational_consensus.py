@@ -32,10 +32,11 @@ Array = NDArray[Any]
 
 
 def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Return each node's belief after it has heard its neighbours: means and deviations (N, n).
+    """Average each node's Gaussian belief with its neighbours': means and deviations (N, n).
 
-    Rows of `weights`, (N, N), sum to one. Source: P2P, section 5.2; with full covariances (6) and
-    (7).
+    `mean` and `deviation` are (N, n), of n independent weights at N nodes; rows of `weights` (N, N)
+    sum to one. A mean counts by its precision 1/deviation². Source: P2P, section 5.2; with full
+    covariances (6) and (7).
     """
     precision = 1 / (deviation * deviation)
     heard = weights @ precision
@@ -43,17 +44,24 @@ def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Arr
 
 
 def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Average the means plainly, with the deviations of `consensus`: a control for their use."""
+    """Average the nodes' means plainly, and their precisions to deviations: both (N, n).
+
+    `mean` and `deviation` are (N, n), rows of `weights` (N, N) sum to one. It is a control for
+    whether weighing means by precision matters.
+    """
     return weights @ mean, 1 / np.sqrt(weights @ (1 / (deviation * deviation)))
 
 
 def deviation_of(spread: Array) -> Array:
-    """Compute the standard deviations σ = log(1 + exp(spread)) of weights, float64."""
+    """Turn the trained parameter `spread` of weights into standard deviations log(1 + exp(spread)).
+
+    Float64, of the same shape; networks train the spread because it may be any number.
+    """
     return np.log1p(np.exp(spread.astype(np.float64)))
 
 
 def spread_of(deviation: Array) -> Array:
-    """Compute the spread whose standard deviation is σ: log(exp(σ) - 1)."""
+    """Turn standard deviations σ into the parameter that networks train: log(exp(σ) - 1)."""
     return np.log(np.expm1(deviation))
 
 
@@ -96,7 +104,7 @@ Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarra
 )
 @dataclass(kw_only=True)
 class VariationalConsensus:
-    """Each node learns from its data with its belief as prior; then beliefs are averaged.
+    """Each node learns a belief (Gaussian over weights) from its data; then beliefs are averaged.
 
     The belief before b_i minimises E[-log l] + KL(b_i ‖ prior_i) over the minibatches of a round;
     the belief after, ρ_i ∝ prod_j b_j^W_ij, is the prior of the next one, and where b_i starts. All
@@ -113,7 +121,7 @@ class VariationalConsensus:
     spreads: Spreads = "learnt"
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
-        """Start every node with the beliefs of one network."""
+        """Return the state before round 1: every node has the beliefs of one initial network."""
         from fedrepro.training.federation.clients import initial_weights
 
         if peers.network.kind != "variational":
@@ -128,7 +136,10 @@ class VariationalConsensus:
     def round(
         self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Let nodes hear their neighbours' last beliefs, and train from there."""
+        """Run one round: nodes average beliefs with their neighbours', and train from there.
+
+        In the first round nodes train from the start, without an exchange.
+        """
         start = self._after(state, peers) if rng.round else state["before"]
         trained = peers.train(
             start,
@@ -155,17 +166,20 @@ class VariationalConsensus:
         return {"before": before, "memory": trained.memory}, Report()
 
     def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
-        """Return the nodes' beliefs before and after they have heard their neighbours."""
+        """Return the beliefs of all nodes by name: "before" and "after" their last exchange."""
         return {"before": state["before"], "after": self._after(state, peers)}
 
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means and deviations (N, n) of all nodes after an exchange."""
+        """Return the nodes' means and deviations (N, n) after an exchange by `weights` (N, N)."""
         return consensus(weights, mean, deviation)
 
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
-        """Return the loss term of a round's prior; in the first round the model's."""
+        """Return the loss term of the divergence from the prior, for local training in a round.
+
+        In the `first` round the prior is the model's; later it is each node's starting belief.
+        """
         from fedrepro.training.loss_terms import GaussianPrior
 
         sd = network.prior_sd if first else None
@@ -187,17 +201,21 @@ class VariationalConsensus:
     label="Consensus, plain means",
 )
 class ConsensusOfMeans(VariationalConsensus):
-    """Consensus of plain averages of the nodes' means, whatever the spreads: a control."""
+    """Consensus in which nodes' means are plainly averaged, whatever the spreads: a control."""
 
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means and deviations (N, n) of all nodes after an exchange."""
+        """Return the nodes' plainly averaged means, and deviations (N, n), by `weights` (N, N)."""
         return mean_of_means(weights, mean, deviation)
 
 
 def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> dict[str, Any]:
-    """Return the beliefs (N, *shape) of all nodes after an exchange; computed in float64."""
+    """Return the beliefs of all nodes after an exchange, by tensor name: (N, *shape).
+
+    `tensors` are those before, `weights` (N, N) the mixing matrix, and `mix` averages means and
+    deviations (N, n), which is done in float64 for a block of weights at a time.
+    """
     beliefs = {}
     for name, parameter in network.parameters.items():
         if parameter.role == "spread":

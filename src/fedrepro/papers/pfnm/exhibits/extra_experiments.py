@@ -1,4 +1,4 @@
-"""Exhibits beyond the paper: accuracy at a size, other readings of its text, σ², wide networks."""
+"""Experiments beyond the paper: accuracy at a size, readings of its text, σ², wide networks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ exhibits: dict[str, ExhibitData] = {}
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """Return a method that is asked for networks of each of these sizes."""
+    """Return settings of method `name` that ask for a network of each of these sizes, all shown.
+
+    `units` are units in each hidden layer, and `label` is the name in tables.
+    """
     return component(name, label, **parameters, units=units, show=["units"])
 
 
@@ -70,7 +73,10 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """List methods that give networks of these numbers of units, or of one size of their own."""
+    """List the methods of the comparison at equal size, with `units` in each hidden layer.
+
+    Methods that cannot choose a size, as parameter averaging, have the one that they give.
+    """
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),

@@ -1,4 +1,4 @@
-"""Figures of the paper and of its supplement; first, what all exhibits share."""
+"""Figures of the paper and of its supplement; first, the settings that all of them share."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ PANELS: dict[str, Entry] = {
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """Return a sweep over numbers of clients."""
+    """Return settings that repeat a figure's runs for each of these numbers of clients."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return a sweep over numbers of hidden layers of 50 units each, with `number` clients."""
+    """Return settings that repeat runs for each number of hidden layers, of 50 units each.
+
+    `number` is that of clients, `layers` lists the numbers of hidden layers.
+    """
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 
@@ -42,12 +45,15 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
-    """Return PFNM with the σ² of these that gives the best accuracy on all training data."""
+    """Return settings of PFNM that keep the best value in `sigma2` by accuracy on training data.
+
+    The accuracy is that of the matched network on all clients' data.
+    """
     return component("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
 
 
 def pfnm_each(sigma2: list[float]) -> Entry:
-    """Return PFNM with every one of these σ²."""
+    """Return settings of PFNM that run and show every value in `sigma2`."""
     return component("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
 
 
@@ -98,10 +104,10 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
     """Add panels b to d of a figure after its panel a: Dirichlet shares, colour pictures, and both.
 
     Args:
-        part: key of the figure.
+        part: name of the figure, without the panel's letter.
         split: caption of panel b.
         pictures: caption of c and d, with {} for the letter of the panel that it is like.
-        changes: on colour pictures.
+        changes: further settings of c and d.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
@@ -116,7 +122,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    """Make these changes in panels c and d only."""
+    """Return `changes` as settings of panels c and d alone, which are on colour pictures."""
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
@@ -288,7 +294,10 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """List the methods; `rounds` has trials of downpour SGD, and how often it is measured."""
+    """List the methods of the figure of downpour SGD with an exchange after every minibatch.
+
+    `rounds` holds settings of downpour SGD: its rounds, how often it is measured, its trials.
+    """
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
@@ -396,7 +405,10 @@ PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return what small scales change in figure 4, with other data where these are given."""
+    """Return the changes of supplement figure 4 (sensitivity) for both small test sizes.
+
+    `data`, if given, replaces the data set.
+    """
     few = with_changes(PFNM_GRID, sigma2=[0.1, 1.0], sigma02=[1.0, 10.0], gamma0=[1.0, 50.0])
     return {
         "quick": exhibit(*data, sweep=clients(10), trials=3),

@@ -43,7 +43,10 @@ ORDERS = 10  # of the clients, tried one after another until bisection meets the
 
 class Matched(Protocol):
     def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
-        """Return the hidden units, and the network, at a sigma2 and an order of clients."""
+        """Return the number of hidden units, and the network, at this sigma2.
+
+        `order` numbers the random orders in which clients may be visited.
+        """
 
 
 @method(
@@ -64,12 +67,12 @@ def pfnm_sized(
     sigma02: Sigma02 = 10.0,
     gamma0: Gamma0 = 1.0,
 ) -> GlobalModel | None:
-    """PFNM at the smallest sigma2 met whose network has `units` units, in the mean over layers.
+    """Match clients by PFNM at the smallest sigma2 met with `units` units, in the mean over layers.
 
     The size falls as sigma2 rises, though not at every step, so sigma2 is bisected on its logarithm
     between a network that is larger and one that is not. Where that jumps over the size it is done
     again with the clients visited in another random order, which moves sizes by a few units.
-    Nothing is given where none of these networks has the size, or all clients together have fewer
+    Returns None where none of these networks has the size, or all clients together have fewer
     units. All else is as in `pfnm`.
     """
     if not has_enough_units(clients, units):
@@ -85,7 +88,10 @@ def pfnm_sized(
 
 
 def network_of_size(at: Matched, size: int) -> GlobalModel | None:
-    """Find the network of this size at the smallest sigma2 that gives it; None if none is found."""
+    """Find the network with `size` hidden units at the smallest sigma2 that gives it, or None.
+
+    `at` matches clients at a sigma2 and a visiting order; several orders are tried.
+    """
     low, high = _ends(at, size)
     if high > MOST:
         return None
@@ -95,7 +101,10 @@ def network_of_size(at: Matched, size: int) -> GlobalModel | None:
 
 
 def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> GlobalModel | None:
-    """Bisect for the network of this size at the smallest sigma2; None if it meets none."""
+    """Bisect sigma2 between `low` and `high` for the network of `size` hidden units, or None.
+
+    Found is the smallest sigma2 with that size; clients are visited in the order number `order`.
+    """
     units, model = at(high, order)
     fitting = model if units == size else None
     while high > low * (NEAR if fitting is not None else ALIKE):
@@ -110,7 +119,7 @@ def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> Gl
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:
-    """Find a sigma2 whose network is larger than this, and one whose network is not.
+    """Find sigma2 to bisect between: one whose network is larger than `size`, and one not.
 
     The second one is beyond MOST where all networks are larger. Where none is, as for the size of
     all clients together, both are the smallest sigma2.
@@ -141,12 +150,12 @@ def kmeans_units(
     class_weights: ClassWeights = True,
     restarts: Annotated[int, Arg("starts of k-means, of which the best is kept", least=1)] = 10,
 ) -> GlobalModel | None:
-    """Cluster each hidden layer's units of the concatenation into `units` clusters, each one unit.
+    """Merge all clients' hidden units by k-means into `units` a layer; None if there are fewer.
 
     A ReLU unit with weights v in (and bias) and u out is the unit v/|v| with |v| u out. Directions
-    v/|v| are clustered by k-means; a cluster has their mean in, and the sum of |v| u out. Layers
-    are clustered from the lowest up, so that units of a higher one are compared over clusters.
-    Nothing is given where all clients together have fewer units.
+    v/|v| are clustered by k-means; a cluster becomes one unit with their mean in, and the sum of
+    |v| u out. Layers are clustered from the lowest up, so that units of a higher one are compared
+    over clusters.
     """
     assert info.label_counts is not None
     if not has_enough_units(clients, units):
@@ -170,10 +179,10 @@ def whole_clients(
 ) -> GlobalModel | None:
     """Draw m clients at random and join them in one network of `units` units: m = units / L.
 
-    Its logits are exactly the mean of theirs, or with class weights sum_j f_jk (logit of client j),
-    f_jk being the share of client j of the examples of class k that the m have. One client is
-    itself. Nothing is given where `units` is not a multiple of a client's width, or the clients are
-    too few.
+    L is a client's width. The network's logits are exactly the mean of theirs, or with class
+    weights sum_j f_jk (logit of client j), f_jk being the share of client j of the examples of
+    class k that the m have. One client is itself. Returns None where `units` is not a multiple of
+    L, or the clients are too few.
     """
     order = rng.stream("whole-clients").permutation(clients.clients)
     return _beside(clients, info, order, units, class_weights)
@@ -194,10 +203,12 @@ def best_clients(
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
-    """Join the m clients with the highest training accuracy on their own data, as `whole_clients`.
+    """Join the m most accurate clients in one network of `units` units, without matching.
 
-    Ties go to the first. A client that has few classes finds its own data easy, so where clients
-    differ this does not measure how well it does on everybody's.
+    m is `units` divided by a client's width. Accuracy is that of training, on a client's own data;
+    ties go to the first. A client that has few classes finds its own data easy, so where clients
+    differ this does not measure how well it does on everybody's. The network is made as in
+    `whole_clients`.
     """
     assert info.clients is not None
     evaluations = [
@@ -217,7 +228,11 @@ def _beside(
     units: int | None,
     class_weights: bool,
 ) -> GlobalModel | None:
-    """Join the first clients of the order, or return None if whole clients cannot fill a size."""
+    """Join the first clients of `order` side by side in one network of `units` a hidden layer.
+
+    Nothing is matched; None if whole clients cannot fill the size exactly. With `class_weights`
+    logits count by a client's share of a class.
+    """
     assert info.label_counts is not None
     pairs = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
     counts = {divmod(wanted, width) for wanted, width in pairs}
@@ -250,7 +265,7 @@ def pruned_concatenation(
         bool, Arg("give nothing where there are fewer units, in place of all of them")
     ] = False,
 ) -> GlobalModel | None:
-    """Keep the strongest hidden units of the concatenation: its size chosen, still nothing matched.
+    """Keep the strongest hidden units of all clients' networks side by side; nothing is matched.
 
     In each hidden layer of the concatenation the `units` with the largest product of the norms of
     incoming weights and bias, and of outgoing weights, are kept, all where there are fewer.
@@ -280,14 +295,14 @@ def unmatched(
     sigma02: Sigma02 = 10.0,
     bias_prior: BiasPrior = 0.1,
 ) -> GlobalModel:
-    """Every hidden unit is a global unit of its own: PFNM at that sigma2, if it merged nothing.
+    """Return the network of PFNM at that sigma2 as if it merged nothing: a control.
 
-    Its weights are their posterior means, (v p) / (1/sigma02 + p) with p = 1/sigma2, or
-    f_jk/sigma2 towards class k. So a client keeps its whole say on every class that it has
-    examples of, where `concatenation` scales it by the share f_jk. In several hidden layers a unit
-    has no weights to units of other clients: there it has the observation 0 and the prior mean 0,
-    so the posterior mean is 0 too, and the weights between hidden layers are block-diagonal.
-    Source: PFNM, Propositions 1 and 4 with one member per atom.
+    Every hidden unit is a global unit of its own. Its weights are their posterior means,
+    (v p) / (1/sigma02 + p) with p = 1/sigma2, or f_jk/sigma2 towards class k. So a client keeps its
+    whole say on every class that it has examples of, where `concatenation` scales it by the share
+    f_jk. In several hidden layers a unit has no weights to units of other clients: there it has the
+    observation 0 and the prior mean 0, so the posterior mean is 0 too, and the weights between
+    hidden layers are block-diagonal. Source: PFNM, Propositions 1 and 4 with one member per atom.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)

@@ -50,11 +50,11 @@ Steps = Annotated[int, Arg("parts in which each client's data arrive", least=1)]
 )
 @dataclass(kw_only=True)
 class PfnmStreaming:
-    """At each step clients train on what arrived, and their units are matched to all atoms so far.
+    """PFNM on a stream: each step clients train on new data, and units are matched to all atoms.
 
-    A round is a step. Clients start the first step as in local training, and every later one from
-    units of the global network drawn by popularity in their own past, fresh units, and noise.
-    Source: PFNM, supplement, equations (10) and (11).
+    A round is a step; atoms are the global units so far. Clients start the first step as in local
+    training, and every later one from units of the global network drawn by popularity in their own
+    past, fresh units, and noise. Source: PFNM, supplement, equations (10) and (11).
     """
 
     steps: Steps = 15
@@ -98,13 +98,13 @@ class PfnmStreaming:
         self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: the prior, without atoms."""
+        """Return the state before the first step: the prior, without global units (atoms)."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train the clients on this step's part of their data, and match them to the atoms.
+        """Run one step: train the clients on the data that arrived, match their units to the atoms.
 
         Every client's weights go up, and what it starts the next step from comes down.
         """
@@ -127,13 +127,16 @@ class PfnmStreaming:
         return _state(after), Report({"hidden_units": float(units)})
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the network of posterior means."""
+        """Return the global network in `state`: the posterior means of its units."""
         return GlobalModel(clients.model, tensors_of(_posterior(state).network))
 
     def _starts(
         self, before: Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return the weights (J, *shape) that clients train from; at the first step their own."""
+        """Return the weights (J, *shape) from which the clients train in the step after `before`.
+
+        In the first step they are as in local training, later units of the global network.
+        """
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
@@ -150,7 +153,7 @@ class PfnmStreaming:
 
 
 def _state(posterior: Posterior) -> State:
-    """Convert a posterior to plain data and arrays."""
+    """Convert a posterior to plain numbers and arrays, which can be saved between steps."""
     layers = [[past.members, *astuple(past.atoms)] for past in posterior.layers]
     bias = [posterior.bias, posterior.bias_precision]
     return {"step": posterior.step, "inputs": posterior.inputs, "layers": layers, "bias": bias}
@@ -163,9 +166,9 @@ def _posterior(state: Mapping[str, Any]) -> Posterior:
 
 @dataclass(kw_only=True)
 class _StreamingEnsemble:
-    """An ensemble whose clients go on training as their data arrive. A round is a step.
+    """An ensemble of the clients' networks, which go on training as data arrive; a round is a step.
 
-    weighted: by the examples of each class that a member has seen by then, which are counted.
+    weighted: members count by the examples of each class that they have seen by then.
     """
 
     weighted: ClassVar[bool] = False
@@ -179,7 +182,7 @@ class _StreamingEnsemble:
         self.rounds = self.steps
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return every client's network as local training starts it."""
+        """Return the state before the first step: each client's network, newly initialised."""
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
@@ -191,7 +194,7 @@ class _StreamingEnsemble:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train every client on the examples that arrived, with a new optimiser state.
+        """Train every client on the examples that arrived in this step, with a new optimiser state.
 
         Every client's weights go up in each step, and nothing comes down.
         """
@@ -209,7 +212,7 @@ class _StreamingEnsemble:
         return {"step": step + 1, "networks": after, "seen": now}, Report(traffic=sent)
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the ensemble of all members, each weighed by class."""
+        """Return the ensemble of the networks in `state`, with weights by member and class."""
         seen = state["seen"]
         alike = np.full((len(seen), clients.network.classes), 1.0 / len(seen))
         weights = class_shares(seen) if self.weighted else alike
@@ -260,7 +263,7 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
 class DownpourStreaming(DownpourSgd):
     """Downpour SGD on data that arrive in steps: the master goes on from step to step.
 
-    A round of the harness is a step, in which there are several rounds of communication. The
+    A round, after which the method is measured, is a step with several rounds of communication. The
     paper names no number; 10 rounds of one epoch are what it takes without a stream.
     Source: PFNM, supplement 4.2 (streaming).
     """
@@ -279,7 +282,7 @@ class DownpourStreaming(DownpourSgd):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Run all rounds of communication of one step, on its part of the clients' data."""
+        """Run all communication rounds of one step, on the clients' data that arrived in it."""
         step, first = rng.round, rng.round * self.exchanges
         arrived = arriving(clients, step, self.rounds, rng)
         for done in range(first, first + self.exchanges):

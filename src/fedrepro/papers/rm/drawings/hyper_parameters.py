@@ -1,4 +1,4 @@
-"""Drawing hyper-parameters: what a method that adapts them uses as rounds go by, and its reward."""
+"""Draw the hyper-parameters that an adaptive method uses in each round, and its reward."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MARKERS = 7
 
 @dataclass(frozen=True)
 class Followed:
-    """A panel: a line of one metric, and dots of another if there is one.
+    """Contents of one panel: `metric` drawn as a line, and `dots`, a second metric (empty: none).
 
-    `grid` is the method's parameter that lists the values there are.
+    `grid` names the parameter of the method whose values become the ticks of the vertical axis.
     """
 
     title: str
@@ -46,10 +46,10 @@ FOLLOWED = (
 
 @drawing("hyper-parameters")
 class HyperParameters(canvas.Along):
-    """A figure of an adaptive method's hyper-parameters as rounds go by, and of its reward.
+    """A figure of an adaptive method's hyper-parameters against rounds, and of its reward.
 
-    A panel for each of FOLLOWED, with a line for each case: means over trials, with a band of one
-    sd; dots are what single trials drew.
+    It has three panels (learning rate, local steps, reward) with a line for each compared scenario:
+    means over trials in a band of one standard deviation. Dots are values drawn in single trials.
     """
 
     by_rounds: ClassVar[bool] = True
@@ -103,7 +103,10 @@ def _draw(
     numbers: Mapping[str, pd.DataFrame],
     look: Mapping[str, LineStyle],
 ) -> None:
-    """Draw one panel, dots below lines. numbers: case -> the rows of its single rounds."""
+    """Draw the panel `followed` into `axes`: dots of single trials, and above them lines of means.
+
+    `numbers` has each scenario's rows of single rounds by its label, `look` its line style.
+    """
     from matplotlib.ticker import MaxNLocator, NullLocator
 
     lines: dict[str, canvas.Line] = {}
@@ -126,7 +129,7 @@ def _draw(
 
 
 def dots_of(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
-    """Return the rounds and the value of every trial in each of them."""
+    """Return x and y of a dot for each trial in each round of `rows`: the round, the value."""
     pairs = [
         (float(done), float(value))
         for done, values in zip(rows[ROUND], rows["by_trial"], strict=True)

@@ -1,9 +1,9 @@
-"""Adaptive hyper-parameters: a distribution over a grid of settings that follows rewards.
+"""Adaptive hyper-parameters: a distribution over a grid, moved by the rewards of past rounds.
 
-Representation matching with adaptive hyper-parameters (RM), section 3. A round's setting
-is drawn from a discrete Gaussian over the grid; its mean and precision then ascend along the
-rewards of the last rounds. The paper prints descent in equations (6), (7) and algorithm 1, line 18;
-rewards are to grow, so this is ascent (erratum E6). State is plain float64 arrays.
+Representation matching with adaptive hyper-parameters (RM), section 3. Learning rate and local
+steps of a round are drawn from a discrete Gaussian over the grid; its mean and precision then
+ascend along the rewards of the last rounds. The paper prints descent in equations (6), (7) and
+algorithm 1, line 18; rewards are to grow, so this is ascent (erratum E6). State is plain float64.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LEAST_PRECISION, MOST_PRECISION = 2.0, 200.0
 
 @dataclass(frozen=True)
 class GridAxis:
-    """The values of one hyper-parameter, and their places in [-0.5, 0.5], with mean zero.
+    """The candidate values of one hyper-parameter, and their coordinates in [-0.5, 0.5], mean zero.
 
-    positions: what is laid there, the values' ranks, the values themselves as the text says, or
-    their logarithms: (x - mean) / (2 max |x - mean|). Fewer than two values, or a value that is
-    given twice, raise FedreproError.
+    `positions` says from which numbers x the coordinates (x - mean) / (2 max |x - mean|) are made:
+    the values' ranks ("positions"), the values as the paper's text says, or their logarithms. Fewer
+    than two values, or a value that is given twice, raise FedreproError.
     """
 
     name: str
@@ -62,23 +62,23 @@ class GridAxis:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """Return the values in ascending order: float64 (n,)."""
+        """Return the candidate values of the hyper-parameter in ascending order: float64 (n,)."""
         return np.sort(np.asarray(self.given, np.float64))
 
     @cached_property
     def scaled(self) -> np.ndarray:
-        """Return the values, or their logarithms where these are laid out: float64 (n,)."""
+        """Return the values, or with `positions` "log" their logarithms: float64 (n,)."""
         return np.log(self.values) if self.positions == "log" else self.values
 
     @cached_property
     def places(self) -> np.ndarray:
-        """Compute the place of each value in [-0.5, 0.5]: float64 (n,), ascending."""
+        """Compute the coordinate of each value in [-0.5, 0.5]: float64 (n,), ascending."""
         x = np.arange(len(self.values)) if self.positions == "positions" else self.scaled
         gap = x - x.mean()
         return np.asarray(gap / (2 * np.abs(gap).max()))
 
     def real(self, place: float) -> float:
-        """Interpolate the value of the hyper-parameter at a place between those of the grid."""
+        """Interpolate between grid values the hyper-parameter's value at the coordinate `place`."""
         between = float(np.interp(place, self.places, self.scaled))
         return float(np.exp(between)) if self.positions == "log" else between
 
@@ -87,7 +87,8 @@ class GridAxis:
 class DiscreteGaussian:
     """Distribution P(h) ∝ exp(-½ (h - mean)ᵀ A (h - mean)) over grid points h, A = diag(exp(s)).
 
-    points: float64 (n, D); mean, log_precision (s): float64 (D,).
+    points: float64 (n, D), the grid; mean, log_precision (s): float64 (D,). A method draws the
+    hyper-parameters of a round from it.
     """
 
     points: np.ndarray
@@ -102,16 +103,16 @@ class DiscreteGaussian:
         return np.asarray(exponent - np.log(np.exp(exponent).sum()))
 
     def draw(self, rng: RngKey) -> int:
-        """Draw the index of a grid point; equal `rng` give equal draws."""
+        """Draw a grid point by its probability and return its index; equal `rng` draw the same."""
         ends = np.exp(self.log_probabilities).cumsum()
         drawn = rng.stream("hyper-parameters").random() * ends[-1]
         return int(np.searchsorted(ends, drawn, side="right"))
 
     def score(self, point: int) -> np.ndarray:
-        """Compute the gradient of log P(h) with respect to mean, then s: float64 (2 D,).
+        """Compute the gradient of log P(grid point `point`) along mean, then s: float64 (2 D,).
 
-        A (h - E[h']) and ½ exp(s_d) (E[(h'_d - mean_d)²] - (h_d - mean_d)²). E[h'] and not the
-        mean, since the sum over the grid moves with it.
+        It is A (h - E[h']) and ½ exp(s_d) (E[(h'_d - mean_d)²] - (h_d - mean_d)²), for steps along
+        rewards. E[h'] stands in place of the mean, since the sum over the grid moves with it.
         """
         share, precision = np.exp(self.log_probabilities), np.exp(self.log_precision)
         gaps = self.points - self.mean
@@ -121,15 +122,19 @@ class DiscreteGaussian:
 
 
 def window_step(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Compute sum_τ (r_τ - mean r) score_τ over a window: rewards (m,), scores (m, K) to (K,).
+    """Compute sum_τ (r_τ - mean r) score_τ over a window of rounds: the step before its rate, (K,).
 
-    Source: RM, eq. (7), algorithm 1, line 18. Each score is that of the distribution that drew.
+    `rewards` are (m,), and `scores` (m, K) the gradients of log P of each round's drawn setting
+    under the distribution that it was drawn from. Source: RM, eq. (7), algorithm 1, line 18.
     """
     return np.asarray((rewards - rewards.mean()) @ scores)
 
 
 def reward_of(before: float, after: float) -> float:
-    """Compute the share by which the loss fell, (L_t - L_{t+1}) / L_t in [-1, 1]; -1 for NaN."""
+    """Return the reward of a round, the share by which the loss fell, clipped to [-1, 1].
+
+    It is (before - after) / before of the server's loss; -1 if the loss `after` is not finite.
+    """
     if not np.isfinite(after):
         return -1.0
     fall = (before - after) / max(before, float(np.finfo(np.float64).tiny))
@@ -138,10 +143,10 @@ def reward_of(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """A distribution over the grid of some hyper-parameters, and how it follows rewards.
+    """A search over a grid of hyper-parameters (`axes`) by a distribution that follows rewards.
 
-    rate: eta_H. window: Z, rewards before the last one that an update looks at. precision: of
-    every axis at the start.
+    rate: step size eta_H along rewards. window: Z, the number of rewards before the last one that
+    an update uses. precision: of the distribution along every axis at the start.
     """
 
     axes: tuple[GridAxis, ...]
@@ -151,11 +156,11 @@ class Search:
 
     @cached_property
     def points(self) -> np.ndarray:
-        """Return the points of the grid: float64 (n, D), the last axis fastest."""
+        """Return the coordinates of all grid points: float64 (n, D), the last axis fastest."""
         return np.array(list(itertools.product(*(axis.places for axis in self.axes))))
 
     def start(self) -> dict[str, Any]:
-        """Return the first state: the mean at the grid's centre, and no rewards."""
+        """Return the state before round 1: the mean at the grid's centre, and no rewards."""
         count = len(self.axes)
         return {
             "mean": np.zeros(count),
@@ -165,23 +170,23 @@ class Search:
         }
 
     def distribution(self, state: dict[str, Any]) -> DiscreteGaussian:
-        """Return the distribution that the next setting is drawn from."""
+        """Return the distribution in `state`, from which a round's hyper-parameters are drawn."""
         return DiscreteGaussian(self.points, state["mean"], state["log_precision"])
 
     def setting(self, point: int) -> list[float]:
-        """Return the hyper-parameters' values at a point of the grid."""
+        """Return the value of each hyper-parameter at the grid point with the index `point`."""
         place = np.unravel_index(point, [len(axis.values) for axis in self.axes])
         return [float(axis.values[i]) for axis, i in zip(self.axes, place, strict=True)]
 
     def mean(self, state: dict[str, Any]) -> list[float]:
-        """Return the distribution's mean in the hyper-parameters' own units."""
+        """Return the mean of the distribution in `state`, as a value of each hyper-parameter."""
         return [axis.real(place) for axis, place in zip(self.axes, state["mean"], strict=True)]
 
     def after(self, state: dict[str, Any], point: int, reward: float) -> dict[str, Any]:
-        """Return the state after a round with the setting `point` and its reward.
+        """Return the state after a round that used grid point `point` and earned `reward`.
 
-        psi + rate · window_step over the last window + 1 rewards. The mean stays within the grid,
-        and every precision within LEAST_PRECISION and MOST_PRECISION.
+        Mean and log-precision move by rate · window_step over the last window + 1 rewards. The mean
+        is kept within the grid, and every precision within LEAST_PRECISION and MOST_PRECISION.
         """
         last = slice(-(self.window + 1), None)
         score = self.distribution(state).score(point)
@@ -233,7 +238,8 @@ STEP_COUNTS = (10, 20, 30, 40)
 class AdaptiveFedAvg(fedavg.Averaging):
     """FedAvg with lr and steps from a discrete Gaussian that follows rewards. Source: RM, eq. (7).
 
-    psi = psi + meta_lr sum_{tau=t-Z}^{t} (r_tau - mean r) grad log P(h_tau), with the reward
+    psi = psi + meta_lr sum_{tau=t-Z}^{t} (r_tau - mean r) grad log P(h_tau), with psi the mean and
+    log-precision of P, h_tau the setting drawn in round tau, and the reward
     r_t = (L_t - L_{t+1}) / L_t of the cross-entropy on the server's validation examples.
     """
 
@@ -252,11 +258,11 @@ class AdaptiveFedAvg(fedavg.Averaging):
         self.search = Search(axes, self.meta_lr, self.window, self.precision)
 
     def terms(self) -> list[Term | WeightTerm]:
-        """List the entropy term."""
+        """Return the term that clients add to cross-entropy to keep predictions uncertain."""
         return fedavg.entropy(self.entropy, self.least_entropy)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state of averaging, a distribution around the grid's centre, and L_1."""
+        """Return the state before round 1: weights, the search's start, and the loss L_1."""
         start = super().init(clients, info, rng)
         loss = _server_loss(start["weights"], clients, info)
         return {**start, "search": self.search.start(), "loss": loss}
@@ -264,9 +270,9 @@ class AdaptiveFedAvg(fedavg.Averaging):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw a setting, train the clients with it, and move the distribution by its reward.
+        """Run a round: draw lr and local steps, train and average, move the search by the reward.
 
-        The weights stay where no aggregate is left, or one that gives no finite loss.
+        Global weights stay as they were if all trainings diverged or the new loss is not finite.
         """
         search = state["search"]
         point = self.search.distribution(search).draw(rng)
@@ -306,9 +312,10 @@ class AdaptiveMatching(MatchingRounds, AdaptiveFedAvg):
 
 
 def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientInfo) -> float:
-    """Compute the mean cross-entropy on the server's validation examples; NaN if not finite.
+    """Compute the mean cross-entropy of `weights` on the server's validation examples, for rewards.
 
-    Without the terms of the clients' loss: with entropy kept up, that one soon tells nothing.
+    It is NaN if a weight is not finite. Terms that clients add to their loss are left out: since
+    the entropy term keeps predictions uncertain, the full loss would soon stop showing progress.
     """
     import torch
 

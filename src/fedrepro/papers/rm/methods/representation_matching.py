@@ -1,4 +1,4 @@
-"""Representation matching: local activations must be able to give back the received model's.
+"""Representation matching: local activations must be able to reconstruct the received model's.
 
 H. Mostafa, Robust Federated Learning Through Representation Matching and Adaptive
 Hyper-parameters, 2019 (RM), section 3.
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 class RepresentationMatching:
     """Loss coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over activations a_j.
 
-    a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
-    the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
-    non-linearity; pooled sources are unpooled first, at the positions that the trained model's
-    pooling chose; a convolution has the kernel of the one whose output it maps. reduction: over
-    the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
-    source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
-    compares with in section 3.1.
+    w is the model in training, `start` the one received; the maps f_j are trained along. a_1 is the
+    input, then follow the outputs of the non-linearities (after their pooling), and the logits. f_j
+    is affine from a vector, a convolution from an image, followed by a_j's own non-linearity;
+    pooled sources are unpooled first, at the positions that the trained model's pooling chose; a
+    convolution has the kernel of the one whose output it maps. `reduction` is over the elements of
+    a_j: RM, eq. (1) sums, its text says mean. With `source` "same" a_j is reconstructed from a_j(x;
+    w) instead, for all but the input, which RM compares with in section 3.1.
     """
 
     coefficient: float = 1.0
@@ -50,17 +50,20 @@ class RepresentationMatching:
     written = "matching"
 
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """Pair each of `count` activations with the one that is mapped back to it, from 0."""
+        """Return (source, target) indices of activations: a map f_j takes source back to target.
+
+        `count` is the number of activations; number 0 is the input.
+        """
         if self.source == "same":
             return [(j, j) for j in range(1, count)]
         return [(j + 1, j) for j in range(count - 1)]
 
     def shapes(self, network: Network) -> dict[str, layers.Shape]:
-        """Return the shapes of the tensors of the maps f_j: match0_weight, match0_bias, …"""
+        """Return the shapes of the trained tensors of the maps f_j by name: match0_weight, …"""
         return {name: parameter.shape for name, parameter in self._parameters(network)}
 
     def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
-        """Draw the tensors of the maps f_j to start from, uniform within ±1/√fan_in, float32."""
+        """Draw initial tensors of the maps f_j by name, uniform within ±1/√fan_in, float32."""
         generator, tensors = rng.stream("representation-matching"), {}
         for name, parameter in self._parameters(network):
             limit = 1 / math.sqrt(parameter.fan_in)
@@ -69,7 +72,10 @@ class RepresentationMatching:
         return tensors
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Compute the loss of each model, (A,), without gradients of the received model."""
+        """Compute the matching loss on a minibatch for each of the A models trained at once: (A,).
+
+        Gradients reach the trained model and the maps f_j, not the received model.
+        """
         import torch
 
         with torch.no_grad():
@@ -93,7 +99,7 @@ class RepresentationMatching:
     def _maps(
         self, network: Network
     ) -> Iterator[tuple[int, int, layers.Affine | layers.Convolution2d]]:
-        """Yield for each f_j the activation that it maps, the one that it gives back, and f_j."""
+        """Yield for each f_j the indices of the activations it takes and gives back, and f_j."""
         activations = matched_activations(network)
         for source, target in self.pairs(len(activations)):
             (shape, kernel), (wanted, _) = activations[source], activations[target]
@@ -110,10 +116,10 @@ class RepresentationMatching:
 
 
 def require_matchable(network: Network) -> None:
-    """Check that maps f_j can give back all activations of a network.
+    """Check that every layer of `network` has activations that a map f_j can reconstruct.
 
     Raises:
-        FedreproError: for a network with others.
+        FedreproError: for another kind of layer, or a pooling that does not follow a ReLU.
     """
     known = (layers.Affine, layers.Convolution2d, layers.Dropout, layers.MaxPool, layers.Relu)
     before: layers.Layer | None = None
@@ -133,9 +139,9 @@ def require_matchable(network: Network) -> None:
 
 
 def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
-    """Return shape, and kernel of the last convolution before, of each activation that is matched.
+    """Return shape and kernel size of the last convolution below, for each matched activation.
 
-    They go from the input to the logits; the kernel is 1 where there was no convolution yet.
+    The list goes from the input to the logits; the kernel is 1 below the first convolution.
     """
     found, kernel = [(network.shape, 1)], 1
     for layer, shape, _ in network.places:
@@ -150,7 +156,10 @@ def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
 
 
 def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor:
-    """Unpool (A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
+    """Undo max pooling of activations (A, B, C, H', W'): chosen positions get the value, others 0.
+
+    `value` is returned unchanged if `pooled` is None.
+    """
     if pooled is None:
         return value
     from torch.nn.functional import max_unpool2d
@@ -162,7 +171,7 @@ def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor
 
 
 def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
-    """Cut an image, or fill it with zeros around, to the height and width of the target."""
+    """Crop images (…, H', W') or pad them with zeros around to the height and width of `target`."""
     from torch.nn.functional import pad
 
     height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
@@ -174,9 +183,9 @@ def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
 
 @cache
 def _squared_gap() -> Any:
-    """Return the function |back - target|² of examples, (A, B, …) to (A, B), with its gradient.
+    """Return a torch function |back - target|² per example, (A, B, …) to (A, B), that saves memory.
 
-    The gap is written once, as the images lie, and becomes its gradient where it is.
+    Its backward pass overwrites the saved difference by the gradient in place of a new tensor.
     """
     import torch
 
@@ -211,10 +220,10 @@ Source = Annotated[
 
 @dataclass(kw_only=True)
 class MatchingRounds(fedavg.Averaging):
-    """Averaging with a matching loss, whose maps f_j (tensors theta_i) stay with client i.
+    """Averaging with a matching loss whose maps f_j stay with each client (theta_i of client i).
 
-    They are drawn when it is first chosen, and stay as they are between trainings. They have the
-    kernel of the network's convolutions. Source: RM, section 3.1 and algorithm 1.
+    A client's maps are drawn when the client is first sampled, and kept between its rounds. Source:
+    RM, section 3.1 and algorithm 1.
     """
 
     matching: Coefficient = 1.0
@@ -222,22 +231,25 @@ class MatchingRounds(fedavg.Averaging):
     source: Source = "above"
 
     def term(self) -> RepresentationMatching:
-        """Return the matching loss."""
+        """Return the matching loss with the parameters of this method."""
         return RepresentationMatching(self.matching, self.reduction, source=self.source)
 
     def terms(self) -> list[Term | WeightTerm]:
-        """List the terms of the loss, the matching loss first."""
+        """Return the losses that clients add to cross-entropy, the matching loss first."""
         return [self.term(), *super().terms()]
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state of averaging, without any theta_i."""
+        """Return the state before the first round: global weights, and no client's maps f_j yet."""
         require_matchable(clients.network)
         return {**super().init(clients, info, rng), "private": {}}
 
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return the maps' tensors of the chosen clients, (chosen, *shape)."""
+        """Return this round's clients' own tensors of the maps f_j by name, (chosen, *shape).
+
+        `chosen` are indices of clients; one that was not chosen before gets newly drawn maps.
+        """
         term = self.term()
         by_client = [
             state["private"].get(str(j))
@@ -257,7 +269,7 @@ class MatchingRounds(fedavg.Averaging):
 )
 @dataclass(kw_only=True)
 class MatchedFedAvg(MatchingRounds, fedavg.FedAvg):
-    """FedAvg, and local activations must give back the received model's. Source: RM, eq. (1).
+    """FedAvg whose local activations must reconstruct the received model's. Source: RM, eq. (1).
 
     L = cross-entropy + matching · L_M (+ the other terms of `fedavg`), all by the same descent.
     """
