@@ -63,7 +63,10 @@ class PartitionIndices:
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
-        """Return the indices of a client's training examples; raise if there is no such client."""
+        """Return the indices of a client's training examples.
+
+        Raise if no client has this number.
+        """
         if client >= self.clients:
             raise FedreproError(
                 f"client {client} does not exist: the partition has {self.clients}, counted from 0"

@@ -15,7 +15,7 @@ GROUPS = 2  # of GroupNorm, as in Hsieh et al., ICML 2020
 
 
 def norm_of(norm: Norm, channels: int) -> nn.Module:
-    """Make the normalisation of these channels; none is the identity."""
+    """Return the normalisation layer for this number of channels; the identity for 'none'."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(GROUPS, channels) if norm == "group" else nn.Identity()
@@ -43,10 +43,11 @@ class ResidualBlock(nn.Module):
 
 
 class SmallResNet(nn.Module):
-    """A 3×3 convolution, three stages of `blocks` residual blocks, and an affine map of means.
+    """A residual network for small images, such as ResNet-20, with `blocks` blocks per stage.
 
-    Channels double and sides halve from stage to stage. Convolutions start as He et al. draw them;
-    without normalisation each block starts as its shortcut.
+    A 3×3 convolution, three stages of blocks, averages over positions, and an affine map. Channels
+    double and sides halve from stage to stage. Convolutions start as He et al. draw them; without
+    normalisation each block starts as its shortcut.
     """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:
