@@ -29,7 +29,10 @@ _hooked: list[bool] = []
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict that collects the absolute paths of data files that the body opens; no code."""
+    """Yield a dict that collects, as keys, the paths of data files that the body opens.
+
+    Results depend on such files as on parameters. Paths are absolute; Python code is left out.
+    """
     if not _hooked:
         _hooked.append(True)  # a hook cannot be taken out again
         sys.addaudithook(_hook)

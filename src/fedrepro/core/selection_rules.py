@@ -97,7 +97,7 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Run settings by successive halving; return for each stopped setting the round it stopped at.
+    """Run settings by successive halving; return the round at which each stopped one stopped.
 
     Args:
         settings: how many there are; the last one never stops, and is not in the result.

@@ -207,10 +207,7 @@ def _canonical(value: Any, texts: dict[str, str]) -> Any:
 
 
 def load_state(path: Name) -> Any:
-    """Read a state that `save_state` wrote to this path, with tensors on the CPU.
-
-    Raise if damaged.
-    """
+    """Read a state that `save_state` wrote to this path (tensors on the CPU); raise if damaged."""
     import torch
 
     try:
@@ -286,7 +283,7 @@ def model_rows(
 
 @dataclass(frozen=True)
 class TrialModels:
-    """The local models of one trial, ordered by client.
+    """The local models of one trial, stacked in the order of clients.
 
     examples: how many each client trained on, int64 (clients,). tensors: weights by name, float32
     (clients, *shape). epochs: int64 (clients,), None where training does not stop early.

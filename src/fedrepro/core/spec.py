@@ -67,7 +67,7 @@ class Component:
 
     @cached_property
     def params(self) -> dict[str, Param]:
-        """Return all parameters, own and common ones, by name."""
+        """Return all parameters of the component by name: its own, and those common to its kind."""
         return self.own_params | self.common_params
 
     @property
@@ -123,10 +123,10 @@ class Component:
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
-        """Return this component with parameter values, others at their defaults.
+        """Return a Spec: this component with these parameter values, others at their defaults.
 
-        Raise for wrong ones. `values` are as in YAML; a list for a parameter of one value means one
-        setting for each value.
+        `values` are as in YAML; a list for a parameter of one value means one setting (combination
+        of values) for each. Raises FedreproError, which names `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -151,7 +151,7 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Return one Spec for several settings, each given by what differs from `values`.
+        """Return one Spec for several settings, each given by its differences from `values`.
 
         Unlike lists in `spec`, whose combinations are all tried, `settings` are listed one by one.
         """
@@ -174,7 +174,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return one Spec for `count` settings: setting i takes item i of each list in `values`."""
+        """Return one Spec for `count` settings: number i takes item i of each list in `values`."""
         lists = {
             key: value
             for key, value in values.items()

@@ -144,7 +144,7 @@ def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str
 
 
 def shown_name(*specs: Spec) -> str:
-    """Return a picture's file name: components with their parameters, or hashed if too long."""
+    """Return a file name for a picture of components: their texts, or if too long a short hash."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 

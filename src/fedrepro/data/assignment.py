@@ -74,7 +74,7 @@ class Assignment:
 
 
 def require_examples(examples: TrainingLabels, clients: int, each: int = 1) -> None:
-    """Raise FedreproError if there are too few examples for all clients to have `each` of them."""
+    """Raise FedreproError if there are fewer than `each` training examples per client."""
     if clients > len(examples):
         raise FedreproError(
             f"{clients} clients are more than the {len(examples)} training examples: "

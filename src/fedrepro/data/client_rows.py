@@ -85,8 +85,8 @@ class ClientGenerator(Protocol):
 class Population:
     """Millions of clients whose examples are made on demand by `made`, instead of stored.
 
-    The first `clients` train. public, validation: numbers of examples at the server, each of one of
-    the clients that follow, in this order. Rows are numbered client after client.
+    The first `clients` train. public, validation: numbers of examples at the server, taken from the
+    clients that follow, in this order. Rows are numbered client after client.
     """
 
     made: ClientGenerator
@@ -96,7 +96,7 @@ class Population:
 
     @cached_property
     def all_rows(self) -> ClientRows:
-        """Return the row numbers of each client, then of clients whose examples the server has."""
+        """Return the row numbers of each client, then of further clients, for the server."""
         return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property

@@ -38,10 +38,7 @@ def feature_spec(text: str) -> Spec:
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Return a data set's feature extractor with version and parameters as text.
-
-    Empty without one.
-    """
+    """Return the features' extractor of a data set, with all parameters, as text; empty without."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 

@@ -63,10 +63,7 @@ class PartitionIndices:
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
-        """Return the indices of a client's training examples.
-
-        Raise if no client has this number.
-        """
+        """Return the indices of the training examples of a client; raise for an unknown client."""
         if client >= self.clients:
             raise FedreproError(
                 f"client {client} does not exist: the partition has {self.clients}, counted from 0"
@@ -213,7 +210,7 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Read each client's examples in one trial from a partition's file; raise if it lacks them."""
+    """Read each client's examples in one trial from a partition's file; raise for other trials."""
     noise = _noise(path, trial)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with artifacts.opened(path, KIND) as file:

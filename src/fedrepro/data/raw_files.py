@@ -82,10 +82,7 @@ class DatasetTable:
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """Return all rows of one raw file, one per publisher or mirror.
-
-        Raise for an unknown name.
-        """
+        """Return all rows of one raw file, one per publisher or mirror; raise if unknown."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:

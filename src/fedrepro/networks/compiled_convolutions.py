@@ -178,7 +178,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    The inputs lie in room.images. Images are computed one by one, so that maps stay in the cache.
+    `weights` is the flat model; the inputs lie in the buffers room.images. Images are computed one
+    by one, so that maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, CHANNELS])
@@ -199,7 +200,10 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Convolve the image that begins at `image` by layer c; write to room.out (H · W, channels)."""
+    """Convolve the image that begins at `image`; write to room.out, (H · W, channels).
+
+    c is the layer's row of convs.layers, `weights` the flat model, `room` the buffers (`Images`).
+    """
     stride, run = row_of(c[CHANNELS]), c[KERNEL] * c[BELOW]
     begin = weights, c[WEIGHT] + c[KERNEL] * run * stride, 0
     if not convs.biased:
@@ -212,7 +216,10 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers a layer's output takes for one example, rows filled up (`row_of`)."""
+    """Return how many numbers a layer's output takes in memory for one example.
+
+    c is the layer's row of `Convolutions.layers`; channels are filled up to `row_of`.
+    """
     side = 2 if c[POOLED] else 1
     count: int = (c[HEIGHT] // side) * (c[WIDTH] // side) * row_of(c[CHANNELS])
     return count
@@ -222,7 +229,8 @@ def gives(c: Array) -> int:
 def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
     """Write ReLU and 2×2 max pooling of room.out to x from `to` on, the next layer's input.
 
-    The positions of the largest values are noted in room.chosen from `noted` on.
+    The positions of the largest values are noted in room.chosen from `noted` on. c is the layer's
+    row of convs.layers, `room` the buffers (`Images`).
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     for i in range(c[HEIGHT] // 2):
@@ -236,7 +244,10 @@ def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Ima
 
 @inner
 def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Write the ReLU of room.out to x from `to` on, the next layer's input."""
+    """Write the ReLU of room.out, a layer's linear output, to x from `to` on (the next input).
+
+    c is the layer's row of convs.layers, `room` the buffers (`Images`).
+    """
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for place in range(c[HEIGHT] * c[WIDTH]):
         at = to + convs.lists[c[TARGETS] + place]
@@ -252,8 +263,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    `x` is the output of `features`, `errors` are the loss's derivatives by x, (H · W · C, padded
-    rows) flat.
+    The backward pass of `features`, whose output is x. `errors` are the loss's derivatives by x, (H
+    · W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
     """
     turn_kernels(convs, weights, room)
     for b in range(rows):
@@ -271,7 +282,10 @@ def learn_kernels(
 
 @inner
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
-    """Write all kernels but the lowest to room.flipped, as the backward pass reads them."""
+    """Write all kernels but the lowest, from the flat model, to the buffer room.flipped.
+
+    So rearranged (turned by 180° or transposed), the backward pass reads kernels in order.
+    """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
         if c[ADDED]:
@@ -282,9 +296,9 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy one example's errors of the last layer's output to room.lower.
+    """Copy one example's errors (derivatives of the loss) of the last layer's output to room.lower.
 
-    Its numbers begin at `first` in `errors` and lie `step` apart.
+    The numbers begin at `first` in `errors` and lie `step` apart; `room` are the buffers.
     """
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[CHANNELS], row_of(top[CHANNELS])
@@ -296,9 +310,9 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Take an example's errors back through a layer's pooling and ReLU: room.lower to room.upper.
+    """Take one example's errors back through a layer's pooling and ReLU: room.lower to room.upper.
 
-    b is the example; x holds the outputs of the last layer.
+    b is the example, x holds the outputs of the last layer, `room` are the buffers (`Images`).
     """
     c = convs.layers[layer]
     if c[POOLED]:
@@ -313,7 +327,10 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 
 @inner
 def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
-    """Write a layer's kernel, turned by 180°, to `flipped`: (k · k · channels, input channels)."""
+    """Write a layer's kernel, turned by 180°, to `flipped`: (k · k · channels, input channels).
+
+    c is the layer's row of `Convolutions.layers`, `weights` the flat model.
+    """
     stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
     for s in range(spots):
         source = c[WEIGHT] + s * c[BELOW] * stride
@@ -327,7 +344,8 @@ def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
 def unpool(c: Array, noted: int, room: Images) -> None:
     """Write errors of a pooling's outputs, room.lower, to the inputs that were largest, room.upper.
 
-    The positions noted by `pool` begin at `noted`.
+    The positions that `pool` noted begin at `noted` in room.chosen; c is the layer's row of
+    `Convolutions.layers`.
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     row = c[ACROSS] * stride
@@ -343,7 +361,7 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
     """Copy errors from room.lower to room.upper where the ReLU's output is above zero, else zeros.
 
-    The outputs lie in x, from `first` on.
+    The outputs lie in x, from `first` on; c is the layer's row of convs.layers.
     """
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for i in range(c[HEIGHT]):
@@ -358,9 +376,10 @@ def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images)
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add to `gradient` the gradient of one layer's kernel and bias for one image.
+    """Add to `gradient`, a flat model, the gradient of one layer's kernel and bias for one image.
 
-    The image begins at `image` in room.images, its errors lie in room.upper.
+    The layer's input begins at `image` in room.images, the errors of its output lie in room.upper;
+    c is the layer's row of convs.layers.
     """
     stride, at, length = row_of(c[CHANNELS]), c[WEIGHT], c[KERNEL] * c[KERNEL] * c[BELOW]
     errors = room.upper, c[INSIDE], c[ACROSS] * stride, stride
@@ -376,7 +395,10 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Write the errors of a convolution's input, from those in room.upper, to room.lower."""
+    """Compute the errors of a convolution's input, from those of its output in room.upper.
+
+    The result is written to room.lower, (H · W, channels); c is the layer's row of convs.layers.
+    """
     if c[ADDED]:
         errors_added(convs, c, room)
     else:
@@ -385,7 +407,10 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
-    """Compute the errors of a convolution's input: convolve room.upper with the turned kernel."""
+    """Compute the errors of a convolution's input by convolving room.upper with the turned kernel.
+
+    The result is written to room.lower; c is the layer's row of convs.layers.
+    """
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
     a = room.upper, c[UPPER], c[ACROSS] * stride, 1
@@ -397,7 +422,10 @@ def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
-    """Write a layer's kernel to `flipped` as a matrix (channels, k · k · input channels)."""
+    """Write a layer's kernel to `flipped` as a matrix (channels, k · k · input channels).
+
+    c is the layer's row of `Convolutions.layers`, `weights` the flat model.
+    """
     stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
     for o in range(c[CHANNELS]):
         for s in range(spots):
@@ -410,7 +438,8 @@ def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
     """Compute the errors of each window of a convolution's input, and add up where windows overlap.
 
-    Used instead of `errors_turned` where inputs have few channels (less than a vector's length).
+    From room.upper to room.lower. Used instead of `errors_turned` for layers without padding whose
+    inputs have at most 8 channels.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]
     width, across = k * k * low, c[WIDTH] + k - 1

@@ -61,9 +61,9 @@ CALLS = (
 def record_convolutions(
     convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
 ) -> None:
-    """Compute the convolutions of inputs (N, D).
+    """Compute the convolutions of inputs (N, D): outputs to x, all layers stay in `room`.
 
-    Keep all layers in `room`, write the outputs to x.
+    `weights` is the flat model; `room` the buffers, from which `add_moments` and `add_errors` read.
     """
     before = flush()
     one = inputs.dtype.type(1)

@@ -246,7 +246,11 @@ def learn_unrolled(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None:
-    """Replace a time step's gates by their errors: the backward pass of `squash`."""
+    """Replace a time step's gates by their errors: the backward pass of `squash`.
+
+    t is the step, `layer` where the layer's rows begin in the buffers `room`; room.above and
+    room.cell hold the errors of states and cells.
+    """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):

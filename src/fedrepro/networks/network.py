@@ -330,8 +330,8 @@ def _start(
 def split(network: Network) -> tuple[Network, Network]:
     """Split a network in two: its hidden layers, and its output layer as a network of its own.
 
-    For methods that train or merge the last layer alone. Dropout before the output layer belongs to
-    the latter, whose tensors have the number 0.
+    So the last layer can be trained alone. Dropout before the output layer belongs to the latter,
+    whose tensors have the number 0.
 
     Raises:
         FedreproError: For a network that does not end in an affine map.

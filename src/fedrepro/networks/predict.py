@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Scaled(Protocol):
-    """Examples that a network predicts: inputs as stored, (N, D), and how to scale them."""
+    """Examples to predict: inputs as stored, (N, D), and how to scale them for a network."""
 
     @property
     def inputs(self) -> torch.Tensor: ...
@@ -41,7 +41,7 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Make a network, cached; `component` is part of the key as a file may redefine the name."""
+    """Make a network, cached; `component` tells models of one name in changed files apart."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 

@@ -22,7 +22,10 @@ def norm_of(norm: Norm, channels: int) -> nn.Module:
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions c and a shortcut: relu(s(x) + c(x)), s 1×1 where the shape changes."""
+    """A residual block: two 3×3 convolutions c and a shortcut s, relu(s(x) + c(x)).
+
+    s is a 1×1 convolution where the shape changes, else the identity.
+    """
 
     def __init__(self, inputs: int, channels: int, stride: int, norm: Norm) -> None:
         super().__init__()

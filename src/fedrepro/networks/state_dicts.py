@@ -47,15 +47,15 @@ def stack(
     layers: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> StackedModels:
-    """Stack the state dicts of clients, one of plain PyTorch each, into tensors (J, *shape).
+    """Stack the state dicts of clients, as plain PyTorch saves them, into tensors (J, *shape).
 
     `models` name their network, one for all or one for each; by default it is fully connected with
-    ReLU. Others need the `shape` of one example. `layers` are in order where that of the state
-    dicts is another; `names` name these in errors.
+    ReLU. Others need the `shape` of one example. `layers` are names in order, where the state dicts
+    have another order; `names` name the state dicts in errors.
 
     Raises:
-        FedreproError: For other forms than those at the top, and shapes that differ from the
-            model's, or between clients in more than the widths of fully connected layers.
+        FedreproError: For other forms than this module's docstring says, and for shapes that differ
+            from the model's, or between clients in more than the widths of fully connected layers.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:

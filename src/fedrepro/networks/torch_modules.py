@@ -185,10 +185,7 @@ class OwnModule:
 
 @dataclass(frozen=True)
 class ModuleNetwork(Network):
-    """A network that is one `torch.nn.Module`.
-
-    `make` returns a new one, initialised by its code.
-    """
+    """A network that is one `torch.nn.Module`; `make` returns a new, initialised module."""
 
     make: Callable[[], torch.nn.Module] = field(kw_only=True)
 

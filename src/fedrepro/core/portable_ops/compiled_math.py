@@ -125,10 +125,7 @@ class Vectors:
         return self.builder.call(self.fused, [a, b, c])
 
     def spread(self, pointer: Any) -> Any:
-        """Write code that loads the number at `pointer` into all elements of a vector.
-
-        Return it.
-        """
+        """Write code that copies the number at `pointer` into all elements of a vector."""
         nowhere, word = ir.Constant(self.type, ir.Undefined), ir.IntType(32)
         number = self.builder.load(pointer)
         lane = self.builder.insert_element(nowhere, number, ir.Constant(word, 0))
@@ -245,9 +242,10 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
-    """Write an LLVM loop of values = body(values, k), k from `first` to `end`.
+    """Write an LLVM loop of values = body(values, k) for k from `first` to `end`.
 
-    Return values, last k. The loop is unrolled: one turn has the code of `times` values of k.
+    Returns the last values and the last k. The loop is unrolled: one turn has the code of `times`
+    values of k.
     """
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
