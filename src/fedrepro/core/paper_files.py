@@ -111,7 +111,7 @@ def forms_of_papers() -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """Return the pages on what was found below folder `root`, by `<paper>` or `<paper>-<part>`."""
+    """Return the pages on each paper's results below `root`, by `<paper>` or `<paper>-<part>`."""
     pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
     for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
         pages[path.parent.name + path.stem.removeprefix(FINDINGS)] = path

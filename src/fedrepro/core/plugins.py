@@ -75,7 +75,7 @@ _folders: set[str] = set()  # of these files, and of the modules that installed 
 def configured_files() -> tuple[str, ...]:
     """Return the user's Python files with components that this process should load.
 
-    They come from the variable FEDREPRO_COMPONENTS and are named as the user wrote them.
+    The files come from the variable FEDREPRO_COMPONENTS, named as the user wrote them.
     """
     parts = os.environ.get(NAMED, "").split(os.pathsep)
     return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
@@ -145,7 +145,7 @@ def module_of(file: str) -> str:
 
 
 def load_installed() -> None:
-    """Import the modules with components that installed packages declare as entry points."""
+    """Import the components (methods, data sets, …) that installed packages declare."""
     from importlib import metadata
 
     for point in metadata.entry_points(group=GROUP):

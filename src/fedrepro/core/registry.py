@@ -158,7 +158,7 @@ def model_in(word: str) -> str:
 
 
 def components_of(file: str) -> list[Component]:
-    """Return the components that a user's Python file registered, in the file's order."""
+    """Return the components (methods, data sets, …) that a user's Python file registered."""
     components("method")
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
@@ -271,7 +271,10 @@ def parse_token(kind: str, token: str) -> Spec:
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """Return the component of this kind that a text writes, with its parameters in any order."""
+    """Return the component of this kind that a text such as fedavg+lr~0.1+epochs~5 writes.
+
+    Unlike `parse_token`, parameters may be in any order, and defaults may be written.
+    """
     return _single(read(components(kind), token, kind))
 
 

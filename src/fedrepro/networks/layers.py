@@ -85,7 +85,7 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """Keep an activation, and the pooling it comes from, if `keep` is set."""
+        """Keep an activation, and the pooling that produced `value`, if `keep` is set."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)
@@ -99,7 +99,7 @@ class Layer(Protocol):
         """Return the layer's tensors by local name, for inputs of this shape."""
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape of one example's output, for inputs of this shape."""
+        """Return the shape of one example's output of the layer, for inputs of this shape."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor: ...
 

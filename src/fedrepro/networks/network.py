@@ -63,7 +63,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return per layer: the layer, its input shape, names of its tensors by local name."""
+        """Return (layer, input shape, {local name: name} of its tensors) for each layer."""
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)

@@ -108,14 +108,14 @@ class OwnModule:
         return _tensors(self.module, self.buffers)
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return the shapes of the module's tensors by name; `shape` does not matter."""
+        """Return the module's tensors by name, with shapes, as `Parameter`; `shape` is not used."""
         return {
             name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
             for name, value in self.tensors.items()
         }
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape of one example's output, (classes,)."""
+        """Return the shape (classes,) of one example's output; `shape` is not used."""
         return (self.classes,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
