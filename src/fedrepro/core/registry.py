@@ -50,7 +50,7 @@ def _set_aside(
         Arg("who holds them: the server, or the clients in proportion to their training examples"),
     ] = "server",
 ) -> None:
-    """Set training examples aside, drawn once per trial, that no client trains with."""
+    """Set aside training examples that no client trains with, drawn once per trial."""
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
