@@ -443,7 +443,8 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 def require_source(path: Name, made: Mapping[str, str]) -> None:
     """Raise if a table's provenance has another value than `made` for one of its keys.
 
-    Keys that the provenance lacks are not compared. Finds files left from another experiment.
+    So a file that was computed from other inputs is not used. Keys that the provenance lacks are
+    not compared.
     """
     provenance = read_source(path)
     for key, wanted in made.items():

@@ -51,7 +51,7 @@ PREDICTION_ROWS = 2500
 
 @dataclass(frozen=True)
 class Network:
-    """A neural network without weights: layers for inputs of one shape; computes models in bulk.
+    """A neural network without weights: layers for inputs of one shape, for many models at once.
 
     `prior_sd`: of variational weights, whose prior is N(0, prior_sd²).
     """
