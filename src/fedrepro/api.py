@@ -80,7 +80,7 @@ BatchNorm = Annotated[
 
 
 def _merging(*, batchnorm: BatchNorm = "average") -> None:
-    """Declare the option of every method that merges networks into one of their form."""
+    """Declare the parameter `batchnorm`, which every method that merges networks into one has."""
 
 
 BUDGET = 8  # settings of a method that a comparison of many methods tries
@@ -88,12 +88,13 @@ BUDGET = 8  # settings of a method that a comparison of many methods tries
 
 @dataclass(frozen=True)
 class LocalModels:
-    """The models of J clients of one trial; `tensors[name]` is float32 (J, *shape).
+    """The trained models of the J clients of one trial, stacked: what a one-shot method gets.
 
-    shape: of one example; classes: outputs of the models. Models of one's own also carry
-    label_counts, int64 (J, K), and the layers' names in their state dicts, which no method gets.
-    widths: hidden units of each client's layers where these differ; tensors are then as wide as the
-    widest, with units of zeros after a client's own.
+    `tensors[name]` is float32 (J, *shape). shape: of one example. classes: number of outputs of the
+    models. For models that a user passes in, also label_counts, int64 (J, K), and the layers' names
+    in the state dicts; methods do not get these two. widths: hidden units of each client's layers,
+    where clients differ; tensors are then as wide as the widest, with zeros after a client's own
+    units.
     """
 
     model: Spec
@@ -114,7 +115,7 @@ class LocalModels:
         layers: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> LocalModels:
-        """Stack models that plain PyTorch trained, one state dict per client, for `combine`.
+        """Stack models trained by plain PyTorch, one state dict per client, as input of `combine`.
 
         Args:
             state_dicts: of each client.
@@ -142,25 +143,25 @@ class LocalModels:
         return len(next(iter(self.tensors.values())))
 
     def alone(self, client: int) -> GlobalModel:
-        """Return the model of one client."""
+        """Return the model of one client (an index) as a `GlobalModel` that predicts by itself."""
         tensors = {name: value[[client]] for name, value in self.tensors.items()}
         return GlobalModel(self.model, tensors, widths=self.widths and (self.widths[client],))
 
     @property
     def numbers(self) -> int:
-        """Count the parameters of all models together, as clients send them."""
+        """Count the parameters of all clients' models together, which is what the clients send."""
         return _numbers(self.tensors, self.widths)
 
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """The information that a method declared in `needs`; everything else is None.
+    """The information about clients that a method declared in `needs`; every other field is None.
 
     example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,); likewise of the public sample and of the server's validation
-    examples. clients: of a one-shot method for which they train, evaluate or answer once more.
-    start: tensors (1, *shape) that all clients started from. `training` is the scenario's local
-    training procedure, `device` where to compute.
+    pooled_labels: int64 (N,); public_* and validation_* have these types too, for the public sample
+    and for validation examples at the server. clients: through which a one-shot method lets clients
+    train, evaluate or answer once more. start: tensors (1, *shape) that all clients started from.
+    training: local training procedure of the experiment; device: where to compute.
     """
 
     training: Spec
@@ -179,12 +180,13 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class Report:
-    """Report of a round, in addition to the next state.
+    """The measurements of one round, which a method's `round` returns besides its next state.
 
-    metrics: named numbers, of METRICS or declared by the method. clients: such numbers per client,
-    (J,), NaN for those that took no part. traffic: messages; None for those that `Clients` counted,
-    a model down and one up for every client that trained, or along each edge of a graph one belief.
-    exchanges: of all clients with the server, or with their neighbours, in this round.
+    metrics: numbers by name, of METRICS or declared by the method. clients: arrays (J,) by name,
+    with a number per client, NaN for clients that took no part. traffic: messages of the round;
+    None for the messages that `Clients` counted: one model down and one up for every client that
+    trained, or one belief along each edge of a graph. exchanges: times in this round that all
+    clients exchanged messages with the server, or with their neighbours.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -197,18 +199,18 @@ class Report:
 class GlobalModel:
     """A model that predicts: one network, or a mixture of m networks with a weight per class.
 
-    tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
-    sum to one if the mixture is one of probabilities, or None for a single network. The prediction
-    is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. ties: if given, networks vote
-    instead, each with its weights for the class that it predicts, and this place draws between
-    classes with equal votes. gate: if given, the prediction is the argmax of this small network's
-    outputs on all logits, see `networks.predict`. diagnostics: named numbers that become metrics,
-    of METRICS or declared by the method. traffic: all messages of a one-shot method, if not
-    every client's model once and those that `Clients` counted. exchanges: of all clients with the
-    server, if not one, and one more for further work of clients. layers: names of layers in the
-    clients' state dicts, if there are any. widths: of each network as of `LocalModels`, where they
-    differ. unseen: for each client the positions, int64, of validation examples that nothing was
-    fitted to, where a method fits to some; choices read these alone.
+    tensors[name]: (m, *shape); widths may differ from the clients'. weights: (m, K), whose columns
+    sum to one if the mixture is one of probabilities; None for a single network. The prediction is
+    argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. ties: if given, networks vote instead,
+    each with its weight for the class that it predicts, and this random key draws between classes
+    with equal votes. gate: if given, the prediction is the argmax of this small network's outputs
+    on all logits, see `networks.predict`. diagnostics: numbers by name that become metrics, of
+    METRICS or declared by the method. traffic: all messages of a one-shot method; by default every
+    client's model once and the messages that `Clients` counted. exchanges: of all clients with the
+    server; by default one, and one more for further work of clients. layers: names of layers in the
+    clients' state dicts, if known. widths: hidden units of each network, where networks differ.
+    unseen: for each client the positions, int64, of validation examples that the method was not
+    fitted to, where it was fitted to some; hyperparameters are selected on these alone.
     """
 
     model: Spec
@@ -225,11 +227,11 @@ class GlobalModel:
 
     @property
     def parameters(self) -> int:
-        """Count the parameters of all networks and the gate."""
+        """Return the number of parameters of all networks and the gate, including buffers."""
         return self.trained()
 
     def trained(self, buffers: Collection[str] = ()) -> int:
-        """Count the parameters of all networks and the gate, without buffers of these names."""
+        """Count the parameters of all networks and the gate, without tensors named in `buffers`."""
         tensors = {k: v for k, v in self.tensors.items() if k == WHICH or k not in buffers}
         return _numbers(tensors, self.widths) + sum(v.size for v in (self.gate or {}).values())
 
@@ -239,19 +241,19 @@ class GlobalModel:
 
     @property
     def finite(self) -> bool:
-        """Whether all weights are finite: a model with other weights predicts nothing."""
+        """Return whether all weights are finite; NaN or infinite weights predict nothing."""
         arrays = [*self.tensors.values(), *(self.gate or {}).values()]
         return all(bool(np.isfinite(value).all()) for value in arrays)
 
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the state dict of the network: torch tensors, float32, weights as (out, in).
+        """Return the state dict of the only network: torch tensors, float32, weights as (out, in).
 
         Args:
             layers: their names; by default those in the clients' state dicts, or else those of an
                 `nn.Sequential` of the model's layers.
 
         Raises:
-            FedreproError: there are several networks.
+            FedreproError: the model is a mixture of several networks.
         """
         if self.networks > 1:
             raise FedreproError(
@@ -261,7 +263,7 @@ class GlobalModel:
         return self.state_dicts(layers)[0]
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return the state dict of each of the m networks; see `state_dict`."""
+        """Return the state dict of each of the m networks; for `layers` see `state_dict`."""
         from fedrepro.networks.state_dicts import unstack
 
         return unstack(self.model, self.tensors, layers or self.layers, self.widths)
@@ -270,7 +272,11 @@ class GlobalModel:
 def _numbers(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> int:
-    """Count the parameters of all networks, without padding units and architectures."""
+    """Count the parameters of all networks in `tensors`, (m, *shape) by name.
+
+    Units of zeros that only fill up narrower networks (`widths`) are left out; where networks are
+    of different architectures, each network counts only its own architecture's tensors.
+    """
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
         sizes = ((name, value[0].size) for name, value in tensors.items() if name != WHICH)
@@ -284,7 +290,7 @@ def _numbers(
 
 
 def takes(method: Component, model: Spec) -> bool:
-    """Whether a method combines networks of a model, by the `models` that it declares."""
+    """Return whether `method` can combine networks of `model`, by the `models` that it declares."""
     allowed = method.meta["models"]
     any_module = MODULE in allowed and bool(model.component.meta.get(MODULE))
     return not allowed or model.name in allowed or any_module
@@ -294,11 +300,13 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds. Its state is plain data, arrays and tensors; see `core/serialization.py`.
+    """A method in rounds with a server. Its state is plain data, arrays and tensors.
 
-    `init` and `round` are pure: the next state depends only on the state, the clients' work, the
-    declared information and `rng`, where rng.round is the number of the round. `model` reads off
-    the state the model that predicts, or one for each client, which then predicts alone.
+    `init` returns the state before the first round; `round` runs one round and returns the next
+    state and its measurements; `model` returns the model in a state that predicts, or one for each
+    client, which then predicts alone. `init` and `round` are pure: the next state depends only on
+    the state, the clients' work, the declared information and `rng`, where rng.round is the number
+    of the round.
     """
 
     rounds: int
@@ -319,10 +327,11 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class Decentralised(Protocol):
-    """A method in rounds without a server: its clients are the nodes of a graph.
+    """A method in rounds without a server: its clients are the N nodes of a graph.
 
-    As `Federated`, and pure in the same way. `beliefs` reads both of BELIEFS off the state, of the
-    last round or of the start: tensors of the network by name, (N, *shape).
+    As `Federated`, and pure in the same way. Instead of a model, `beliefs` returns the networks of
+    all nodes by the two names of BELIEFS, before and after nodes combine with neighbours: tensors
+    by name, (N, *shape), of the last round or of the start.
     """
 
     rounds: int
@@ -338,11 +347,11 @@ class Decentralised(Protocol):
 
 @dataclass(frozen=True)
 class Simulated:
-    """The result of a simulation in one trial, which is a block of repeats.
+    """The result of a simulation in one trial, which is a block of repetitions.
 
-    rounds: steps done -> named numbers, of METRICS or declared by the method: one for all nodes, or
-    an array (N,) with one for each; those of the last step are its final numbers. ended: numbers
-    that belong to no step.
+    rounds: for each measured number of steps done, numbers by name (of METRICS or declared by the
+    method): one for all nodes, or an array (N,) with one for each; the last step's are the final
+    numbers. ended: further numbers by name that belong to no step.
     """
 
     rounds: Mapping[int, Mapping[str, float | np.ndarray]]
@@ -377,18 +386,18 @@ def method(
     any_width: bool = False,
     merges: bool | Literal["matched"] = False,
 ) -> Callable[[F], F]:
-    """Register a method.
+    """Register the function or class below this decorator as a method that experiments can name.
 
     Args:
         name: of the method.
         kind: of the method.
         version: see `registry.register`.
-        needs: keys of NEEDS.
+        needs: keys of NEEDS, the information about clients that it uses besides their weights.
         models: names of models that it combines (empty: any); "module" is any `torch.nn.Module`.
         trainings: local training procedures that it is defined with (empty: any).
         paper: its source.
         label: its name in figures; by default `name`.
-        evaluate: splits on which the harness measures it.
+        evaluate: splits on which its models are measured.
         scenario: components that it sets (pooled training takes the partition `pooled`), or
             parameters of them (averaging from a shared start sets `shared_init` of the training).
         metrics: its metrics that METRICS lacks.

@@ -46,12 +46,15 @@ TAIL = 1 << 20  # bytes at the end, in which the last checksum is that of a tabl
 
 
 def checksum_of(data: bytes | memoryview) -> str:
-    """Return the checksum of bytes: xxh3 of 64 bits, as fast as a file is read."""
+    """Return the checksum of `data` as text: 64 bits of xxh3, a fast hash that finds damage."""
     return f"xxh3:{xxhash.xxh3_64_hexdigest(data)}"
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of a file's bytes, leaving out those of a checksum at `hole`."""
+    """Return the checksum of a file's bytes, as text.
+
+    `hole` is the position in the file of a stored checksum, whose own bytes are then left out.
+    """
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -64,7 +67,10 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Whether a file has this checksum, computed once a process unless the file changes."""
+    """Return whether the file at `path` has this checksum; False if it is missing.
+
+    The file is read once per process unless it changes. `hole`: see `checksum_of_file`.
+    """
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -81,7 +87,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _seal(path: Name) -> tuple[int, str] | None:
-    """Find the checksum that a table or state holds, and its position."""
+    """Find the checksum that a table or state holds of itself: its position and text, or None."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -89,7 +95,7 @@ def _seal(path: Name) -> tuple[int, str] | None:
 
 
 def fill_in(path: Path) -> None:
-    """Replace UNKNOWN in a new file by the checksum of all other bytes."""
+    """Write the checksum of a new table or state into the file, over its placeholder UNKNOWN."""
     found = _seal(path)
     assert found is not None
     with path.open("r+b") as file:
@@ -98,7 +104,7 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Whether a table or state holds a checksum; refuse a file whose bytes have another."""
+    """Return whether a table or state holds its own checksum; raise if its bytes do not match."""
     found = _seal(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")
@@ -106,20 +112,26 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return a file's path from the folder of its stage on; empty outside a tree of results."""
+    """Return the part of `path` from a stage's folder on, such as train/…; empty elsewhere.
+
+    Written into result files, so that a file copied to a wrong folder is noticed (`require_place`).
+    """
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
 
 
 def require_place(path: Name, written: str) -> None:
-    """Refuse a file that was written for another place in a tree of results."""
+    """Raise FedreproError if the file at `path` was `written` for another path among results."""
     if written and place_of(path) not in ("", written):
         raise corrupt_file_error(path, f"it was made as {written}")
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Make the error for a damaged file; `remove` is the folder to delete instead of the file."""
+    """Return the error for a missing or damaged file at `path`, which `why` explains.
+
+    `remove` is the folder that the user is asked to delete instead of the file.
+    """
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
@@ -128,7 +140,7 @@ def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> F
 
 
 def one_line(error: object) -> str:
-    """Return an error's text on one line, cut short; of the system's errors the reason alone."""
+    """Return an error's text on one line, at most 160 letters; for system errors, the reason."""
     text = getattr(error, "strerror", None) or str(error)
     return printable(" ".join(text.split()))[:160] or type(error).__name__
 
@@ -165,7 +177,7 @@ def atomic(path: Name) -> Iterator[Path]:
 
 
 def target_of(path: Name) -> Path:
-    """Return the file that this path or link leads to; refuse a folder, pipe or device."""
+    """Return the file that `path`, perhaps a link, leads to; raise for a folder, pipe or device."""
     target = Path(path)
     try:
         if target.is_symlink():
@@ -180,9 +192,10 @@ def target_of(path: Name) -> Path:
 
 
 def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name] = ()) -> None:
-    """Refuse, before anything is computed, a path that a command must not write.
+    """Raise FedreproError, before anything is computed, if a command must not write to `path`.
 
-    The name must end in one of `suffixes`, if any are given. The file must not be one in `read`.
+    The name must end in one of `suffixes`, if any are given, and the file must not be among the
+    files that the command reads (`read`).
     """
     target_of(path)
     if suffixes and Path(path).suffix not in suffixes:
@@ -193,7 +206,7 @@ def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name
 
 
 def require_unread(path: Name, read: Iterable[Name]) -> None:
-    """Refuse to write a file or folder that the same command reads, by whatever name."""
+    """Raise FedreproError if the file or folder to write, `path`, is one that the command reads."""
     for other in read:
         with contextlib.suppress(OSError, ValueError):  # a missing file cannot be lost
             if os.path.samefile(path, other):
@@ -205,7 +218,7 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
 
 
 def require_file(path: Name) -> None:
-    """Refuse a pipe, folder or device: reading a pipe would wait for ever."""
+    """Raise FedreproError if `path` is a folder, device or pipe (which would be read for ever)."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         _require_regular(path, f"read {path}")
 
@@ -220,7 +233,7 @@ def _require_regular(path: Name, what: str) -> None:
 
 @contextlib.contextmanager
 def saying_disk_errors(path: Name) -> Iterator[None]:
-    """Turn errors of a disk that is full or read-only into a sentence for the user."""
+    """Raise errors of a full or read-only disk in the body, which writes `path`, for the user."""
     folder = Path(path).parent
     try:
         yield
@@ -246,7 +259,7 @@ def write_text(path: Name, text: str) -> None:
 
 
 def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
-    """Read a file whose checksum another file names; refuse a file with other bytes."""
+    """Return the bytes of a file; raise if the checksum, stated in file `named_in`, differs."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -257,7 +270,7 @@ def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
 
 
 def write_array(path: Name, array: np.ndarray) -> str:
-    """Write an array as `.npy` file, which jobs map into memory, and return its checksum."""
+    """Write an array as an `.npy` file, to be mapped into memory by jobs; return its checksum."""
     form, array = np.lib.format, np.ascontiguousarray(array)
     with atomic(path) as temporary:
         with temporary.open("wb") as file:
@@ -280,23 +293,25 @@ def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
 
 
 def write_json(path: Name, value: Mapping[str, Any]) -> None:
-    """Write keys and values as JSON, with a checksum of them under the key `checksum`."""
+    """Write keys and values as JSON, with their checksum under the key `checksum`."""
     write_text(path, json_text(value))
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """Return the text that `write_json` writes."""
+    """Return the JSON text, including its checksum, that `write_json` writes for `value`."""
     # as it is read back: keys are texts then, tuples lists
     plain = json.loads(json.dumps(value))
     return json.dumps(plain | {"checksum": _of_value(plain)}, indent=2, sort_keys=True) + "\n"
 
 
 def read_json(path: Name, remove: Name | None = None) -> Any:
-    """Read a JSON file; `remove` is the folder to delete if the file is damaged.
+    """Read a JSON file, check its checksum, and return the value without the key `checksum`.
+
+    `remove` is the folder that an error asks to delete if the file is damaged.
 
     Raises:
-        FedreproError: the file is missing, is not JSON or has another checksum than it names, or it
-            has this schema version and names none.
+        FedreproError: the file is missing, is not JSON or has another checksum than it states,
+            or it has this schema version and states none.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -313,7 +328,10 @@ def read_json(path: Name, remove: Name | None = None) -> Any:
 def read_json_of(
     path: Name, keys: Mapping[str, type | tuple[type, ...]], remove: Name | None = None
 ) -> dict[str, Any]:
-    """Read a JSON object; refuse one that lacks one of `keys` or has another type there."""
+    """Read a JSON object; raise FedreproError unless it has all `keys` with values of these types.
+
+    `remove` is the folder that the error asks to delete.
+    """
     value: dict[str, Any] = read_json(path, remove)
     for key, kind in keys.items():
         if not isinstance(value, dict) or not isinstance(value.get(key), kind):
@@ -378,7 +396,11 @@ def write_table(
 
 @contextlib.contextmanager
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
-    """Open a table; refuse one of another kind, damaged, or written for another place."""
+    """Open a table (parquet) that this package wrote, and yield the open file.
+
+    Raises FedreproError if its kind is not `kind` (None: any), or if it is damaged, of another
+    schema version, or in another folder than it was written for.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -407,19 +429,23 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
 
 
 def read_table(path: Name, kind: str) -> pa.Table:
-    """Read a table; refuse one of another kind or schema version, and a damaged file."""
+    """Read a table of this kind; raise for another kind or schema version, or a damaged file."""
     with opened(path, kind) as file:
         return file.read()
 
 
 def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
-    """Read the provenance of a table without its content; refuse another kind, if one is given."""
+    """Return the provenance (sources, versions, seed) of a table; raise for another kind."""
     with opened(path, kind) as file:
         return read_provenance(file.schema_arrow.empty_table(), str(path))
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
-    """Refuse a table whose provenance has another value for a key in `made`; it may lack keys."""
+    """Raise if a table's provenance has another value than `made` for one of its keys.
+
+    So a file that was computed from other inputs is not used. Keys that the provenance lacks are
+    not compared.
+    """
     provenance = read_source(path)
     for key, wanted in made.items():
         if provenance.get(key, wanted) != wanted:
@@ -429,7 +455,10 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance in the metadata of a table; refuse a table without."""
+    """Return the provenance in the metadata of `table`; raise if there is none.
+
+    `name` is what the error calls the table.
+    """
     with contextlib.suppress(KeyError, ValueError):
         found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
         return found

@@ -30,10 +30,11 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Set the variables that select kernels, and return what `active_mode` returns from then on.
+    """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs give equal bytes; return the mode.
 
-    A variable that is set stays. A processor without AVX2, or a library loaded before, changes
-    nothing.
+    Sets environment variables that the libraries read once when they are loaded; variables that are
+    already set stay. Changes nothing on a processor without AVX2, or after a library was loaded.
+    The mode is the text of `active_mode`; `cpu` is the file that lists the processor's features.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
@@ -45,7 +46,7 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 
 
 def active_mode() -> str:
-    """Return how this process selects kernels: portable or not pinned, and overridden variables.
+    """Return how this process selects CPU kernels: 'portable' (with exceptions) or 'not pinned'.
 
     Processes that are both portable give equal bytes.
     """
@@ -54,7 +55,7 @@ def active_mode() -> str:
 
 @cache
 def flags(cpu: str = "/proc/cpuinfo") -> frozenset[str]:
-    """Return the features of an x86-64 processor as Linux lists them; nothing elsewhere."""
+    """Return the features (avx2, fma, …) of an x86-64 processor as Linux lists them; else empty."""
     if os.uname().machine not in ("x86_64", "AMD64"):
         return frozenset()
     try:

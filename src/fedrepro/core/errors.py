@@ -13,7 +13,7 @@ TOLD = 160  # letters of another exception's message
 
 
 class FedreproError(Exception):
-    r"""A sentence for the user, which the command line prints without a traceback; it exits 2.
+    r"""An error that a user can correct: one sentence, printed without a traceback; exit status 2.
 
     Characters that cannot be printed are written as \\n or \\x00.
     """
@@ -23,12 +23,12 @@ class FedreproError(Exception):
 
 
 def printable(text: str) -> str:
-    """Write characters that cannot be printed by their codes."""
+    r"""Return `text` with characters that cannot be printed replaced by codes such as \n."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: object) -> str:
-    """Write a value for an error's sentence, cut short."""
+    """Return the repr of a value for an error message, cut to 80 letters."""
     return _cut(repr(value))
 
 
@@ -37,7 +37,10 @@ def _cut(text: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
-    """Make the error for a name that is not among `known`; it names the nearest known ones."""
+    """Return the error for a `name` that is not among `known`, suggesting the nearest known names.
+
+    `what` says what kind of thing is named, such as method, and `where` where the name stands.
+    """
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -71,7 +74,7 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and th
 
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
-    """Make the error for a full or read-only disk from the system's; None for other errors."""
+    """Return the error that `path` cannot be written, as for a full disk; None for other errors."""
     sentence = DISK.get(error.errno or 0)
     return None if sentence is None else FedreproError(sentence.format(path=path))
 
@@ -86,7 +89,7 @@ EXTRAS = {"matplotlib": "plots", "snakemake": "workflow"} | dict.fromkeys(
 
 
 def installing(extra: str) -> str:
-    """Return the command that installs the packages of an extra of fedrepro."""
+    """Return the pip command that installs the packages of an optional extra, such as plots."""
     from importlib import metadata
 
     try:
@@ -108,7 +111,7 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: Exception) -> FedreproError | None:
-    """Make the error for a lack of memory, disk or an optional package; None for others."""
+    """Return a FedreproError for lack of memory, disk or an optional package, else None."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:
@@ -134,7 +137,7 @@ def sentence_for(error: Exception) -> FedreproError | None:
 
 
 def arose(error: Exception) -> str:
-    """Describe an unforeseen error on one line: type, message, file and line of code."""
+    """Describe an unexpected error on one line: type, message, file and line of code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -146,7 +149,7 @@ def arose(error: Exception) -> str:
 
 
 def fault(error: Exception) -> FedreproError:
-    """Make the error that describes an unforeseen one and asks for a report."""
+    """Return the FedreproError that reports an unexpected error as a fault of this program."""
     return FedreproError(
         f"this is a fault of the program ({arose(error)}): `--debug` behind the same command "
         "shows where it arose; please report it with that"

@@ -14,10 +14,11 @@ GROWTH = 1.02  # and then every 2 %
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """When a run in rounds is evaluated, and when it ends.
+    """After which rounds a method in rounds is evaluated, and when its run ends early.
 
     every: rounds between evaluations; None for every round up to 50, then every 2 %. until: the
-    test accuracy that ends a run. race: the declared rounds of successive halving, 0 without it.
+    test accuracy that ends a run. race: the rounds that successive halving of several settings is
+    planned for, 0 without it.
     """
 
     every: int | None = 1
@@ -25,7 +26,7 @@ class EvaluationSchedule:
     race: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Raise FedreproError for values out of range."""
         for least, rounds in ((1, 1 if self.every is None else self.every), (0, self.race)):
             if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < least:
                 raise FedreproError(f"rounds are counted from {least}, not {shown(rounds)}")
@@ -38,7 +39,10 @@ class EvaluationSchedule:
         return f"{every}{until}{f'+race~{self.race}' if self.race else ''}"
 
     def is_due(self, done: int, rounds: int) -> bool:
-        """Whether a run is evaluated after `done` of `rounds` rounds; always at both ends."""
+        """Return whether to evaluate after round `done` of `rounds`.
+
+        Always after first and last.
+        """
         if done in (1, rounds):
             return True
         if self.every is not None:
@@ -51,10 +55,11 @@ def _stretch(done: int) -> int:
 
 
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
-    """Return the rounds until accuracies reach the target, as FedAvg counts them; inf if never.
+    """Return the number of rounds until accuracy reaches `target`, as FedAvg counts; inf if never.
 
-    The curve of accuracies is made monotone by its running maximum, and interpolated linearly
-    between the rounds that were evaluated, from accuracy 0 before the first round.
+    `rounds` are the evaluated rounds and `accuracies` the accuracy after each of them. The curve is
+    made monotone by its running maximum, and interpolated linearly between evaluated rounds, from
+    accuracy 0 before the first round.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

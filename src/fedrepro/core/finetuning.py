@@ -15,7 +15,7 @@ KIND = "tune"
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """Further training of a model on the public sample, by the local training procedure."""
+    """Parameters of fine-tuning a method's final model on a labelled sample at the server."""
 
     examples: Annotated[
         int, Arg("size of the public sample, drawn from all validation examples", least=1)
@@ -40,5 +40,5 @@ TUNE = Component(KIND, "tune", 1, FineTuning)
 
 
 def finetuning_of(spec: Spec) -> FineTuning:
-    """Return the parameters of fine-tuning as attributes."""
+    """Return the parameters of fine-tuning in `spec`, one value each, as a FineTuning object."""
     return spec.component.make(FineTuning, **spec.single().values)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """A kind of methods: the stage that computes them, a name, and what they need.
+    """A kind of methods, such as one-shot: the workflow stage that runs it, and what it needs.
 
-    on_graph: whether clients are the nodes of a graph. with_data: whether there are data and a
-    model.
+    words: its name in texts. in_rounds: whether it has communication rounds. on_graph: whether
+    clients are the nodes of a graph. with_data: whether there are data and a model; a simulation
+    has neither.
     """
 
     stage: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Messages between the server and the clients, and their size in bytes.
+    """Numbers of messages between server and clients, and their sizes in bytes.
 
     A message between two nodes of a graph is one up, of its sender, and one down, of its receiver.
     """
@@ -38,7 +38,7 @@ FLOAT_BYTES = 4  # of a parameter, in memory and in messages
 
 @dataclass(frozen=True)
 class Metric:
-    """The meaning of a metric: title, unit, range, and direction.
+    """The meaning of a metric: title, unit, least and largest value (None: unbounded), direction.
 
     better: 1 if more is better, -1 if less is, 0 if neither.
     """
@@ -50,7 +50,7 @@ class Metric:
     better: int
 
     def holds(self, value: float) -> bool:
-        """Whether the metric can have this value, or infinity, which stands for never."""
+        """Return whether the metric can have this value; infinity, for never, is allowed."""
         low = -math.inf if self.least is None else self.least
         high = math.inf if self.most is None else self.most
         return low <= value <= high or math.isinf(value)
@@ -122,12 +122,12 @@ OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "
 
 
 def metrics_of(method: Spec) -> Mapping[str, Metric]:
-    """Return the metrics that a method may report: METRICS and those that it declares."""
+    """Return the metrics that `method` may report, by name: METRICS and those that it declares."""
     return METRICS | dict(method.component.meta.get("metrics", {}))
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Return METRICS and the metrics that methods declare; the first call imports all methods."""
+    """Return METRICS and the metrics that any method declares; the first call imports methods."""
     metrics = dict(METRICS)
     for method in components("method").values():
         metrics |= method.meta.get("metrics", {})
@@ -135,14 +135,14 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def require_metric(name: str, method: Spec) -> None:
-    """Refuse the name of a metric that neither METRICS nor the method declares."""
+    """Raise FedreproError if neither METRICS nor the method declares a metric of this name."""
     if name not in metrics_of(method):
         raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
 
 @dataclass(frozen=True)
 class Size:
-    """A measure of model size: a metric times a factor, the title of an axis, and a unit."""
+    """A way to show model size in figures: a metric, factor on its values, axis title, unit."""
 
     metric: str
     title: str
@@ -158,7 +158,7 @@ SIZES = {
 
 
 def size_text(value: float, size: Size) -> str:
-    """Write the value of a size's metric in words: 225 units, 178,885 parameters, 0.716 MB."""
+    """Return a model size as text: 225 units, 178,885 parameters, 0.716 MB."""
     number = f"{value:,.0f}" if size.factor == 1 else f"{value * size.factor:,.3g}"
     return f"{number} {size.words}"
 
@@ -166,8 +166,8 @@ def size_text(value: float, size: Size) -> str:
 class Number(NamedTuple):
     """One measured value of a metric.
 
-    split: the split of examples, None if the metric is not about examples. round: None at the end
-    of a run. client: None for all clients.
+    split: the examples measured on, None if the metric is not about examples. round: the round it
+    was measured after, None at the end of a run. client: None for all clients.
     """
 
     metric: str
@@ -179,7 +179,7 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A `Number` as a row of a file: `MetricRow(trial, method, *number)`.
+    """A `Number` with its trial and method, as a row of a result file.
 
     training: the local training, where a job has several. tune: how the model was fine-tuned, if it
     was; repetition: on which sample of that size, counted from 0.
@@ -206,7 +206,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The rows of metrics of one job, with the components of its scenario."""
+    """The measured values (rows) of one job of the workflow, with its experiment's components."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -217,12 +217,13 @@ class Table:
             self.rows.append(row)
 
     def arrow(self) -> pa.Table:
-        """Return the rows as a table, with the parameters of every component as typed columns.
+        """Return the rows as a pyarrow table, with the parameters of components as typed columns.
 
         The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of each component.
-        setting is the method's token with the changes of training and fine-tuning in which rows
-        differ. phase is `final` at the end of a run, `round` for an evaluated round and `tuned` for
-        a fine-tuned model, whose rows have its fine-tuning and repetition.
+        setting is the method with its parameters as text, and the changes of training and
+        fine-tuning in which rows differ. phase is `final` at the end of a run, `round` for an
+        evaluated round and `tuned` for a fine-tuned model, whose rows have its fine-tuning and
+        repetition.
         """
         import pyarrow as pa
 
@@ -257,7 +258,7 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics whose first columns are all of LEADING.
+    """Return a table of metrics whose first columns are all of LEADING, as older files lack two.
 
     Older files, as in the record, have neither setting nor phase; both follow from other columns.
     """
@@ -274,7 +275,10 @@ def with_leading(table: pa.Table) -> pa.Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """Return <kind>_name and one typed column per parameter; null where a component lacks it."""
+    """Return the columns <kind>_name and one per parameter of these components, a value per row.
+
+    Cells are null where a row's component lacks the parameter.
+    """
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

@@ -24,7 +24,7 @@ EXHIBITS = ("exhibits.yaml", "exhibits/__init__.py", "exhibits.py")  # a paper h
 
 
 def paper_names() -> dict[str, Path]:
-    """Return the folder of each paper, in the order of names."""
+    """Return the folder of each reproduced paper by its short name, sorted by name."""
     package = importlib.import_module(PAPERS)
     return {
         path.name: path
@@ -35,7 +35,7 @@ def paper_names() -> dict[str, Path]:
 
 
 def paper_attribute(paper: str, what: str) -> str:
-    """Return a text for pages from the __init__.py of a paper's folder; empty if it has none.
+    """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
     The texts are NAME and LINK of the paper, PICTURE (the figure that stands for it), SENTENCE (its
     result, if the first sentence of the findings does not say so) and PART (which part was run).
@@ -46,17 +46,17 @@ def paper_attribute(paper: str, what: str) -> str:
 
 
 def exhibits_file(paper: str) -> Path:
-    """Return the file of a paper's exhibits, or where the working folder would have it."""
+    """Return the file that defines a paper's figures and tables, or where the user's would be."""
     return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
 def published_file(paper: str) -> Path:
-    """Return the csv of the values that a paper printed."""
+    """Return the path of the csv with the values that a paper printed, for comparison."""
     return _file(paper, OWN_PUBLISHED / f"{paper}.csv", PRINTED)
 
 
 def claims_file(paper: str) -> Path:
-    """Return the YAML file of a paper's claims."""
+    """Return the path of the YAML file of a paper's claims, which results are checked against."""
     return _file(paper, OWN_PUBLISHED / f"{paper}.yaml", CLAIMS)
 
 
@@ -71,7 +71,10 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """Return the papers with one of these files in their folder, or with a file in `own`."""
+    """Return the papers, sorted, that have one of the files `names`, or a file in the folder `own`.
+
+    Files in `own`, which is the user's, are <paper><suffix>, such as mine.yaml.
+    """
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]
@@ -79,25 +82,26 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 
 
 def exhibits_of(paper: str) -> Any:
-    """Return the `EXHIBITS` that the Python of a paper's folder defines."""
+    """Return the definitions of a paper's figures and tables, written in Python (EXHIBITS)."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
 def with_check() -> list[str]:
-    """Return the papers with a check.py, which replays recorded outputs of the authors' code."""
+    """Return the papers with a check.py, which compares our numbers with the authors' code."""
     return [paper for paper, folder in paper_names().items() if (folder / "check.py").is_file()]
 
 
 def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
-    """Return `run_check` of a paper's check.py, which takes a file and a function that prints.
+    """Return `run_check` of a paper's check.py, which compares with outputs of the authors' code.
 
-    That returns 0 if all numbers agree, 1 if not, 2 if they cannot be checked.
+    `run_check` takes a file and a function that prints, and returns 0 if all numbers agree, 1 if
+    not, 2 if the numbers cannot be checked.
     """
     return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return the checks of claims that papers define, by name: `FORMS` of claim_checks.py."""
+    """Return the functions that check claims and that papers define themselves, by name."""
     modules = [
         f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()
@@ -107,7 +111,7 @@ def forms_of_papers() -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """Return the pages of findings below `root`, by `<paper>` or `<paper>-<part>`."""
+    """Return the pages on each paper's results below `root`, by `<paper>` or `<paper>-<part>`."""
     pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
     for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
         pages[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
@@ -115,18 +119,18 @@ def findings(root: Path = Path()) -> dict[str, Path]:
 
 
 def modules_in(package: str) -> list[str]:
-    """Return the full names of a package's modules that begin with no underscore."""
+    """Return the full names of a package's modules, except those that begin with an underscore."""
     folder = getattr(importlib.import_module(package), "__path__", [])
     names = sorted(module.name for module in pkgutil.iter_modules(folder))
     return [f"{package}.{name}" for name in names if not name.startswith("_")]
 
 
 def modules_of_papers(room: str) -> list[str]:
-    """Return the full names of the modules in a folder, such as methods, of all papers."""
+    """Return the full names of the modules in subfolder `room`, such as methods, of all papers."""
     folders = [paper for paper, folder in paper_names().items() if os.path.isdir(folder / room)]
     return [name for paper in folders for name in modules_in(f"{PAPERS}.{paper}.{room}")]
 
 
 def by_own_name(modules: Iterable[str]) -> list[str]:
-    """Sort modules by their last names, whatever package they are in."""
+    """Return full module names sorted by their last part, whatever package they are in."""
     return sorted(modules, key=lambda name: (name.rpartition(".")[2], name))

@@ -30,7 +30,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Arg:
-    """The meaning of a parameter: a sentence, its unit, and the values that it may take.
+    """Describes a parameter in an annotation: its meaning, its unit, and the values it may take.
 
     above: exclusive lower bound. least, most: inclusive bounds; whole numbers have LARGEST without
     `most`. later: whether the parameter is newer than recorded results, and is left out of files
@@ -47,7 +47,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a component, as the signature of its function has it.
+    """A parameter of a component such as a method, as read from the signature of its function.
 
     many: whether its value is a list. optional: whether the value may be none.
     """
@@ -62,7 +62,10 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any, where: str) -> Value:
-        """Return `value` in the declared type; refuse one that does not fit."""
+        """Return `value` in the parameter's type, a list as a tuple; raise if it does not fit.
+
+        `where` says in errors where the value stands.
+        """
         items = value if isinstance(value, list | tuple) else (value,)
         if not items:
             raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
@@ -73,7 +76,7 @@ class Param:
         return tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
-        """Return one item of a value in the declared type; refuse one that does not fit."""
+        """Return one item of a value in the parameter's type; raise if the item does not fit."""
         if value is None and self.optional:
             return None
         wrong = self._wrong(value)
@@ -82,7 +85,7 @@ class Param:
         return value if self.type in (bool, str) else self.type(value)
 
     def _wrong(self, value: Any) -> str:
-        """Say what is wrong with a value that must be there; empty if it fits."""
+        """Return what is wrong with `value` (type, choice, bound) as text; empty if it fits."""
         arg, kinds = self.arg, {bool: "true or false", int: "a whole number", float: "a number"}
         if value is None:
             return "needs a value; it cannot be none"
@@ -107,12 +110,12 @@ class Param:
         return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
-        """Return the value that a text of a token writes; a list joins its values by @."""
+        """Return the value that `text` writes, as in 0.1, or 1@5 for a list of 1 and 5."""
         items = [self.read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
     def read(self, text: str, where: str) -> Scalar:
-        """Return the single value that a text of a token writes."""
+        """Return the single value that `text` writes, in the parameter's type; raise if unfit."""
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):
@@ -127,7 +130,7 @@ class Param:
 
 
 def render(value: Value) -> str:
-    """Write a value as tokens do: 10 for 10.0, 1e-06 for 0.000001, true, none, 1@2 for a list."""
+    """Return a parameter value as text: 10 for 10.0, 1e-06 for 0.000001, none, 1@2 for a list."""
     if isinstance(value, tuple):
         return "@".join(map(render, value))
     if isinstance(value, float):
@@ -136,7 +139,7 @@ def render(value: Value) -> str:
 
 
 def comparable_text(value: Any) -> str:
-    """Write a cell of a table so that equal values compare equal: 1 for 1.0 and for "1.0".
+    """Return a cell of a table as text so that equal values compare equal: 1 for 1.0 and for "1.0".
 
     Numbers have ten digits. A csv column that mixes numbers with texts is read as texts, and one
     that mixes 1 with 0.5 as floats.

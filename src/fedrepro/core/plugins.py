@@ -29,7 +29,10 @@ _hooked: list[bool] = []
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict of the files that the body opens, by absolute path; code is left out."""
+    """Yield a dict that collects, as keys, the paths of data files that the body opens.
+
+    Results depend on such files as on parameters. Paths are absolute; Python code is left out.
+    """
     if not _hooked:
         _hooked.append(True)  # a hook cannot be taken out again
         sys.addaudithook(_hook)
@@ -54,7 +57,7 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def opened_within(path: str, *folders: str) -> bool:
-    """Whether an absolute path lies in one of these folders."""
+    """Return whether an absolute path lies in one of these folders."""
     return any(path.startswith(os.path.join(os.path.abspath(folder), "")) for folder in folders)
 
 
@@ -70,18 +73,21 @@ _folders: set[str] = set()  # of these files, and of the modules that installed 
 
 
 def configured_files() -> tuple[str, ...]:
-    """Return the files of components that this process should load, as they were written."""
+    """Return the user's Python files with components that this process should load.
+
+    The files come from the variable FEDREPRO_COMPONENTS, named as the user wrote them.
+    """
     parts = os.environ.get(NAMED, "").split(os.pathsep)
     return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
 
 
 def set_plugin_files(files: Iterable[str]) -> None:
-    """Let this process and its children load these files of components, and no others."""
+    """Let this process and its children load these Python files with components, and no others."""
     os.environ[NAMED] = os.pathsep.join(OF_CLASS.sub(IN_PATH, file) for file in files)
 
 
 def add_plugin_files(files: Iterable[str]) -> None:
-    """Let this process load these files of components in addition, each once."""
+    """Let this process and its children also load these Python files with components, each once."""
     configured = {os.path.abspath(file) for file in configured_files()}
     set_plugin_files(
         (*configured_files(), *(file for file in files if os.path.abspath(file) not in configured))
@@ -89,7 +95,10 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a file of components; return its class, where the name is as in nets.py:Net."""
+    """Run a user's Python file, which registers its components; raise if it cannot be loaded.
+
+    Returns the class Net for a file named as nets.py:Net, and None otherwise.
+    """
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):
@@ -130,13 +139,13 @@ def load_file(file: str) -> Any:
 
 
 def module_of(file: str) -> str:
-    """Return the name that the module of a loaded file has."""
+    """Return the module name under which a user's file is loaded, made from a hash of its path."""
     path = os.path.abspath(OF_CLASS.split(file)[0])
     return f"{MODULES}_{digest_of(os.fsencode(path))}"
 
 
 def load_installed() -> None:
-    """Import the modules of components that installed packages declare."""
+    """Import the components (methods, data sets, …) that installed packages declare."""
     from importlib import metadata
 
     for point in metadata.entry_points(group=GROUP):
@@ -152,9 +161,9 @@ def load_installed() -> None:
 
 
 def own_fault(error: BaseException) -> str:
-    """Describe the line of a user's file where an error arose; empty if it arose elsewhere.
+    """Describe the line of a user's file where `error` arose; empty if it arose elsewhere.
 
-    All files in the folder of a file of components count, since that may import them.
+    All files in the folder of a loaded file count, since that file may import them.
     """
     import traceback
 

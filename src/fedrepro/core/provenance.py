@@ -36,7 +36,7 @@ FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 class Sources(NamedTuple):
-    """The sources of a process: the digest of the package's files, and the git revision.
+    """The source code that a process runs: a hash of the package's files, and the git revision.
 
     revision: 12 digits, with -dirty if a file of the package was changed or added; `unknown` if no
     repository tracks the package.
@@ -48,7 +48,7 @@ class Sources(NamedTuple):
 
 @functools.cache
 def loaded() -> Sources:
-    """Return the sources of this process, as they were when this was first called."""
+    """Return the source code's hash and git revision, as they were when this was first called."""
 
     def git(*arguments: str) -> str:  # in the folder of the package; writes nothing
         return subprocess.run(
@@ -74,7 +74,7 @@ def loaded() -> Sources:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return versions of fedrepro, Python and the packages that compute."""
+    """Return the versions of fedrepro, Python and the packages that compute, by name."""
     by_name = {"fedrepro": fedrepro.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -85,12 +85,12 @@ def versions() -> dict[str, str]:
 
 
 def on_a_gpu(run: Mapping[str, Any]) -> bool:
-    """Whether any part of a recorded run was computed on a GPU."""
+    """Return whether any job of a recorded run was computed on a GPU."""
     return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
 
 
 def device_in_words(device: str) -> str:
-    """Return cpu, or the name of a GPU in the place of its number."""
+    """Return 'cpu', or 'cuda' with the GPU's product name for a device such as 'cuda:0'."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -99,10 +99,10 @@ def device_in_words(device: str) -> str:
 
 
 def origin(device: str = "cpu") -> dict[str, Any]:
-    """Return sources, versions, arithmetic, device and machine, by the keys of ORIGIN.
+    """Return by which code, versions, device and machine this process computes, by the keys ORIGIN.
 
-    If sources changed on disk since this process began, `changed_to` is their digest now, because
-    modules are loaded when they are needed.
+    `arithmetic` says how CPU kernels are selected. If sources changed on disk since this process
+    began, `changed_to` is their hash now, because modules are loaded when they are needed.
     """
     now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
     return {
@@ -124,11 +124,11 @@ def provenance(
     inputs: Iterable[Mapping[str, Any]] = (),
     **parts: Any,
 ) -> dict[str, Any]:
-    """Return the provenance of a file that is being written.
+    """Return what a new result file records about how it was computed: code, seed, inputs.
 
     Args:
         seed: the seed of random draws.
-        specs: the components that the file was computed with.
+        specs: the components (data set, method, …) that the file was computed with.
         device: the device that computed it.
         inputs: the provenance of the files that it was computed from.
         parts: further keys.
@@ -151,12 +151,15 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Return the version of a component and the digest of its file as loaded, as one text."""
+    """Return a component's version and the hash of its file as loaded, as one text."""
     return f"{component.version} {component.digest}"
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the different origins of files and their inputs, given by provenance, sorted."""
+    """Return the different origins (code, versions, machine) of files and of their inputs, sorted.
+
+    `sources` are the provenances of these files.
+    """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources
@@ -167,7 +170,7 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def resources_used() -> dict[str, float]:
-    """Measure the processor time of this process in seconds, and its peak memory in bytes.
+    """Return the processor time of this process in seconds, and its peak memory in bytes.
 
     Memory counts mapped data sets, and libraries that a preloaded process loaded before a fork.
     """
@@ -177,7 +180,7 @@ def resources_used() -> dict[str, float]:
 
 
 def say_what_it_took() -> None:
-    """Print time and memory of this process as the last line of a job's log."""
+    """Print processor time and peak memory of this process, as the last line of a job's log."""
     usage = resources_used()
     print(
         f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "
@@ -188,7 +191,7 @@ def say_what_it_took() -> None:
 
 @functools.cache
 def machine() -> dict[str, Any]:
-    """Return system, processor, cores and Python of this machine, without its host name."""
+    """Return system, processor, cores and Python version of this machine; not its host name."""
     cpu = platform.processor() or platform.machine()
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)

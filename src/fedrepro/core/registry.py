@@ -50,7 +50,7 @@ def _set_aside(
         Arg("who holds them: the server, or the clients in proportion to their training examples"),
     ] = "server",
 ) -> None:
-    """Training examples that no client trains with, drawn once per trial before the partition."""
+    """Set aside training examples that no client trains with, drawn once per trial."""
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -75,10 +75,10 @@ def register(
     common: Callable[..., Any] | None = None,
     **meta: Any,
 ) -> Callable[[F], F]:
-    """Register the function below the decorator as a component.
+    """Register the function below this decorator as a component, so that experiments can name it.
 
     Args:
-        kind: what it is, such as partition.
+        kind: the kind of the component: dataset, partition, model, training, graph and so on.
         name: the component's name, which no other component of the kind may have.
         version: a number to raise whenever results change; outside the package, the digest of the
             component's file is added.
@@ -109,7 +109,10 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Refuse a text where a decorator takes several, which would be read letter by letter."""
+    """Raise FedreproError if an argument in `given` of a decorator is a text, not a collection.
+
+    A text would be read letter by letter. `kind` and `name` say which component is decorated.
+    """
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -119,7 +122,7 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Return all components of a kind by name; the first call imports their modules."""
+    """Return all components of a kind (such as method) by name; the first call imports modules."""
     if kind not in _loaded:
         _loaded.add(kind)
         papers = modules_of_papers(f"{kind}s")
@@ -130,10 +133,10 @@ def components(kind: str) -> dict[str, Component]:
 
 
 def model_in(word: str) -> str:
-    """Load the model that a word such as nets.py:Net names, and return the model's name.
+    """Load the model class that a text such as nets.py:Net names; return the model's name.
 
-    A class without a decorator is registered by its own name, in small letters. Of a word of
-    another form an empty text is returned.
+    A class without a decorator is registered by its own name, in small letters. A text of another
+    form gives an empty text.
     """
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
@@ -155,13 +158,13 @@ def model_in(word: str) -> str:
 
 
 def components_of(file: str) -> list[Component]:
-    """Return the components that a file outside the package registered, in their order."""
+    """Return the components (methods, data sets, …) that a user's Python file registered."""
     components("method")
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
 
 def _bring_outside() -> None:
-    """Load named files outside the package, once; forget those that are not named any more."""
+    """Load the user's Python files that are configured, once; forget files no longer configured."""
     if not _installed:
         _installed.append(True)  # before they are loaded, since they may ask for components
         try:
@@ -179,7 +182,7 @@ def _bring_outside() -> None:
 
 
 def _load(file: str) -> None:
-    """Load a file completely or not at all."""
+    """Load a user's Python file and register its components; undo everything if that fails."""
 
     def known() -> dict[str, dict[str, Component]]:
         return {kind: dict(by_name) for kind, by_name in _found.items()}
@@ -228,9 +231,10 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return a function of shape and classes that calls a class of a user's file `module`.
+    """Return a function model(shape, classes) that makes a user's PyTorch class `made`.
 
-    The class gets its arguments by their names, such as in_channels.
+    The class gets its arguments by their names, such as in_channels or num_classes. `module` is the
+    name of the module that the user's file was loaded as.
     """
     asked = inspect.signature(made).parameters.values()
     for item in asked:
@@ -259,12 +263,18 @@ def _has_torch(file: str) -> bool:
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component of a token of this kind; refuse another form than `Spec.token`."""
+    """Return the component of this kind that a text such as dirichlet+alpha~0.1 writes.
+
+    The text must be in the one form that `Spec.token` writes.
+    """
     return _single(parse(components(kind), token, kind))
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """Return the component of a token of this kind, in any order of its parameters."""
+    """Return the component of this kind that a text such as fedavg+lr~0.1+epochs~5 writes.
+
+    Unlike `parse_token`, parameters may be in any order, and defaults may be written.
+    """
     return _single(read(components(kind), token, kind))
 
 
@@ -294,7 +304,7 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component of a token whose first word may be a name of the field, as 2nn."""
+    """Return the component that a text means, which may begin with a common name such as 2nn."""
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:
@@ -305,7 +315,7 @@ def spec_called(kind: str, word: str) -> Spec:
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """Return the name and parameters of the component that a name of the field means.
+    """Return the name and parameters of the component that a common name, such as 2nn, means.
 
     A value after a colon sets the first parameter, as in dirichlet:0.1. A model may be a class of a
     file: nets.py:Net.
@@ -330,7 +340,10 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Return the value of the parameter `key` that a text writes; values other than text stay."""
+    """Return the value of parameter `key` that a text writes; return other values unchanged.
+
+    `where` is the text that an error quotes.
+    """
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

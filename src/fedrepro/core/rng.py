@@ -16,9 +16,10 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class _Digest(ISeedSequence):
-    """The 128 bits of a digest as seed.
+    """Seeds NumPy's Philox generator with the 128 bits of a hash.
 
-    If they were given as a key, NumPy would ask the system for random bits as well, and drop them.
+    If the bits were given as a key, NumPy would ask the system for random bits as well, and drop
+    them.
     """
 
     def __init__(self, bits: bytes) -> None:
@@ -31,10 +32,11 @@ class _Digest(ISeedSequence):
 
 @dataclass(frozen=True)
 class RngKey:
-    """A key of random draws: a seed, a trial, a client, a round and an epoch.
+    """The key of a stream of random numbers: a seed, a trial, a client, a round and an epoch.
 
-    round: of a method in rounds, -1 outside. epoch: of local training, -1 for none. call: counts
-    the trainings of one client in one round, which would otherwise take the same minibatches.
+    Equal keys give equal numbers, whatever was drawn before. round: of a method in rounds, -1
+    outside. epoch: of local training, -1 for none. call: counts the trainings of one client in one
+    round, which would otherwise take the same minibatches.
     """
 
     seed: int
@@ -45,33 +47,35 @@ class RngKey:
     call: int = 0
 
     def at(self, **place: int) -> RngKey:
-        """Return the key for another `trial`, `client`, `round`, `epoch` or `call`."""
+        """Return this key with another `trial`, `client`, `round`, `epoch` or `call`."""
         return replace(self, **place)
 
     @property
     def clock(self) -> str:
-        """Return the time within a trial: an epoch, a round in its first epoch or in none, or both.
+        """Return round, epoch and call of this key as one text, which is part of what is hashed.
 
-        Streams of one purpose do not meet, because a purpose is drawn for in every epoch or in
-        none, and a trial of a method is either local training or rounds. One overlap is intended:
-        the first epoch of round r visits examples in the order of epoch r of local training, so
-        that methods in rounds are compared with local training on common random numbers.
+        The text is an epoch, a round in its first epoch or in none, or both. Streams of one purpose
+        do not meet, because a purpose is drawn for in every epoch or in none, and a trial of a
+        method is either local training or rounds. One overlap is intended: the first epoch of round
+        r visits examples in the order of epoch r of local training, so that methods in rounds are
+        compared with local training on common random numbers.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""
         return f"{when};{self.call}" if self.call else when
 
     def stream(self, purpose: str) -> np.random.Generator:
-        """Return the generator of random numbers for a purpose; each call starts it again.
+        """Return the random generator of this key for a purpose, such as 'partition'.
 
-        It is a Philox generator, whose key is a digest of 128 bits of this key and the purpose.
+        Each call starts it again. It is a Philox generator, whose key is a hash of 128 bits of this
+        key and the purpose.
         """
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]
         return np.random.Generator(bits)
 
     def key(self, purpose: str) -> int:
-        """Return the 128 bits that are the Philox key of a purpose's stream."""
+        """Return the 128 bits, as a whole number, that seed a purpose's stream (see `stream`)."""
         return int.from_bytes(self._digest(purpose), "little")
 
     def _digest(self, purpose: str) -> bytes:

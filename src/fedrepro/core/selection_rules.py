@@ -20,12 +20,12 @@ Over = Literal["end", "best", "area", "half", "race"]
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """A rule that selects the setting of a sweep with the best mean over trials of a metric.
+    """A rule that selects the hyperparameters with the best mean over trials of a metric.
 
     split: the examples that the metric is measured on. over: whether the metric counts at the end
     of a run, in the best round, on average over rounds (`area`), on average over the second half of
-    the rounds that all settings ran, or at the last rung of successive halving. need: the key of
-    DISCLOSED for what the rule reads. words: a description.
+    the rounds that all settings ran, or at the last stop of successive halving. need: the key of
+    DISCLOSED for the data that the rule reads. words: a description.
     """
 
     name: str
@@ -76,9 +76,10 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return the rounds after which the worse half stops; none if `rounds` is 0.
+    """Return the rounds after which successive halving stops the worse half; empty for 0 rounds.
 
-    Of few rounds two may be the same one, after which the settings are halved twice.
+    These are 1/8, 1/4 and 1/2 of `rounds`, rounded up. Of few rounds two may be equal; the settings
+    are then halved twice.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
@@ -96,7 +97,7 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Run settings by successive halving; return the round after which each one stopped.
+    """Run settings by successive halving; return the round at which each stopped one stopped.
 
     Args:
         settings: how many there are; the last one never stops, and is not in the result.
@@ -116,7 +117,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return the cost of successive halving of some settings, in full runs of one setting."""
+    """Return the cost of successive halving of this many settings, in full runs of one setting."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         if left == 1:
@@ -126,7 +127,10 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Refuse successive halving over more rounds than a setting runs for."""
+    """Raise FedreproError if successive halving takes more rounds (`race`) than a run has.
+
+    `where` says in the error which run is meant.
+    """
     if race > rounds:
         raise FedreproError(
             f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "

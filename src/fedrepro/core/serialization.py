@@ -46,10 +46,11 @@ ALLOWED = (
 
 
 def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a copy of a state as reading its file would give it, with contiguous arrays.
+    """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
-    Entries that did not change are shared with `before`, the normalized state of the round before,
-    because a round changes little of the state of a million clients.
+    So a run that is resumed cannot differ from one that was not stopped. Values that did not change
+    are shared with `before`, the normalized state of the round before, because a round changes
+    little of the state of a million clients.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:
@@ -70,10 +71,10 @@ def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None
 
 
 def to_plain(value: Any, place: str = "state") -> Any:
-    """Return a state as plain data and tensors, which a `.pt` file can hold.
+    """Return a method's state as plain data and tensors, which a `.pt` file can hold.
 
-    Tensors share the memory of the state's arrays where they can, since a state may be large.
-    `place` is the state's name in errors.
+    Tensors share the memory of the state's arrays where possible, since a state may be large.
+    `place` is the state's name in errors. Raises FedreproError for values that no file can hold.
     """
     kind = type(value)
     if kind in PLAIN:
@@ -104,7 +105,7 @@ def to_plain(value: Any, place: str = "state") -> Any:
 
 
 def from_plain(data: Any) -> Any:
-    """Return the state that `to_plain` packed, in new arrays and tensors."""
+    """Return the state from which `to_plain` made `data`, in new arrays and tensors."""
     if isinstance(data, dict):
         if MARK in data:
             return FORMS[data[MARK]](data)
@@ -127,9 +128,9 @@ FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def _alike(value: Mapping[Any, Any]) -> bool:
-    """Whether the values are dicts of arrays with equal names, types and shapes.
+    """Return whether all values of a dict are dicts of arrays with equal names, types and shapes.
 
-    The states of clients are; a file then has one array a name, not one a client and name.
+    States of clients are such; a file then has one array per name, not one per client and name.
     """
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
@@ -141,7 +142,7 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Check a key of a dict or an item of a set: plain, or a tuple of plain values."""
+    """Return a dict's key or a set's item; raise unless it is plain or a tuple of plain values."""
     parts = value if type(value) is tuple else (value,)
     if not all(type(part) in PLAIN for part in parts):
         raise _refused(place, f"a {type(value).__name__}")
@@ -149,7 +150,7 @@ def _name(value: Any, place: str) -> Any:
 
 
 def _tensor(value: Any, place: str) -> Any:
-    """Convert an array or a number of NumPy to a tensor."""
+    """Convert a NumPy array or number to a tensor; raise FedreproError for types torch lacks."""
     import torch
 
     try:
@@ -172,9 +173,10 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 
 
 def save_state(path: Name, state: Any) -> None:
-    """Write plain data and tensors as `.pt`, a zip archive; equal states give equal bytes.
+    """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes.
 
-    The comment of the archive is the file's place and checksum; other programs still read it.
+    `.pt` files are zip archives; the file's place and checksum are the archive's comment, which
+    other programs skip.
     """
     import torch
 
@@ -192,8 +194,8 @@ def save_state(path: Name, state: Any) -> None:
 def _canonical(value: Any, texts: dict[str, str]) -> Any:
     """Return equal data in new objects, in which equal texts are one object.
 
-    Pickle writes an object that it has met before as a reference, so that otherwise the bytes of a
-    state just computed would differ from those of one read back.
+    Pickle writes an object that it has met before as a reference, so otherwise the bytes of a state
+    just computed would differ from those of one read back. `texts` collects the texts met so far.
     """
     if isinstance(value, str):
         return texts.setdefault(value, value)
@@ -205,7 +207,7 @@ def _canonical(value: Any, texts: dict[str, str]) -> Any:
 
 
 def load_state(path: Name) -> Any:
-    """Read a state that `save_state` wrote to this place; its tensors are on the CPU."""
+    """Read a state that `save_state` wrote to this path (tensors on the CPU); raise if damaged."""
     import torch
 
     try:
@@ -231,7 +233,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
-    """Write local models, given as groups of rows by `model_rows`, to a parquet file.
+    """Write clients' local models, given as tables by `model_rows`, to a parquet file.
 
     Weights compressed would be a seventh smaller, and take three times as long to read.
     """
@@ -245,7 +247,7 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield tables with a row for each tensor of each local model, a group of models a table.
+    """Yield tables of local models for a file, one row per model and tensor, in groups of models.
 
     Args:
         trials: the trial of each model.
@@ -281,7 +283,7 @@ def model_rows(
 
 @dataclass(frozen=True)
 class TrialModels:
-    """The local models of one trial, ordered by client.
+    """The local models of one trial, stacked in the order of clients.
 
     examples: how many each client trained on, int64 (clients,). tensors: weights by name, float32
     (clients, *shape). epochs: int64 (clients,), None where training does not stop early.
@@ -295,7 +297,7 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials from files that hold blocks of clients.
+    """Read the local models of some trials from files that each hold a block of clients.
 
     Args:
         paths: the files, which together must hold all clients.
@@ -334,7 +336,7 @@ def read_models(
 
 
 def _fill(models: Mapping[int, TrialModels], group: pa.Table, filled: dict[int, int]) -> None:
-    """Copy the values of every row of a group into its array, and count them by trial."""
+    """Copy each row's values from a table into the arrays of `models`; count rows in `filled`."""
     values = group["values"].combine_chunks()
     _, offsets, numbers = values.buffers()
     starts = np.frombuffer(offsets, np.int64)[values.offset :] // 4

@@ -19,7 +19,7 @@ HIDDEN = (".", "__pycache__")
 
 
 def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
-    """Return the package's files as they are now, by name, in the order of names."""
+    """Return the contents of the package's files that decide results, by relative path, sorted."""
     contents = {}
     for folder, inner, names in os.walk(package):
         inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
@@ -41,7 +41,7 @@ def _content(path: str) -> bytes | None:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """Return 128 bits of the names and contents of these files, as 32 hexadecimal digits."""
+    """Return a hash of the names and contents of files: 128 bits, as 32 hexadecimal digits."""
     hasher = blake2b(digest_size=16)
     for name, content in files.items():
         hasher.update(b"%s\0%d\0" % (os.fsencode(name), len(content)))
@@ -50,11 +50,11 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def digest_of(content: bytes) -> str:
-    """Return 64 bits of one file's content, as 16 hexadecimal digits."""
+    """Return a hash of one file's content: 64 bits, as 16 hexadecimal digits."""
     return blake2b(content, digest_size=8).hexdigest()
 
 
 def digest_of_file(path: str) -> str:
-    """Return `digest_of` a file as it is on disk now; empty if it is not there."""
+    """Return the hash (`digest_of`) of a file as it is on disk now; empty if it is missing."""
     content = _content(path) if path else None
     return "" if content is None else digest_of(content)

@@ -29,11 +29,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A registered function `fn` with its parameters.
+    """A registered function `fn`, such as a method or partition, with its parameters.
 
-    version: a number that changes with results; outside the package, a text that changes with the
-    file. meta: further properties, which the kind defines. common: a function whose parameters all
-    components of the kind have; they are not passed to `fn`. digest: 64 bits of the file as loaded.
+    version: a number that changes with results; for a user's own file, a text that changes with the
+    file. meta: further properties, which depend on the kind. common: a function whose parameters
+    all components of the kind have; these are not passed to `fn`. digest: a hash of the file as
+    loaded.
     """
 
     kind: str
@@ -46,42 +47,46 @@ class Component:
 
     @property
     def outside(self) -> bool:
-        """Whether the component lies outside the package."""
+        """Return whether the component comes from a user's file, not from a package."""
         return self.fn.__module__.startswith(OUTSIDE)
 
     @property
     def file(self) -> str:
-        """Return the path of the file that defines the component; empty if there is none."""
+        """Return the path of the Python file that defines the component; empty if there is none."""
         return getattr(sys.modules.get(self.fn.__module__), "__file__", None) or ""
 
     @cached_property
     def own_params(self) -> dict[str, Param]:
-        """Return the parameters that the component's own function declares."""
+        """Return the parameters that the component's own function declares, by name."""
         return read_signature(self.fn)
 
     @cached_property
     def common_params(self) -> dict[str, Param]:
-        """Return the parameters that all components of the kind have."""
+        """Return the parameters that all components of this kind have, by name."""
         return read_signature(self.common) if self.common else {}
 
     @cached_property
     def params(self) -> dict[str, Param]:
-        """Return all parameters, own and common ones, by name."""
+        """Return all parameters of the component by name: its own, and those common to its kind."""
         return self.own_params | self.common_params
 
     @property
     def doc(self) -> str:
-        """Return the first paragraph of the function's docstring, on one line."""
+        """Return the first paragraph of the component's docstring, on one line."""
         return " ".join((inspect.getdoc(self.fn) or "").split("\n\n")[0].split())
 
     def where(self, where: str = "") -> str:
-        """Return kind and name for an error's sentence, after the place `where` they are used."""
+        """Return kind and name as an error's beginning, as "a.yaml: method 'fedavg'".
+
+        `where` is the place that names the component.
+        """
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the component's function; refuse a result of another type than `expected`.
+        """Call the component's function; raise unless the result is of the type `expected`.
 
-        A function outside the package must also declare the files that it reads.
+        Errors in a user's file become FedreproError. A function of a user's file must also have
+        declared the files that it reads.
         """
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
@@ -102,9 +107,10 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Refuse `files` that a component outside the package opened and does not declare.
+        """Raise if a user's component opened one of `files` without declaring `reads`.
 
-        Files in folders among the `given` arguments need no declaration. All paths are absolute.
+        A change of such a file would not make jobs run again. Files in folders among the `given`
+        arguments need no declaration. All paths are absolute.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -117,7 +123,11 @@ class Component:
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
-        """Return the component with these values, as in YAML; a list for one value is a sweep."""
+        """Return a Spec: this component with these parameter values, others at their defaults.
+
+        `values` are as in YAML; a list for a parameter of one value means one setting (combination
+        of values) for each. Raises FedreproError, which names `where`, for values that do not fit.
+        """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
         for key in given:
@@ -141,7 +151,10 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Return a sweep of settings listed one by one, each by what differs from `values`."""
+        """Return one Spec for several settings, each given by its differences from `values`.
+
+        Unlike lists in `spec`, whose combinations are all tried, `settings` are listed one by one.
+        """
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
         if not specs:
@@ -161,7 +174,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return a sweep of `count` settings, one for each place in the lists among `values`."""
+        """Return one Spec for `count` settings: number i takes item i of each list in `values`."""
         lists = {
             key: value
             for key, value in values.items()
@@ -179,9 +192,10 @@ class Component:
 
 @dataclass(frozen=True)
 class Spec:
-    """A component with a value, or a list of values, for each parameter.
+    """A component with a value, or a list of values to try, for each parameter.
 
-    paired: how many settings a sweep lists one by one; 0 for every combination of its lists.
+    With lists, the object stands for several settings. paired: how many settings, if item i of
+    every list belongs to setting i; 0 for every combination of the lists.
     """
 
     component: Component
@@ -201,12 +215,12 @@ class Spec:
 
     @property
     def own(self) -> dict[str, Value]:
-        """Return the values of the parameters that the component's function takes."""
+        """Return the values of the parameters that the component's own function takes."""
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
     def common(self) -> dict[str, Value]:
-        """Return the values of the parameters that all components of the kind have."""
+        """Return the values of the parameters that all components of this kind have."""
         return {key: self.values[key] for key in self.component.common_params}
 
     def __hash__(self) -> int:
@@ -217,7 +231,7 @@ class Spec:
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return the values that are written to files; see `Arg.later`."""
+        """Return the parameter values to write to files, without new ones at their defaults."""
         params = self.component.params
         return {
             key: value
@@ -227,14 +241,14 @@ class Spec:
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
-        """Return the parameters of one value that have a list of values here."""
+        """Return the names of the parameters for which several values are to be tried."""
         params = self.component.params
         return tuple(
             k for k, v in self.values.items() if isinstance(v, tuple) and not params[k].many
         )
 
     def single(self, where: str = "") -> Spec:
-        """Return the spec itself; refuse one with several values for a parameter."""
+        """Return this object if each parameter has one value; raise if one has several to try."""
         if self.swept:
             key = self.swept[0]
             raise FedreproError(
@@ -269,23 +283,23 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Return name, version and every parameter as text, which changes with a default too."""
+        """Return name, version and all parameters as text, which also changes with a default."""
         pairs = "+".join(self._pairs(self.recorded_values))
         return f"{self.name};v{self.component.version};{pairs}{self._read}"
 
     @cached_property
     def entry(self) -> dict[str, Any]:
-        """Return name and values other than defaults as a mapping, the form that exhibits have."""
+        """Return name and values other than defaults as a mapping, the form of YAML files."""
         lists = {k: list(v) if isinstance(v, tuple) else v for k, v in self._explicit.items()}
         return {"name": self.name, **lists, **({PAIRED: self.paired} if self.paired else {})}
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return token, version and the digest of the file: a job runs again when they change."""
+        """Return a text that changes whenever jobs must run again: parameters, version, hashes."""
         return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:
-        """Yield each setting of a sweep, in the order written; the spec itself without a sweep."""
+        """Yield a Spec with single values for each setting, in the order written."""
         if not self.swept:
             yield self
             return

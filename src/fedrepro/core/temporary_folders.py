@@ -22,7 +22,7 @@ PREFIX = "fedrepro.tmp-"
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
-    """Yield a new temporary folder, in `place` or the system's, and remove it afterwards."""
+    """Yield a new temporary folder, in `place` or the system's, and remove it after the body."""
     try:
         remove_left(place)
         folder, lock = Path(), -1
@@ -43,7 +43,7 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
 
 
 def remove_left(place: Path | None = None) -> None:
-    """Remove the temporary folders that this user's killed processes left in `place`."""
+    """Remove the temporary folders in `place` that killed processes of this user left behind."""
     for folder in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another process is as fast, or works in it
             status = os.lstat(folder)

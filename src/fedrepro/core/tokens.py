@@ -22,7 +22,7 @@ from fedrepro.core.spec import Component, Spec
 
 @dataclass(frozen=True)
 class FieldName:
-    """A name of the field, the method that it stands for, and values of the method's parameters.
+    """A name used in the literature, such as FedProx, for a method here with some parameters set.
 
     words: the equation or convention. training: parameters of local training, with their values.
     """
@@ -35,7 +35,7 @@ class FieldName:
 
     @property
     def token(self) -> str:
-        """Return the method with its parameters, and changes of the training, as text."""
+        """Return the method with the set parameters, and changes of local training, as text."""
         pairs = [f"{key}~{render(value)}" for key, value in sorted(self.values.items())]
         further = [f"{key} {render(value)}" for key, value in self.training.items()]
         trained = f", training with {', '.join(further)}" if further else ""
@@ -68,9 +68,10 @@ FIELD_NAMES = (
 
 
 def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
-    """Return the known method that a name stands for, or None; case and punctuation are ignored.
+    """Return the method among `known` that a name stands for, or None if there is none.
 
-    A method's own name wins over a name of the field, and that over a label that one method has.
+    Case and punctuation do not count. A method's own name wins over a name from the literature,
+    such as FedProx, and the latter over a label that one method has.
     """
     if name in known:
         return FieldName(name, name)
@@ -85,7 +86,10 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method that a name stands for; refuse names that change the training."""
+    """Return the method that a name stands for; raise if unknown or if it changes local training.
+
+    `where` says in errors where the name stands.
+    """
     found = method_called(name, known)
     if found is None:
         raise unknown_method(name, known, where)
@@ -97,28 +101,28 @@ def require_called(name: str, known: Mapping[str, Component], where: str = "") -
 
 
 def unknown_method(name: str, known: Collection[str], where: str = "") -> FedreproError:
-    """Make the error for an unknown method, with the nearest known name."""
+    """Return the error for an unknown method `name`, with the nearest known names."""
     names = [*known, *(item.name.lower() for item in names_of_field(known))]
     return unknown("method", name, names, where)
 
 
 def names_of_field(known: Collection[str]) -> list[FieldName]:
-    """Return the names of the field that stand for these methods and are not their own names."""
+    """Return the names from the literature, such as FedProx, that stand for methods in `known`."""
     taken = {simple(key) for key in known}
     return [item for item in FIELD_NAMES if item.method in known and simple(item.name) not in taken]
 
 
 def simple(name: str) -> str:
-    """Reduce a name to small letters, digits and plus signs, to compare names."""
+    """Return a name in small letters, digits and plus signs only, so that names can be compared."""
     return "".join(sign for sign in name.lower() if sign.isalnum() or sign == "+")
 
 
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return a method, its changes of training and its fine-tuning as text.
+    """Return a method with its parameters, changes of training and fine-tuning as one text.
 
-    For example fedavg;training+lr~0.1, or average;tune+examples~100.
+    For example fedavg;training+lr~0.1, or average;tune+examples~100. Result files name settings so.
     """
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
@@ -130,25 +134,32 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Name a folder: some components by name, then a key of all that the folder depends on."""
+    """Return a folder's name: the names of `shown_by`, then a hash of `specs` and `further`.
+
+    The hash covers all that the results in the folder depend on.
+    """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])
 
 
 def shown_name(*specs: Spec) -> str:
-    """Name a picture of components: by their tokens, or where these are long as a folder."""
+    """Return a file name for a picture of components: their texts, or if too long a short hash."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 
 
 def method_of(setting: str) -> str:
-    """Return the name of the method in a text of `setting_token`, such as fedavg."""
+    """Return the name of the method, such as fedavg, in a text from `setting_token`."""
     return setting.partition(";")[0].partition("+")[0]
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component of a token; refuse another form than `Spec.token` has."""
+    """Return the component that a text such as dirichlet+alpha~0.1 writes, with its parameters.
+
+    `components` are those of the kind by name. The text must be in the one form that `Spec.token`
+    has.
+    """
     spec = read(components, token, kind)
     if spec.token == token:
         return spec
@@ -156,7 +167,10 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 
 
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component of a token, whose keys may be in any order and state defaults."""
+    """Return the component that a text writes; keys in any order, defaults may be stated.
+
+    `components` are those of the kind by name.
+    """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"
     values: dict[str, Any] = {}

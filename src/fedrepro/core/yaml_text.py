@@ -11,10 +11,10 @@ DEEPEST = 100  # libyaml calls itself for each level, and thousands of levels en
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse a text into plain values.
+    """Return the plain values (dicts, lists, numbers, texts) that a YAML text writes.
 
     Raises:
-        ValueError: in one line: it is not YAML, nests more than 100 lists, or has a key twice.
+        ValueError: on one line: no YAML, more than 100 lists in each other, or a key twice.
     """
     try:
         depth = 0
@@ -38,7 +38,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def yaml_text(values: Any) -> str:
-    """Write plain values as YAML, in their own order, without anchors."""
+    """Return plain values as YAML text, keys in their own order, without anchors."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     whole = type("Whole", (dumper,), {"ignore_aliases": lambda self, data: True})
     return str(
@@ -54,7 +54,10 @@ def yaml_text(values: Any) -> str:
 
 
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
-    """Refuse a key twice in one node, before merged keys (<<) join the node's own."""
+    """Raise ValueError for a key that stands twice in one mapping of a YAML document.
+
+    Checked before merged keys (<<) join the mapping's own.
+    """
     left, seen = [root], set()
     while left:
         node = left.pop()

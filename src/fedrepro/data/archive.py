@@ -36,7 +36,9 @@ OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 def unpack_archive(
     name: str, path: Path, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[Path]:
-    """Unpack a tar or zip archive of data set `name`, or its `wanted` members, for a while.
+    """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
+
+    `wanted` chooses members by name; by default all are unpacked.
 
     Raises:
         FedreproError: For an archive that is missing or damaged, is larger than the table says, or
@@ -86,8 +88,9 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) ->
 
 @contextlib.contextmanager
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
-    """Decompress a gz, bz2 or xz file of data set `name` into a file for a while, and open that.
+    """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
 
+    A file that is not compressed is opened itself.
     A file that is not compressed is opened itself.
 
     Raises:
@@ -123,7 +126,7 @@ def _damage_is_said(path: Path, folder: Path) -> Iterator[None]:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the place of a member below `folder`, or raise ValueError for one outside."""
+    """Return the path of an archive's member `name` below `folder`; raise ValueError if outside."""
     place = (folder / name).resolve()
     if not place.is_relative_to(folder.resolve()):
         raise ValueError(f"its member '{name}' is outside the destination")

@@ -30,10 +30,10 @@ UNASSIGNED = -1  # the owner of an example that no client holds
 
 @dataclass(frozen=True)
 class TrainingLabels:
-    """Training examples as a partition component sees them: labels and groups, never the inputs.
+    """The labels and natural groups of training examples: all that a partition may depend on.
 
-    labels: int64 (N,), 0 .. classes-1; where data have targets instead, they are one class. groups:
-    int32 (N,), the natural group of each example (its role, speaker or node), -1 where it has none.
+    labels: int64 (N,), 0 .. classes-1; regression targets count as one class. groups: int32 (N,),
+    the natural group of each example (its role, speaker or node), -1 where it has none.
     group_names: empty if the data set has none.
     """
 
@@ -46,7 +46,7 @@ class TrainingLabels:
         return int(self.labels.size)
 
     def taken(self, rows: np.ndarray) -> TrainingLabels:
-        """Return the labels and groups of some examples, rows int64 (n,)."""
+        """Return the labels and groups of the examples at `rows`, int64 (n,), only."""
         if rows.size == len(self):
             return self
         return replace(self, labels=self.labels[rows], groups=self.groups[rows])
@@ -54,11 +54,11 @@ class TrainingLabels:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The client that owns each training example, as a partition component returns it.
+    """The client that owns each training example: the result of a partition component.
 
     owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: draws that were
-    discarded. groups: int32 (clients,), the natural group that each client is, if it is one. noise:
-    float64 (clients,), variance of what is added to each client's inputs, if anything is.
+    discarded. groups: int32 (clients,), the natural group that each client is, if clients are
+    groups. noise: float64 (clients,), the variance of noise added to each client's inputs, if any.
     """
 
     owner: np.ndarray
@@ -69,12 +69,12 @@ class Assignment:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Count the training examples of each client: int64 (clients,)."""
+        """Return the number of training examples of each client: int64 (clients,)."""
         return np.bincount(self.owner[self.owner != UNASSIGNED], minlength=self.clients)
 
 
 def require_examples(examples: TrainingLabels, clients: int, each: int = 1) -> None:
-    """Refuse more clients than there are training examples, or than can have `each` of them."""
+    """Raise FedreproError if there are fewer than `each` training examples per client."""
     if clients > len(examples):
         raise FedreproError(
             f"{clients} clients are more than the {len(examples)} training examples: "
@@ -88,7 +88,7 @@ def require_examples(examples: TrainingLabels, clients: int, each: int = 1) -> N
 
 
 def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Order example indices by class, at random within each class: int64 (N,)."""
+    """Return example indices ordered by class, in random order within each class: int64 (N,)."""
     order = generator.permutation(labels.size)
     return order[np.argsort(labels[order], kind="stable")]
 
@@ -96,7 +96,10 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that every draw of a partition gave a client fewer than `least`."""
+    """Return the error that every draw of a partition gave a client fewer than `least` examples.
+
+    Partitions such as Dirichlet redraw until all clients have enough; this ends the attempts.
+    """
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
         f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
@@ -105,7 +108,10 @@ def never_full(
 
 
 def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np.ndarray:
-    """Draw counts[k, j] examples of class k for client j, int64 (K, J): owners int32 (N,)."""
+    """Give counts[k, j] random examples of class k to client j; return owners, int32 (N,).
+
+    `counts` is int64 (K, J) and must sum to the number of examples of each class.
+    """
     owner = np.empty(len(examples), np.int32)
     holders = np.tile(np.arange(counts.shape[1], dtype=np.int32), len(counts))
     order = shuffled_by_class(examples.labels, rng.stream("partition"))
@@ -114,7 +120,7 @@ def deal_counts(examples: TrainingLabels, counts: np.ndarray, rng: RngKey) -> np
 
 
 def deal_sizes(sizes: np.ndarray, rng: RngKey) -> np.ndarray:
-    """Draw sizes[j] examples for client j, and return the owner of each example, int32 (N,)."""
+    """Give sizes[j] random examples to client j; return the owner of each example, int32 (N,)."""
     owner = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
     return rng.stream("partition").permutation(owner)
 
@@ -122,10 +128,10 @@ def deal_sizes(sizes: np.ndarray, rng: RngKey) -> np.ndarray:
 def deal_classes(
     examples: TrainingLabels, held: Sequence[Sequence[int]], rng: RngKey
 ) -> np.ndarray:
-    """Deal the examples of the classes held[j] to client j, and return the owners int32 (N,).
+    """Give the examples of the classes held[j] to client j; return the owners, int32 (N,).
 
     A class that several clients hold is dealt out among them at random, in parts that differ by one
-    example at most; a class that nobody holds belongs to nobody.
+    example at most; the examples of a class that nobody holds are UNASSIGNED.
     """
     generator = rng.stream("partition")
     owner = np.full(len(examples), UNASSIGNED, np.int32)
@@ -140,10 +146,11 @@ def deal_classes(
 
 @dataclass(frozen=True)
 class Skew:
-    """How unlike the clients of one trial are. Sizes count examples; distances lie between 0 and 1.
+    """Numbers that say how unlike the clients of one trial are: sizes, labels, classes.
 
-    distance: total variation between a client's label distribution and that of all clients
-    together. classes: how many classes a client holds any example of.
+    Sizes count training examples. distance, from 0 to 1: total variation between a client's label
+    distribution and that of all clients together. classes: of how many classes a client has
+    examples.
     """
 
     clients: int
@@ -159,7 +166,10 @@ class Skew:
 
 
 def distances(counts: np.ndarray) -> np.ndarray:
-    """Compute TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,); counts int64 (J, K)."""
+    """Return each client's label skew TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,).
+
+    `counts` are the examples of each client and class, int64 (J, K).
+    """
     shares = counts / counts.sum(axis=1, keepdims=True)
     overall = counts.sum(axis=0) / counts.sum()
     variations: np.ndarray = np.abs(shares - overall).sum(axis=1) / 2
@@ -167,7 +177,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
 
 
 def skew_of(counts: np.ndarray) -> Skew:
-    """Measure the skew of a partition by examples of each client and class: int64 (J, K)."""
+    """Return the skew of a partition from the examples of each client and class, int64 (J, K)."""
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return Skew(
         clients=len(counts),

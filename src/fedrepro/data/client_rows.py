@@ -20,10 +20,10 @@ from fedrepro.core.spec import Spec
 
 
 class ClientRows(Sequence[np.ndarray]):
-    """The rows, int64 (n_j,) and ascending, of the training examples that each client j holds.
+    """For each client j the row numbers of its training examples: int64 (n_j,), ascending.
 
-    sizes: int64 (J,). values: int32 (N,), the rows of all clients one after another; without them
-    rows are numbered client after client, so those of the first are 0 … n_0 - 1.
+    sizes: int64 (J,), examples per client. values: int32 (N,), the rows of all clients one after
+    another; without them rows are numbered client after client, from 0 to n_0 - 1 for the first.
     """
 
     def __init__(self, sizes: np.ndarray, values: np.ndarray | None = None) -> None:
@@ -49,12 +49,12 @@ class ClientRows(Sequence[np.ndarray]):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Count the examples of each client: int64 (J,)."""
+        """Return the number of examples of each client: int64 (J,)."""
         return np.diff(self.ends)
 
 
 def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Count the examples of each client from the rows that it holds: int64 (J,)."""
+    """Return the number of examples of each client, int64 (J,), from the row numbers they hold."""
     if isinstance(rows, ClientRows):
         return rows.sizes
     return np.array([len(client_rows) for client_rows in rows], np.int64)
@@ -64,25 +64,29 @@ SHOWN = 100  # clients whose labels stand for those of all, in numbers on skew a
 
 
 class ClientGenerator(Protocol):
-    """Makes each client's examples from its number; the first `kept` ones are also arrays."""
+    """Makes the examples of any client from the client's number, for millions of clients.
+
+    The first `kept` clients are also stored as arrays.
+    """
 
     @property
     def kept(self) -> int: ...
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Count training examples of the first `clients` clients: int64 (clients,), at least 1."""
+        """Return the training examples (at least 1) of each of the first clients: int64 (J,)."""
         ...
 
     def examples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Make a client's training inputs as the data set keeps them, (n, D), and labels (n,)."""
+        """Make a client's training inputs (n, D), as the data set stores them, and labels (n,)."""
         ...
 
 
 @dataclass(frozen=True)
 class Population:
-    """The first `clients` of the clients that `made` makes; rows are numbered client after client.
+    """Millions of clients whose examples are made on demand by `made`, instead of stored.
 
-    public, validation: examples that the server holds, of further clients, in this order.
+    The first `clients` train. public, validation: numbers of examples at the server, taken from the
+    clients that follow, in this order. Rows are numbered client after client.
     """
 
     made: ClientGenerator
@@ -92,28 +96,32 @@ class Population:
 
     @cached_property
     def all_rows(self) -> ClientRows:
-        """Return the rows of each client, and of further ones that the server may need."""
+        """Return the row numbers of each client, then of further clients, for the server."""
         return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
     def train(self) -> ClientRows:
-        """Return the rows of each client that trains."""
+        """Return the row numbers of each client that trains."""
         return ClientRows(self.all_rows.sizes[: self.clients])
 
     def aside(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of the public sample and of the server's validation examples, int64."""
+        """Return the rows, int64, of the public sample and of validation examples at the server."""
         first = int(self.all_rows.ends[self.clients])
         cut = first + self.public
         return np.arange(first, cut), np.arange(cut, cut + self.validation)
 
     def label_counts(self, classes: int, most: int = SHOWN) -> np.ndarray:
-        """Count training examples of each of the first clients and each class: int64 (J, K)."""
+        """Count the training examples per class of the first `most` clients: int64 (J, K)."""
         labels = [self.made.examples(client)[1] for client in range(min(most, self.clients))]
         return np.array([np.bincount(own, minlength=classes) for own in labels], np.int64)
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return the clients of a partition if a data set makes them when they are drawn."""
+    """Return the clients of a partition if the data set makes them on demand, else None.
+
+    Raises:
+        FedreproError: a parameter of the partition would need the examples of all clients.
+    """
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
         return None

@@ -28,26 +28,32 @@ Features = Annotated[
 
 
 def feature_spec(text: str) -> Spec:
-    """Read the feature extractor that the parameter `features` of a data set names."""
+    """Return the feature extractor that a data set's parameter `features` names.
+
+    Written as convnet.epochs-20 for the component convnet+epochs~20.
+    """
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
     return parse(components("feature"), token).single(f"features '{text}'")
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Return name, version and parameters of a data set's extractor; empty without one."""
+    """Return the features' extractor of a data set, with all parameters, as text; empty without."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 
 
 def always_on_cpu(dataset: Spec) -> bool:
-    """Tell whether a data set's arrays are made on the CPU, whatever the machine has."""
+    """Return whether a data set's arrays are made on the CPU even where there is a GPU."""
     text = dataset.values.get("features")
     return not isinstance(text, str) or feature_spec(text).component.meta.get("device") == "cpu"
 
 
 def represent(images: Arrays, features: str) -> Arrays:
-    """Compute features of images, float32 (N, *shape) or (N, D); for `pixels` return the images."""
+    """Replace images by features, float32 (N, *shape) or (N, D); for `pixels` return the images.
+
+    `features` names the extractor, such as convnet.epochs-20.
+    """
     spec = feature_spec(features)
     if spec.name == "pixels":
         return images

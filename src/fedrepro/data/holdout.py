@@ -10,10 +10,11 @@ from fedrepro.core.spec import Spec
 
 @dataclass(frozen=True)
 class Holdout:
-    """A kind of training examples that are set aside, so that no client trains with them.
+    """A kind of training examples that a partition keeps from all clients' training.
 
-    split: its name in partition files and metrics. need: what a method declares to be handed it.
-    parameter: of every partition, how many. at: who has to hold them, if that is a question.
+    split: its name in partition files and metrics. need: the key that a method declares in `needs`
+    to get these examples. parameter: the partition's parameter that says how many. at: server or
+    clients, for the parameter `validation_at`, if it decides.
     """
 
     split: str
@@ -30,7 +31,7 @@ HOLDOUTS = (
 
 
 def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
-    """Return the error that `who` reads examples that a partition does not set aside."""
+    """Return the error that `who` reads held-out examples that the partition does not hold out."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
     return FedreproError(
@@ -40,9 +41,10 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
-    """Count the examples that clients have for validation, at most; None if the data set decides.
+    """Return how many validation examples clients have at most; None if the data set decides.
 
-    They are what the partition sets aside at clients, or else the data set's own validation split.
+    These are training examples that the partition holds out at clients, or else the data set's own
+    validation split.
     """
     if partition.values.get("validation_at") == "clients" and partition["validation"]:
         return int(partition["validation"])
@@ -51,7 +53,10 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 
 
 def missing_validation_error(who: str, whose: str = "they have") -> FedreproError:
-    """Return the error that `who` needs validation examples of clients, and clients have none."""
+    """Return the error that `who` needs clients' validation examples, and clients have none.
+
+    `whose` begins the clause on them, such as 'they have'.
+    """
     return FedreproError(
         f"{who} works on validation examples of clients, and {whose} none: give the data set "
         "validation, a number, or the partition, with validation_at: clients"
@@ -59,7 +64,7 @@ def missing_validation_error(who: str, whose: str = "they have") -> FedreproErro
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
-    """Return the error that a public sample is larger than the examples that it is drawn from."""
+    """Return the error that a public sample of `size` is drawn from only `there` examples."""
     return FedreproError(
         f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
         "validation examples together: lower its examples, or set more aside for validation"

@@ -39,10 +39,10 @@ ROWS_AT_ONCE = 2**17  # of a file that is read
 class PartitionIndices:
     """The examples of each client in one trial, as sorted int64 indices into the data set's splits.
 
-    validation: of the data set's own validation split; all others of its training split. public,
-    server_validation: held by no client. client_validation: held, and not trained with, or empty.
-    noise: float64 (clients,), variance of what `with_feature_noise` adds, if anything. population:
-    the clients, where their examples are made when they are drawn and all rows are theirs.
+    `validation` indexes the data set's own validation split, all others its training split. public,
+    server_validation: held by no client. client_validation: held by clients but not trained with,
+    or empty. noise: float64 (clients,), the variance of noise on each client's inputs, if any.
+    population: the clients, where their examples are made on demand.
     """
 
     train: Sequence[np.ndarray]
@@ -59,11 +59,11 @@ class PartitionIndices:
 
     @property
     def example_counts(self) -> np.ndarray:
-        """Count the training examples of each client: int64 (J,)."""
+        """Return the number of training examples of each client: int64 (J,)."""
         return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
-        """Return the training examples of a client; refuse one that the partition does not have."""
+        """Return the indices of the training examples of a client; raise for an unknown client."""
         if client >= self.clients:
             raise FedreproError(
                 f"client {client} does not exist: the partition has {self.clients}, counted from 0"
@@ -71,14 +71,14 @@ class PartitionIndices:
         return self.train[client]
 
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        """Count training examples of each client and class: int64 (J, K); labels int64 (N,)."""
+        """Count the training examples of each client and class, int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
         return np.array(counts, np.int64).reshape(self.clients, classes)
 
     def with_feature_noise(
         self, inputs: np.ndarray, rng: RngKey, split: str = "train"
     ) -> np.ndarray:
-        """Return the inputs of a split as their clients hold them: float32 (N, D).
+        """Return the inputs of a split with each client's own noise added: float32 (N, D).
 
         Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); rng is at the seed
         and trial. A partition without noise gives back `inputs` itself.
@@ -98,9 +98,10 @@ class PartitionIndices:
 def partition_table_of(
     dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
 ) -> pa.Table:
-    """Partition a data set as `build_partition`, with no rows for clients made when they are drawn.
+    """Partition a data set in each trial, as the table that is stored (see `build_partition`).
 
-    The skew is then that of the first of them.
+    Clients whose examples are made on demand get no rows, and the skew is that of the first of
+    them.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
@@ -111,14 +112,13 @@ def partition_table_of(
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """Partition the examples of a data set: a table with columns trial, client, split, index.
+    """Partition a data set among clients in each trial: a table with trial, client, split, index.
 
     Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
     proportion to their training examples, class by class, or with their natural group. Examples
     that are set aside are drawn uniformly from the training examples before the partition sees the
     rest, the same for every partition of a trial; what the server holds has client -1. The
-    provenance has an entry per trial of `redraws`, `skew` and `noise` (a variance per client, if
-    any).
+    provenance lists for each trial `redraws`, `skew` and `noise` (a variance per client, if any).
 
     Raises:
         FedreproError: For a client without training examples, or a class without any.
@@ -174,7 +174,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
 
 
 def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
-    """Make the table of a partition from rows int64 (4, n), as `_rows` returns them."""
+    """Return the pyarrow table of a partition from rows int64 (4, n), as `_rows` returns them."""
     import pyarrow as pa
 
     trial, client, code, index = rows
@@ -191,12 +191,15 @@ def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
-    """Write a table of `build_partition`, with its own provenance added to the one given."""
+    """Write a table of `build_partition` to a file; add the table's provenance to the one given."""
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Return the examples of each client in one trial, from a file or as they are made."""
+    """Return each client's examples in one trial, from the file, or made on demand.
+
+    For a data set with clients made on demand the file has no rows.
+    """
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)
@@ -207,7 +210,7 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
 
 
 def read_partition(path: Path | str, trial: int) -> PartitionIndices:
-    """Read the examples of each client in one trial from a partition's file, which must have it."""
+    """Read each client's examples in one trial from a partition's file; raise for other trials."""
     noise = _noise(path, trial)
     listed: dict[str, list[np.ndarray]] = {name: [np.empty((2, 0), np.int32)] for name in SPLITS}
     with artifacts.opened(path, KIND) as file:
@@ -240,7 +243,10 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
-    """Return the variance of the noise of each client of a trial, or None where none is added."""
+    """Return the variance of each client's input noise in a trial, float64 (J,), or None.
+
+    The variances are in the provenance of the partition's file.
+    """
     source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
@@ -250,9 +256,10 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw the rows of the public sample, of validation, and the rest, all sorted int64.
+    """Draw which of `count` training examples are held out; return rows by split, and the rest.
 
-    The public sample of (seed, trial) comes first: neither partition nor the other size changes it.
+    All sorted int64. `spec` is the partition, whose parameters say how many. The public sample of
+    (seed, trial) comes first: neither the partition nor the number for validation changes it.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -271,13 +278,13 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
-    """Read the labels of a split: int64 (N,); 0 throughout for targets instead of classes."""
+    """Return the labels of a split, int64 (N,); zeros for regression, which has no classes."""
     labels = np.asarray(prepared.labels(split))
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
 
 def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
-    """Count the training examples of each client and class: int64 (J, K)."""
+    """Count the training examples of each client and class of a partition: int64 (J, K)."""
     held = split.owner != UNASSIGNED
     cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
     flat = np.bincount(cells, minlength=split.clients * examples.classes)
@@ -287,7 +294,10 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Refuse owners that do not fit, that another draw does not repeat, or without examples."""
+    """Raise if a partition's owners have a wrong shape or range, or a client has no examples.
+
+    Also if `again`, the same draw repeated, differs: then results could not be reproduced.
+    """
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
@@ -324,7 +334,11 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Return the clients of examples that follow their training examples: int32 (M,)."""
+    """Give further examples (`others`) to clients as `split` gave the training ones: int32 (M,).
+
+    By natural group if clients are groups, else per class in proportion to training examples.
+    `stream` names the random numbers.
+    """
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
         client_of = np.full(last + 2, UNASSIGNED, np.int32)
@@ -342,9 +356,9 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the rows of one trial, int64 (4, n): trial, client, code of the split, index.
+    """Return the table rows of one trial, int64 (4, n): trial, client, code of the split, index.
 
-    held: of each split who holds (m,) which rows (m,), ascending.
+    `held` gives for each split the clients (m,) and their rows (m,), ascending.
     """
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
     code = np.repeat(

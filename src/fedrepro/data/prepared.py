@@ -60,7 +60,7 @@ class Arrays:
     without classes (kind regression) float32 (N,), targets. groups[split]: int32 (N,), an index
     into group_names or -1; left out where no example has a group. scale: the divisor that brings
     inputs to [0, 1]; 1 for codes and for numbers that are used as they are. stand_in: empty, or in
-    what way these are not the data of the papers; it is shown wherever a result on them is shown.
+    what way these are not the data of the papers; this text is shown with every result on the data.
     """
 
     x: Mapping[str, np.ndarray]
@@ -75,7 +75,7 @@ class Arrays:
     group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise FedreproError for arrays of a wrong form, or with numbers that are not finite."""
+        """Raise FedreproError for arrays of a wrong shape or type, or with NaN or infinity."""
         if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
             raise _wrong(f"is of kind '{self.kind}' with {len(self.classes)} classes")
         if not (0 < self.scale < np.inf and all(self.shape)):
@@ -89,7 +89,7 @@ class Arrays:
             self._check_split(split)
 
     def group(self, split: str) -> np.ndarray:
-        """Return each example's natural group, int32 (N,); -1 where there are no groups."""
+        """Return the natural group of each example of a split, int32 (N,); -1 without groups."""
         if split in self.groups:
             return self.groups[split]
         return np.full(self.y[split].size, -1, np.int32)
@@ -129,13 +129,13 @@ def _wrong(what: str) -> FedreproError:
 
 
 def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
-    """Tell whether images of this shape look like (height, width, channels)."""
+    """Return whether images of this shape look like (height, width, channels)."""
     return len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set on disk, as jobs see it: arrays mapped read-only; `info` is `dataset.json`."""
+    """A data set on disk, as jobs read it: arrays mapped read-only, and dataset.json as `info`."""
 
     folder: Path
     info: Mapping[str, Any]
@@ -151,7 +151,7 @@ class Prepared:
 
     @property
     def kind(self) -> str:
-        """Return image, audio, text, features or regression."""
+        """Return the kind of data: image, audio, text, features or regression."""
         return str(self.info["kind"])
 
     @property
@@ -171,7 +171,7 @@ class Prepared:
 
     @property
     def dims(self) -> int:
-        """Return the number of inputs of one example."""
+        """Return the number of inputs D of one example."""
         return int(np.prod(self.shape))
 
     @property
@@ -180,7 +180,7 @@ class Prepared:
 
     @property
     def checksum(self) -> str:
-        """Return the SHA-256 over all arrays: equal for equal data, whatever file names."""
+        """Return the SHA-256 over all arrays: equal for equal data, whatever the file names."""
         return str(self.info["sha256"])
 
     @property
@@ -188,26 +188,26 @@ class Prepared:
         return str(self.info["stand_in"])
 
     def raw(self, split: str) -> np.ndarray:
-        """Return the inputs of a split as stored: uint8 or float32 (N, D), mapped."""
+        """Return the inputs of a split as stored, not scaled: uint8 or float32 (N, D), mapped."""
         return self._of("x", split)
 
     def labels(self, split: str) -> np.ndarray:
-        """Return the labels of a split: int64 (N,), mapped; float32 targets for regression."""
+        """Return the labels of a split: int64 (N,), or float32 targets for regression; mapped."""
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
-        """Return the natural group of each example: int32 (N,), mapped, -1 without a group."""
+        """Return the natural group of each example of a split: int32 (N,), mapped, -1 for none."""
         return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return inputs of a split, or of some rows, divided by `scale`: float32 (N, D)."""
+        """Return the inputs of a split, or of its `rows`, divided by `scale`: float32 (N, D)."""
         raw = self.raw(split)
         scaled = np.array(raw if rows is None else raw[rows], np.float32)
         scaled /= np.float32(self.scale)
         return scaled
 
     def require_whole(self) -> None:
-        """Raise FedreproError if an array differs from its checksum in `dataset.json`."""
+        """Raise FedreproError if any array differs from its checksum in dataset.json."""
         for part, arrays in self._parts.items():
             for split in arrays:
                 self._of(part, split)
@@ -232,9 +232,10 @@ def write_prepared(
     provenance: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the arrays of data set `spec` into a folder; `dataset.json` appears last.
+    """Write the arrays of data set `spec` into a folder, with dataset.json as the last file.
 
-    `sources` say what is known of the raw files (`download.raw_sources`).
+    `sources` describe the raw files (from `raw_sources`), and `provenance` how the arrays were
+    made.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -284,7 +285,7 @@ def write_prepared(
 
 
 def load_prepared(folder: Path | str) -> Prepared:
-    """Load the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
+    """Return the data set that `write_prepared` wrote into `folder`, arrays mapped, not yet read.
 
     Raises:
         FedreproError: If a file is missing, is not of the form that `dataset.json` says, or was
@@ -308,7 +309,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Read dataset.json of a folder, and refuse one of another version or of another folder."""
+    """Return the content of dataset.json in a folder; raise if of another version or folder."""
     path = folder / "dataset.json"
     info = artifacts.read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
@@ -328,7 +329,10 @@ def _file(split: str, part: str) -> str:
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """Compute the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
+    """Return the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array.
+
+    Groups (g) count only if `grouped`.
+    """
     digest = hashlib.sha256()
     # groups count only where there are any
     names = ("x", "y", "g") if grouped else ("x", "y")
@@ -342,7 +346,11 @@ MOST = 10_000  # that are handed over
 
 
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
-    """Draw at most 10,000 training inputs for a trial, without labels: float32 (n, D)."""
+    """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
+
+    For methods that distil on unlabelled public data. Raises FedreproError, naming `who`, if
+    examples are not of this `shape`; `rng` is the trial's key.
+    """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))
         raise FedreproError(

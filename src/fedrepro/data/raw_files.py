@@ -42,10 +42,11 @@ RULES = (
 
 @dataclass(frozen=True)
 class FileRow:
-    """A row of the table of raw files: a file, and whose bytes it has (its form).
+    """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
-    checksum: `algorithm:digest`, empty if none is known. bytes: None if not known. unpacked: the
-    most bytes that it may unpack to; None for a file that is used as it is.
+    form: whose bytes these are (`publisher`, or a word for a mirror's own packing). checksum:
+    `algorithm:digest`, empty if none is known. bytes: None if not known. unpacked: the most bytes
+    that the file may unpack to; None for a file that is used as it is.
     """
 
     name: str
@@ -62,7 +63,7 @@ class FileRow:
 
     @property
     def place(self) -> str:
-        """Return the path of the file inside a mirror folder."""
+        """Return the path of the file inside a folder of mirrored files."""
         return self.mirror or f"{self.name}/{self.file}"
 
 
@@ -71,17 +72,17 @@ COLUMNS = tuple(field.name for field in fields(FileRow))
 
 @dataclass(frozen=True)
 class DatasetTable:
-    """All rows of the table of raw files, in its order."""
+    """The table of raw files, config/datasets.csv: all rows, in its order."""
 
     rows: tuple[FileRow, ...]
     path: Path
 
     def files(self, name: str) -> tuple[str, ...]:
-        """List the raw files of a data set, each once; empty if the table has none."""
+        """Return the names of a data set's raw files, each once; empty if the table has none."""
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """List the rows of every form of a file; refuse a name that is not in the table."""
+        """Return all rows of one raw file, one per publisher or mirror; raise if unknown."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:
@@ -92,16 +93,17 @@ class DatasetTable:
 
 
 def raw_files(dataset: Spec) -> tuple[str, ...]:
-    """List the raw files that a data set is made from, of the source that it asks for."""
+    """Return the names of the raw files that a data set is made from, of its parameter `source`."""
     files = dataset.component.meta["files"]
     names: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
     return names
 
 
 def largest_unpacked(name: str, path: Path) -> int:
-    """Look up the most bytes that a raw file of a data set may unpack to.
+    """Return the most bytes that a raw file of data set `name` may unpack to, by the table.
 
-    The form with the file's size decides; of a size that no form has, the largest of all.
+    The row with the file's size decides; if no row has this size, the largest limit of all.
+    Unpacking more would mean that the file is not what it should be.
     """
     table = read_dataset_table()
     forms = table.forms(name, path.name)
@@ -117,10 +119,10 @@ def largest_unpacked(name: str, path: Path) -> int:
 
 
 def read_dataset_table(path: Path | None = None) -> DatasetTable:
-    """Read the table at `path`, or at `config/datasets.csv` of the working folder.
+    """Read the table of raw files at `path`, by default config/datasets.csv.
 
     Raises:
-        FedreproError: If it is absent, lacks a column, or has a row that makes no sense.
+        FedreproError: If the table is absent, lacks a column, or has a row that makes no sense.
     """
     path = DEFAULT_PATH if path is None else path
     try:
@@ -163,9 +165,10 @@ def fetch(
     progress: Progress = lambda _done, _total: None,
     timeout: float = 30,
 ) -> tuple[str, FileRow]:
-    """Bring `file` of data set `name` to `target`; return its url and its row of the table.
+    """Download `file` of data set `name` to `target`, unless it is there; return its url and row.
 
-    A source fails after `timeout` seconds without a single byte.
+    The folder `mirror` is tried first, then the urls of the table. A source fails after `timeout`
+    seconds without a single byte. `progress` is called with bytes done and in all.
 
     Raises:
         FedreproError: With every source and why it failed; for an unknown file; for a full disk.
@@ -198,7 +201,10 @@ def fetch(
 def raw_sources(
     name: str, files: Sequence[str], raw: Path, table: DatasetTable
 ) -> list[dict[str, Any]]:
-    """Describe the raw files of a data set in folder `raw`, with checksums, for `dataset.json`."""
+    """Return for each raw file in folder `raw` its size, SHA-256, version and urls.
+
+    These go into dataset.json; a file that the table does not match raises FedreproError.
+    """
     records = []
     for file in files:
         try:
@@ -232,7 +238,10 @@ def _receive(
 
 
 def _matching(path: Path, forms: Sequence[FileRow]) -> FileRow:
-    """Find the row whose size and checksum a file has; a row without a checksum comes last."""
+    """Return the row of `forms` whose size and checksum the file at `path` has; else ValueError.
+
+    A row without a checksum is tried last, and accepted with a warning.
+    """
     size = path.stat().st_size
     sized = [row for row in forms if row.bytes in (None, size)]
     for row in sorted(sized, key=lambda row: not row.checksum):

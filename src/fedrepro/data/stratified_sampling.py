@@ -20,10 +20,10 @@ Train = Annotated[
 
 
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Share `total` whole items out in proportion to `weights` (largest remainder; ties are drawn).
+    """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
-    Shapes: weights int64 (n,), not negative, with a positive sum; returns int64 (n,) that sums to
-    `total`, less than one from the exact shares, and zero where a weight is.
+    Ties are drawn. weights int64 (n,), not negative, with a positive sum; returns int64 (n,) that
+    sums to `total`, less than one from the exact shares, and zero where a weight is.
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
@@ -34,7 +34,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def stratified_sample(
     labels: np.ndarray, count: int, classes: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` examples with every class in proportion; return their rows and the other rows.
+    """Draw `count` examples with classes in proportion; return their rows and the other rows.
 
     Shapes: labels int64 (N,); returns two sorted int64 index arrays, (count,) and (N - count,).
     """
@@ -46,10 +46,11 @@ def stratified_sample(
 
 
 def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` training examples of data set `name` for validation; return both parts' rows.
+    """Draw `count` training examples for validation; return their rows and the remaining rows.
 
-    Drawn by class with a fixed seed in all runs; every class keeps one for training.
-    Shapes: labels int64 (N,); returns sorted int64 (count,) and (N - count,).
+    Drawn by class with a fixed seed, equal in all runs of data set `name`; every class keeps an
+    example for training, or FedreproError is raised. Shapes: labels int64 (N,); returns sorted
+    int64 (count,) and (N - count,).
     """
     classes = np.unique(labels).size
     if count < labels.size:
@@ -67,7 +68,7 @@ def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarr
 def training_rows(
     name: str, labels: np.ndarray, validation: int, train: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw rows for validation, and `train` of the other rows to train with (None for all of them).
+    """Draw `validation` rows, and `train` of the other rows to train with (None: all of them).
 
     Both are drawn by class with a fixed seed, and those for validation do not depend on `train`.
     Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
@@ -93,11 +94,11 @@ def training_rows(
 def split_groups(
     labels: np.ndarray, groups: np.ndarray, generator: np.random.Generator, held: float = 0.1
 ) -> dict[str, np.ndarray]:
-    """Split examples into train, validation and test, with each group in one of them.
+    """Split examples into train, validation and test so that no natural group is divided.
 
     Validation and test get the share `held` of the examples of every class, as nearly as whole
-    groups allow. A group counts for the class of its first example.
-    Shapes: labels, groups int64 (N,); returns sorted int64 index arrays.
+    groups allow. A group counts for the class of its first example. Shapes: labels, groups int64
+    (N,); returns sorted int64 indices by split.
     """
     names, first, member, sizes = np.unique(
         groups, return_index=True, return_inverse=True, return_counts=True

@@ -33,10 +33,10 @@ PIXEL = 255  # the largest value of a pixel as it is stored
 
 @dataclass(frozen=True)
 class OwnExamples:
-    """Checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
+    """The checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
 
     classes: their names, sorted, whole numbers by value; every one of them has examples. notes:
-    sentences on what may be another thing than it was taken for.
+    warnings, such as that a column seems to count lines.
     """
 
     x: np.ndarray
@@ -46,13 +46,13 @@ class OwnExamples:
 
 
 def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
-    """Read examples of a csv with a header: the class in column `label`, else numbers.
+    """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
-    Commas, semicolons or tabs separate fields. A class is a whole number or a text; where a file
-    need not be `labelled`, the column may be missing.
+    Commas, semicolons or tabs separate fields. A class is a whole number or a text; unless
+    `labelled`, the column may be missing.
 
     Raises:
-        FedreproError: For whatever is wrong with it, and where; for fewer than `least` classes.
+        FedreproError: For anything wrong with the file, and where; for fewer than `least` classes.
     """
     header, lines = _fields(path)
     for number, name in enumerate(header, 1):
@@ -94,7 +94,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
 
 
 def _number(text: str) -> float:
-    """Read a number; NaN if the text is not a number or is too large for float32."""
+    """Return the number that a text writes; NaN if it is not a number or too large for float32."""
     try:
         number = float(text)
     except ValueError:
@@ -103,7 +103,7 @@ def _number(text: str) -> float:
 
 
 def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read a csv's header, and each further line that is not empty, with its line number."""
+    """Read a csv: return its header, and line number and fields of each line that is not empty."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
@@ -128,14 +128,14 @@ def read_npz(
     labelled: bool = True,
     channels: str = "",
 ) -> OwnExamples:
-    """Read examples of an npz with arrays `inputs` (N, *shape) and `labels` (N,), numbers or text.
+    """Read examples from an npz with arrays `inputs` (N, *shape) and `labels` (N,), also of text.
 
-    Inputs of uint8 stay, others become float32. Labels may be missing where a file need not be
-    `labelled`. Channels are "last" in images (N, height, width, channels), which become (N,
-    channels, height, width), or "first"; they are needed where the shape leaves it open.
+    Inputs of uint8 stay, others become float32. Unless `labelled`, labels may be missing.
+    `channels` is "last" for images (N, height, width, channels), which become (N, channels, height,
+    width), or "first"; it is needed where the shape leaves this open.
 
     Raises:
-        FedreproError: For whatever is wrong with it, and where; for fewer than `least` classes.
+        FedreproError: For anything wrong with the file; for fewer than `least` classes.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -187,7 +187,7 @@ def read_npz(
 
 
 def looks_like_pixels(x: np.ndarray) -> bool:
-    """Tell whether inputs look like stored pixels, from 0 to 255, whatever their type."""
+    """Return whether inputs look like stored pixels, from 0 to 255, whatever their type."""
     if x.dtype == np.uint8:
         return bool(x.max() > 1)
     within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL
@@ -215,7 +215,7 @@ def _examples(
 
 
 def _class_name(path: Path, text: str) -> str:
-    """Return the class that a label names: 1 for 1.0 and 01; refuse a number with a fraction."""
+    """Return the class that a label's text names: 1 for 1.0 and 01; raise for 1.5."""
     if WHOLE.fullmatch(text):
         return str(int(text))
     number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
@@ -229,7 +229,7 @@ def _class_name(path: Path, text: str) -> str:
 
 
 def _numbering(classes: Sequence[str]) -> str:
-    """Return a note on how classes are numbered if they are whole numbers but not 0, 1, 2, …"""
+    """Return a note on how classes were numbered, if they are whole numbers but not 0, 1, 2, …"""
     whole = all(WHOLE.fullmatch(name) for name in classes)
     if not whole or [*map(int, classes)] == [*range(len(classes))]:
         return ""
@@ -249,10 +249,11 @@ def split_by_class(
     kind: str = "features",
     stream: str = "own-split",
 ) -> Arrays:
-    """Draw test and validation examples by class, the same in all runs; training keeps every class.
+    """Split a user's examples into train, validation and test by class, equally in all runs.
 
-    The result is that of a data set component, with `scale` and `kind` as of `Arrays`. `stream`
-    names the random numbers.
+    Returns the arrays that a data set component returns, with `scale` and `kind` as of `Arrays`.
+    `test` and `validation` are numbers of examples; `stream` names the random numbers. Raises
+    FedreproError if a class has no example left for training.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:
@@ -289,7 +290,7 @@ def split_by_class(
 
 
 def input_checksum(path: Path) -> str:
-    """Compute the SHA-256 of a file, on which a data set that reads it depends."""
+    """Return the SHA-256 of a file that a data set reads, so that jobs run again if it changes."""
     try:
         return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:

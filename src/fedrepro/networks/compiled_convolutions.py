@@ -39,10 +39,11 @@ from fedrepro.networks.memory_layout import Parts
 
 
 class Convolutions(NamedTuple):
-    """Layout of convolutions: layers (L, FIELDS) and lists, int64.
+    """Layout in memory of a network's convolutions, for compiled code: layers and lists, int64.
 
-    `image` is (channels, height, width, zeros around) of an input; `by` the address of the product
-    by places.
+    layers (L, FIELDS): the numbers of each layer, named at the top of this module. lists: positions
+    of windows and targets. image: (channels, height, width, zeros around) of an input. by: the
+    address of the compiled product (`multiplier_at`).
     """
 
     layers: Array
@@ -53,11 +54,12 @@ class Convolutions(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Buffers: `images` are the inputs of all layers and examples, with zeros around.
+    """Flat buffers of compiled convolutions, for several examples.
 
-    `chosen` is what poolings chose. For one example: a map before its pooling (out), errors after
-    (lower) and before it (upper). `flipped` are kernels turned round; `extra` errors of layers'
-    outputs that do not come from above, or empty.
+    `images` are the inputs of all layers and examples, with zeros around; `chosen` the positions
+    that poolings chose. For one example: a layer's outputs before pooling (out), errors after
+    pooling (lower) and before it (upper). `flipped` are kernels turned by 180°; `extra` further
+    errors to add to those of layers' outputs, or empty.
     """
 
     images: Array
@@ -72,7 +74,7 @@ class Images(NamedTuple):
 
 
 class _Lists:
-    """Lists of places, one behind another."""
+    """Collects lists of positions in memory, one after another."""
 
     def __init__(self) -> None:
         self.values: list[Array] = []
@@ -87,9 +89,10 @@ class _Lists:
 def convolutions_of(
     parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
 ) -> tuple[Convolutions, Images]:
-    """Lay out the convolutions of a network for `rows` examples at a time, and their buffers.
+    """Return the layout of a network's convolutions for compiled code, and its buffers.
 
-    `offsets` are where weights begin in a model; with `matched` errors are added to their own.
+    `rows` is the number of examples at a time. `offsets` are where each kernel begins in the flat
+    model. With `matched`, buffers have room for further errors to add to layers' outputs (`extra`).
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
     # 0, 1, …: columns of a matrix as rows; a single row begins at the first
@@ -152,10 +155,10 @@ def _grid(height: int, width: int, row: int, each: int) -> Array:
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Write an image (C, H, W) as (H, W, C) inside the zeros of the lowest layer, as example b.
+    """Copy image number b (C, H, W) to the lowest layer's input as (H, W, C), with zeros around.
 
-    `scale` is the divisor of its numbers, and the inverse. `move` says if it is mirrored, and how
-    far it moves down and to the right; zeros come in.
+    `scale` is the divisor of its numbers, and the inverse. `move` says whether to mirror the image,
+    and how far to move it down and to the right (random crops); zeros come in.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -173,9 +176,10 @@ def lay_image(
 
 @inner
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
-    """Write the outputs of the last layer for `rows` examples to x, (rows, H · W · C) flat.
+    """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    They go image by image, so that maps stay in the cache. The inputs lie in room.images.
+    `weights` is the flat model; the inputs lie in the buffers room.images. Images are computed one
+    by one, so that maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, CHANNELS])
@@ -196,7 +200,10 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Write the convolution of the image that begins at `image` to room.out (H · W, channels)."""
+    """Convolve the image that begins at `image`; write to room.out, (H · W, channels).
+
+    c is the layer's row of convs.layers, `weights` the flat model, `room` the buffers (`Images`).
+    """
     stride, run = row_of(c[CHANNELS]), c[KERNEL] * c[BELOW]
     begin = weights, c[WEIGHT] + c[KERNEL] * run * stride, 0
     if not convs.biased:
@@ -209,7 +216,10 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Count the numbers of a layer's output for one example, rows of channels filled up."""
+    """Return how many numbers a layer's output takes in memory for one example.
+
+    c is the layer's row of `Convolutions.layers`; channels are filled up to `row_of`.
+    """
     side = 2 if c[POOLED] else 1
     count: int = (c[HEIGHT] // side) * (c[WIDTH] // side) * row_of(c[CHANNELS])
     return count
@@ -217,7 +227,11 @@ def gives(c: Array) -> int:
 
 @inner
 def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Write the largest of each 2×2 window, and ReLU, to the input of the next layer."""
+    """Write ReLU and 2×2 max pooling of room.out to x from `to` on, the next layer's input.
+
+    The positions of the largest values are noted in room.chosen from `noted` on. c is the layer's
+    row of convs.layers, `room` the buffers (`Images`).
+    """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     for i in range(c[HEIGHT] // 2):
         for j in range(across):
@@ -230,7 +244,10 @@ def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Ima
 
 @inner
 def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Write the ReLU of a map to the input of the next layer."""
+    """Write the ReLU of room.out, a layer's linear output, to x from `to` on (the next input).
+
+    c is the layer's row of convs.layers, `room` the buffers (`Images`).
+    """
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for place in range(c[HEIGHT] * c[WIDTH]):
         at = to + convs.lists[c[TARGETS] + place]
@@ -244,9 +261,10 @@ def learn_kernels(
     convs: Convolutions, weights: Array, gradient: Array, rows: int, room: Images, x: Array,
     errors: Array,
 ) -> None:  # fmt: skip
-    """Add the gradients of all kernels and biases over `rows` examples.
+    """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    `x` is the output of `features`, `errors` are those of x, (H · W · C, padded rows) flat.
+    The backward pass of `features`, whose output is x. `errors` are the loss's derivatives by x, (H
+    · W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
     """
     turn_kernels(convs, weights, room)
     for b in range(rows):
@@ -264,7 +282,10 @@ def learn_kernels(
 
 @inner
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
-    """Write all kernels but the lowest as `errors_below` reads them."""
+    """Write all kernels but the lowest, from the flat model, to the buffer room.flipped.
+
+    So rearranged (turned by 180° or transposed), the backward pass reads kernels in order.
+    """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
         if c[ADDED]:
@@ -275,7 +296,10 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Write errors of the last layer's output, each `step` apart, to room.lower."""
+    """Copy one example's errors (derivatives of the loss) of the last layer's output to room.lower.
+
+    The numbers begin at `first` in `errors` and lie `step` apart; `room` are the buffers.
+    """
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[CHANNELS], row_of(top[CHANNELS])
     for place in range(gives(top) // stride):
@@ -286,7 +310,10 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Write an example's errors before pooling and ReLU to room.upper from those after it."""
+    """Take one example's errors back through a layer's pooling and ReLU: room.lower to room.upper.
+
+    b is the example, x holds the outputs of the last layer, `room` are the buffers (`Images`).
+    """
     c = convs.layers[layer]
     if c[POOLED]:
         unpool(c, c[CHOSEN] + b * gives(c), room)
@@ -300,7 +327,10 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 
 @inner
 def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
-    """Write the kernel turned round, (k · k · channels, channels of its inputs)."""
+    """Write a layer's kernel, turned by 180°, to `flipped`: (k · k · channels, input channels).
+
+    c is the layer's row of `Convolutions.layers`, `weights` the flat model.
+    """
     stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
     for s in range(spots):
         source = c[WEIGHT] + s * c[BELOW] * stride
@@ -312,7 +342,11 @@ def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
 
 @inner
 def unpool(c: Array, noted: int, room: Images) -> None:
-    """Write errors from room.lower to where the largest came from, in room.upper."""
+    """Write errors of a pooling's outputs, room.lower, to the inputs that were largest, room.upper.
+
+    The positions that `pool` noted begin at `noted` in room.chosen; c is the layer's row of
+    `Convolutions.layers`.
+    """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     row = c[ACROSS] * stride
     for i in range(c[HEIGHT] // 2):
@@ -325,7 +359,10 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 
 @inner
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Write errors from room.lower to room.upper where a value is above zero."""
+    """Copy errors from room.lower to room.upper where the ReLU's output is above zero, else zeros.
+
+    The outputs lie in x, from `first` on; c is the layer's row of convs.layers.
+    """
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for i in range(c[HEIGHT]):
         for j in range(c[WIDTH]):
@@ -339,7 +376,11 @@ def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images)
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add the gradient of a kernel and its bias for one image."""
+    """Add to `gradient`, a flat model, the gradient of one layer's kernel and bias for one image.
+
+    The layer's input begins at `image` in room.images, the errors of its output lie in room.upper;
+    c is the layer's row of convs.layers.
+    """
     stride, at, length = row_of(c[CHANNELS]), c[WEIGHT], c[KERNEL] * c[KERNEL] * c[BELOW]
     errors = room.upper, c[INSIDE], c[ACROSS] * stride, stride
     kernel, columns = (gradient, at, stride), padded_to(c[CHANNELS])
@@ -354,7 +395,10 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Write errors of the convolution's input to room.lower (H · W, channels)."""
+    """Compute the errors of a convolution's input, from those of its output in room.upper.
+
+    The result is written to room.lower, (H · W, channels); c is the layer's row of convs.layers.
+    """
     if c[ADDED]:
         errors_added(convs, c, room)
     else:
@@ -363,7 +407,10 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
-    """Convolve the errors with the kernel turned round."""
+    """Compute the errors of a convolution's input by convolving room.upper with the turned kernel.
+
+    The result is written to room.lower; c is the layer's row of convs.layers.
+    """
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
     a = room.upper, c[UPPER], c[ACROSS] * stride, 1
@@ -375,7 +422,10 @@ def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
-    """Write the kernel as (channels, k · k · channels of its inputs)."""
+    """Write a layer's kernel to `flipped` as a matrix (channels, k · k · input channels).
+
+    c is the layer's row of `Convolutions.layers`, `weights` the flat model.
+    """
     stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
     for o in range(c[CHANNELS]):
         for s in range(spots):
@@ -386,9 +436,10 @@ def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
 
 @inner
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """Compute the errors of every window, and add each where it lies.
+    """Compute the errors of each window of a convolution's input, and add up where windows overlap.
 
-    It is a product of whole vectors, for inputs whose channels would fill a part of one.
+    From room.upper to room.lower. Used instead of `errors_turned` for layers without padding whose
+    inputs have at most 8 channels.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]
     width, across = k * k * low, c[WIDTH] + k - 1

@@ -61,7 +61,10 @@ CALLS = (
 def record_convolutions(
     convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
 ) -> None:
-    """Lay down inputs (N, D) and write the last layer's outputs to x; all layers stay in room."""
+    """Compute the convolutions of inputs (N, D): outputs to x, all layers stay in `room`.
+
+    `weights` is the flat model; `room` the buffers, from which `add_moments` and `add_errors` read.
+    """
     before = flush()
     one = inputs.dtype.type(1)
     for b in range(len(inputs)):
@@ -72,7 +75,7 @@ def record_convolutions(
 
 @inner
 def run_of(c: Array) -> int:
-    """Count the numbers that a run of a window takes in a row of moments."""
+    """Return how many numbers one row of a window takes in `add_moments`, filled up to vectors."""
     width: int = padded_to(c[KERNEL] * c[BELOW])
     return width
 
@@ -81,10 +84,10 @@ def run_of(c: Array) -> int:
 def add_moments(
     convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
 ) -> None:
-    """Add a aᵀ of all windows a of these examples to sums, float64 (K + 1, k, run) flat.
+    """Add a aᵀ over all windows a of a layer's inputs to `sums`, float64 (K + 1, k, run) flat.
 
-    K = k · k · C; the last row is the sum of the windows. A run fills up whole vectors. `scratch`
-    has room for the sum of one example.
+    Second moments of inputs, as K-FAC and regression need. K = k · k · C; the last row is the sum
+    of the windows. A run fills up whole vectors. `scratch` has room for the sum of one example.
     """
     before = flush()
     c = convs.layers[layer]
@@ -110,11 +113,12 @@ def add_errors(
     convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
     starts: Array, scratch: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """Add g gᵀ at all places, or squared gradients, from the last layer's errors (N, H · W · C).
+    """Add g gᵀ over positions, or squared gradients, for the last layer's errors (N, H · W · C).
 
-    `factors` are float64, a matrix (channels, channels) of each layer, which begins at starts
-    (L + 1,), rows filled up. `squares` are float64, of the gradients of kernels and biases of each
-    example, or empty. `scratch` has room for one example, as squares or as factors.
+    For Fisher information, g being a layer's errors at one position. `factors` are float64, a
+    matrix (channels, channels) of each layer, which begins at starts (L + 1,), rows filled up.
+    `squares` are float64, of the gradients of kernels and biases of each example, or empty.
+    `scratch` has room for one example, as squares or as factors.
     """
     before = flush()
     turn_kernels(convs, weights, room)
@@ -183,9 +187,10 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 
 @partial(compiled, calls=(*CALLS, compiled_lstm))
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
-    """Write the body's outputs for inputs (N, D) to out, flat, `rows` at a time.
+    """Compute the layers below the affine maps for all inputs (N, D), `rows` at a time.
 
-    For a prediction after each letter, letters (T, B) of those rows come one after another.
+    Write to out. `out` is flat. For a prediction after each letter, the T letters of those rows
+    come one after another, (T, B).
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

@@ -29,11 +29,12 @@ TURNED = 16  # side of the squares in which a matrix is transposed
 
 
 class Recurrent(NamedTuple):
-    """Layout of recurrent layers: `starts`, int64 (L, 3), of weight, recurrent and bias in a model.
+    """Layout in memory of an embedding and LSTM layers, for compiled code.
 
-    `table` is the start of the embeddings, codes, and their size; `units` of a layer, `steps`
-    letters of a window; `every` says whether each of them has a prediction, and not the last alone;
-    `by` is the address of the product.
+    `starts`, int64 (L, 3), are the starts of weight, recurrent and bias of each layer in the flat
+    model; `table` the start of the embeddings, number of codes, and their size. units: of a layer.
+    steps: letters of a window. every: whether each letter has a prediction, and not the last alone.
+    by: the address of the compiled product.
     """
 
     starts: Array
@@ -45,10 +46,11 @@ class Recurrent(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Buffers, flat: codes int64 (T, B); their vectors (T, B, size); gates (L, T, B, 4 units).
+    """Flat buffers of compiled LSTM layers for T time steps and B examples.
 
-    States, cells and their tanh (L, T, B, units); a matrix turned; errors of states (T, B, units)
-    and of cells (B, units). `asked` are targets, int64 (T, B), `numbers` int64 (T · B,), 0, 1, …
+    Codes int64 (T, B), their vectors (T, B, size), gates (L, T, B, 4 units); states, cells and
+    their tanh (L, T, B, units); a transposed matrix; errors of states (T, B, units) and of cells
+    (B, units). `asked` are targets, int64 (T, B), `numbers` int64 (T · B,), 0, 1, …
     """
 
     codes: Array
@@ -68,9 +70,10 @@ class Times(NamedTuple):
 def recurrent_of(
     parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
 ) -> tuple[Recurrent, Times]:
-    """Lay out the recurrent layers of a network for `rows` examples at a time, and their buffers.
+    """Return the layout of a network's recurrent layers for compiled code, and its buffers.
 
-    `offsets` are where the table begins, and weight, recurrent and bias of each layer.
+    `rows` is the number of examples at a time. `offsets` are where the embedding's table begins in
+    the flat model, then weight, recurrent and bias of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -104,14 +107,14 @@ def recurrent_of(
 
 @inner
 def sigmoid(x: Any, one: Any) -> Any:
-    """Compute 1 / (1 + exp(-x)); `one` is 1 in the type of x."""
+    """Return 1 / (1 + exp(-x)) of a scalar; `one` is 1 in the type of x."""
     e = exp_of(-abs(x))
     return (one if x >= 0 else e) / (one + e)
 
 
 @inner
 def tanh(x: Any, one: Any) -> Any:
-    """Compute the hyperbolic tangent; `one` is 1 in the type of x."""
+    """Return the hyperbolic tangent of a scalar; `one` is 1 in the type of x."""
     e = exp_of(-(one + one) * abs(x))
     t = (one - e) / (one + e)
     return t if x >= 0 else -t
@@ -119,16 +122,17 @@ def tanh(x: Any, one: Any) -> Any:
 
 @inner
 def lay_letters(source: Array, b: int, rows: int, room: Times) -> None:
-    """Write a window of letters (T,) to room.codes, (T, B), as example b."""
+    """Copy example number b, a window of letters (T,), to room.codes, (T, B)."""
     for t in range(len(source)):
         room.codes[t * rows + b] = np.int64(source[t])
 
 
 @inner
 def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -> None:
-    """Write states of the top layer to x: after the last letter (B, units), or all, (T, B, units).
+    """Compute embedding and LSTM layers; write the top layer's states to x for `rows` examples.
 
-    The letters of `rows` examples lie in room.codes, (T, B).
+    These are (B, units) after the last letter, or (T, B, units) for all letters. The letters lie in
+    room.codes, (T, B).
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -160,7 +164,10 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> None:
-    """Apply a time step's non-linearities to its gates; compute cells and states."""
+    """Compute an LSTM's gates, cells and states at one time step from the gates' linear parts.
+
+    Rows `first` to first + rows of the buffers are this step; `begins`: whether it is the first.
+    """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for r in range(first, first + rows):
@@ -188,9 +195,10 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> 
 def learn_unrolled(
     net: Recurrent, weights: Array, gradient: Array, rows: int, room: Times, errors: Array
 ) -> None:
-    """Add the gradients of the table and all layers over `rows` examples.
+    """Add to `gradient` the gradients of embeddings and LSTM layers over `rows` examples.
 
-    `errors` are of the output of `unrolled`, (units, padded rows) flat, one of these rows a state.
+    Backpropagation through time after `unrolled`. `errors` are the loss's derivatives by its
+    output, (units, padded rows) flat, one of these rows a state.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -238,7 +246,11 @@ def learn_unrolled(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None:
-    """Compute the gates' errors in place, the backward pass of `squash`."""
+    """Replace a time step's gates by their errors: the backward pass of `squash`.
+
+    t is the step, `layer` where the layer's rows begin in the buffers `room`; room.above and
+    room.cell hold the errors of states and cells.
+    """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
     for b in range(rows):
@@ -261,7 +273,10 @@ def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None
 
 @inner
 def transpose(weights: Array, at: int, n: int, m: int, row: int, to: Array, to_row: int) -> None:
-    """Write the matrix (n, m) at `at` as (m, n), in squares that stay in the cache."""
+    """Write the (n, m) matrix that begins at `at` in weights to `to` as (m, n).
+
+    `row` and `to_row` are the strides from row to row.
+    """
     for i0 in range(0, n, TURNED):
         for j0 in range(0, m, TURNED):
             for j in range(j0, min(m, j0 + TURNED)):

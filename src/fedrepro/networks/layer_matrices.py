@@ -27,9 +27,10 @@ TRIED = 3  # examples that a module is tried with
 
 @dataclass(frozen=True)
 class LayerMatrix:
-    """Names of a layer's tensors; `kernel` is (channels in, side, side) of a convolution.
+    """A layer seen as one matrix (inputs [+ 1], outputs): the names of its tensors, and its form.
 
     Attributes:
+        kernel: (channels in, side, side) of a convolution.
         turned: Whether a fully connected layer keeps its weight as (outputs, inputs), as PyTorch
             does.
         group, groups: Which part of a grouped convolution it is.
@@ -46,11 +47,11 @@ class LayerMatrix:
 
     @property
     def key(self) -> str:
-        """The name of its weight, with the group."""
+        """Return the name of the layer's weight, with the group of a grouped convolution."""
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
     def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Join tensors (…, *shape) into one matrix: (…, inputs [+ 1], outputs), in their type."""
+        """Return weight and bias of tensors (…, *shape) as a matrix (…, inputs [+ 1], outputs)."""
         weight = tensors[self.weight]
         if self.groups > 1:
             weight = np.split(weight, self.groups, axis=-4)[self.group]
@@ -66,7 +67,10 @@ class LayerMatrix:
         return np.concatenate([weight, bias[..., None, :]], axis=-2)
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
-        """Invert `of`; for a group, the tensors have its outputs alone."""
+        """Return weight and bias as tensors by name from the matrix: the inverse of `of`.
+
+        For a group of a convolution, the tensors have the group's outputs alone.
+        """
         biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
         weight = matrix if self.bias is None else matrix[..., :-1, :]
         if self.kernel:
@@ -80,7 +84,7 @@ class LayerMatrix:
 def tensors_of_matrices(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return tensors (*shape) by name, from layers' matrices (inputs [+ 1], outputs) by key."""
+    """Return tensors (*shape) by name from layers' matrices (inputs [+ 1], outputs) by `key`."""
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
         if layer.key in matrices:
@@ -90,7 +94,7 @@ def tensors_of_matrices(
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
-    """List the layers that have tensors, from inputs to outputs.
+    """Return the network's layers as matrices, from inputs to outputs, for methods by layer.
 
     Of a `torch.nn.Module` these are its parts that are `Linear` or `Conv2d`, in the order of calls.
 
@@ -116,7 +120,10 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
 
 
 def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, Any]]:
-    """List parts that are `Linear` or `Conv2d`, with their parameters' names."""
+    """Return the `Linear` and `Conv2d` parts of a module, with names of weight and bias or None.
+
+    Each item is (name of the weight, name of the bias, part).
+    """
     import torch
 
     named: dict[int, str] = {id(value): name for name, value in network.module.named_parameters()}

@@ -24,9 +24,10 @@ SPREAD = -3.5
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor of a layer, which starts by its `role`; an output of it has `fan_in` inputs.
+    """A tensor of a layer: its shape and how it is initialised (`role`).
 
-    A spread starts from `start`, before the softplus.
+    fan_in: inputs of each of its outputs. A spread (of variational weights) starts from `start`,
+    before the softplus.
     """
 
     shape: Shape
@@ -36,27 +37,27 @@ class Parameter:
 
     @property
     def fan_out(self) -> int:
-        """Outputs of one of its inputs, in a convolution for each place of the kernel."""
+        """Return the number of outputs that depend on one of its inputs, for Glorot's rule."""
         places = math.prod(self.shape[2:])
         return places * places * math.prod(self.shape[:2]) // self.fan_in
 
 
 class Noise(Protocol):
-    """Random numbers of one step; those of a model do not depend on other models."""
+    """Random numbers of one training step of A models; a model's do not depend on the others."""
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw a dropout mask shaped as `like` (A, …): 1 with probability `share`, else 0."""
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers, shaped as `like` (A, …), for variational weights."""
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a seed for each of the first models that have a generator of their own."""
+        """Return random seeds for the first `models` models, whose modules draw themselves."""
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """The positions that a pooling chose, (A, B, C, H', W'), in maps of `size` (H, W)."""
+    """The positions that a max pooling chose, (A, B, C, H', W'), in maps of `size` (H, W)."""
 
     argmax: torch.Tensor
     size: Shape
@@ -64,7 +65,7 @@ class Pooled:
 
 @dataclass
 class Pass:
-    """Options and records of a forward pass.
+    """Options of a forward pass through a network, and records of its activations.
 
     Attributes:
         noise: None in prediction, where dropout passes everything and variational weights are
@@ -84,7 +85,7 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """Keep an activation, with the pooling that it comes from, if `keep` is set."""
+        """Keep an activation, and the pooling that produced `value`, if `keep` is set."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)
@@ -92,19 +93,22 @@ class Pass:
 
 
 class Layer(Protocol):
-    """One step of a network."""
+    """A layer of a network, which computes A models at once, each with its own tensors."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return tensors by local name, for inputs of this shape."""
+        """Return the layer's tensors by local name, for inputs of this shape."""
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape of the outputs for inputs of this shape."""
+        """Return the shape of one example's output of the layer, for inputs of this shape."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor: ...
 
 
 def join_models(x: torch.Tensor) -> torch.Tensor:
-    """Join channels of all models, (A, B, C, …) to (B, A·C, …); undoes `apart` for free."""
+    """Put the channels of all models side by side: (A, B, C, …) to (B, A·C, …).
+
+    One grouped convolution then computes all models; `split_models` undoes it.
+    """
     if len(x) == 1:
         # keeps the memory format, which a reshape of the gradient would lose
         return x.squeeze(0)
@@ -112,14 +116,14 @@ def join_models(x: torch.Tensor) -> torch.Tensor:
 
 
 def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
-    """Separate channels of models, (B, A·C, …) to (A, B, C, …), a view."""
+    """Separate the channels of models again: (B, A·C, …) to (A, B, C, …), a view."""
     if models == 1:
         return x.unsqueeze(0)
     return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)
 
 
 class Plain:
-    """A layer without tensors that keeps the shape."""
+    """Base of layers without tensors that keep the shape, such as ReLU."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         return {}
@@ -130,7 +134,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Affine:
-    """An affine map x @ weight + bias; weight (inputs, units), bias (units) or none."""
+    """A fully connected layer x @ weight + bias; weight (inputs, units), bias (units) or none."""
 
     units: int
     biased: bool = True
@@ -151,7 +155,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Variational:
-    """An affine map with weights drawn for every minibatch: N(weight, softplus(spread)²).
+    """A fully connected layer with weights drawn per minibatch from N(weight, softplus(spread)²).
 
     Spreads start from `start`. Source: P2P, section 5.2 (Bayes by backprop).
     """
@@ -172,7 +176,10 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map (A, B, *shape) to (A, B, units); one draw of the weights per model."""
+        """Map x (A, B, *shape) to (A, B, units), with one draw of the weights per model.
+
+        Without noise (in prediction) the weights are the means.
+        """
         from torch.nn.functional import softplus
 
         drawn = {name: tensors[name] for name in ("weight", "bias")}
@@ -184,7 +191,7 @@ class Variational:
 
 
 class Relu(Plain):
-    """Maximum of x and 0; not in place, because x may be a view, whose gradient would be copied."""
+    """ReLU, max(x, 0); not in place, because x may be a view, whose gradient would be copied."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         out = x.relu()
@@ -194,7 +201,7 @@ class Relu(Plain):
 
 @dataclass(frozen=True)
 class Dropout(Plain):
-    """Dropout: inputs become zero with probability `rate` in training, and others are scaled up."""
+    """Dropout: in training, inputs become zero with probability `rate`, others are scaled up."""
 
     rate: float
 
@@ -206,7 +213,7 @@ class Dropout(Plain):
 
 @dataclass(frozen=True)
 class Convolution2d:
-    """Square convolution; weight (channels, channels of the input, kernel, kernel), maybe bias."""
+    """A convolution with square kernels; weight (channels, input channels, kernel, kernel)."""
 
     channels: int
     kernel: int
@@ -237,7 +244,7 @@ class Convolution2d:
 
 
 class MaxPool(Plain):
-    """Maximum of each 2×2 window (H // 2, W // 2); an odd last row or column is left out."""
+    """Max pooling of 2×2 windows, to (H // 2, W // 2); an odd last row or column is left out."""
 
     def output(self, shape: Shape) -> Shape:
         return (shape[0], shape[1] // 2, shape[2] // 2)
@@ -261,7 +268,7 @@ class MaxPool(Plain):
 
 @dataclass(frozen=True)
 class Embedding:
-    """A vector per code; inputs are codes 0 … codes-1 kept as floats, (B, T)."""
+    """An embedding: a vector per code; inputs are codes 0 … codes-1 kept as floats, (B, T)."""
 
     codes: int
     size: int
@@ -282,16 +289,16 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Lstm:
-    """A layer of long short-term memory; rows of its tensors: input, forget, cell, output gate.
+    """An LSTM layer; rows of its tensors are input, forget, cell and output gate.
 
-    With `last` it gives the state after the last character only.
+    With `last` the layer gives the state after the last character only.
     """
 
     units: int
     last: bool = False
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return weight (4 units, inputs), recurrent (4 units, units), bias (4 units)."""
+        """Return weight (4 units, inputs), recurrent (4 units, units), bias (4 units), by name."""
         wide = 4 * self.units
         return {
             "weight": Parameter((wide, shape[1]), self.units),
@@ -322,7 +329,7 @@ class Lstm:
 
 @dataclass(frozen=True)
 class EachPosition(Plain):
-    """Every position of a window as an example of its own, those of a window one after another."""
+    """Makes each position of a window an example: (A, B, T, units) to (A, B·T, units)."""
 
     def output(self, shape: Shape) -> Shape:
         return shape[1:]

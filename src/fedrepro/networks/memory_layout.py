@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parts:
-    """A network of known layers: convolutions or recurrent ones, then affine maps with ReLU.
+    """A network of layers that compiled code knows: convolutions or LSTMs, then affine maps.
 
-    `sizes` are (inputs, hidden…, outputs) of the affine maps; `image` is (C, H, W) of their input,
-    or () for a vector. Each of `convolutions` has the shape of its input and whether a pooling
-    follows.
+    `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
+    W) of their input, or () for a vector. Each of `convolutions` has the shape of its input and
+    whether a pooling follows.
     """
 
     sizes: tuple[int, ...]
@@ -50,14 +50,15 @@ class Parts:
 
     @property
     def below(self) -> int:
-        """Layers with tensors below the affine maps."""
+        """Return the number of layers with tensors below the affine maps."""
         return len(self.convolutions) + len(self.recurrent) + (self.embedding is not None)
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Split a network into its convolutional, recurrent and affine layers; None for others.
+    """Return a network's convolutional, recurrent and affine layers; None if it has others.
 
-    There may be dropout after every hidden affine map.
+    None means that compiled code cannot compute the network. There may be dropout after every
+    hidden affine map.
     """
     layers, convolutions, shape = list(network.layers), [], network.shape
     embedding: Embedding | None = None
@@ -105,10 +106,10 @@ PREDICTED = 64  # examples that are predicted at once
 
 
 class Rows:
-    """Places of a model's tensors (*shape) in one flat array, rows filled up to whole vectors.
+    """Where each tensor of a model lies in one flat array, as compiled code reads it.
 
-    `turned` has, for tensors in another order, their axes, which may be cut, and the order of these
-    in memory.
+    Rows are filled up to whole vectors. `turned` has, for tensors that lie in another order of
+    axes, their axes, which may be split, and the order of these in memory.
     """
 
     def __init__(
@@ -124,13 +125,13 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return the shape of a tensor in memory, and which of its axes each is."""
+        """Return the shape of a tensor in memory, and which of the tensor's axes each axis is."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order
 
     def views(self, flat: Array) -> dict[str, Array]:
-        """Return a model's tensors as views of its memory (size,); a cut one has its parts."""
+        """Return a model's tensors by name as views of its flat array (size,), axes restored."""
         tensors = {}
         for name, at in self.offsets.items():
             (*rows, last), order = self._in_memory(name)
@@ -140,7 +141,7 @@ class Rows:
         return tensors
 
     def flat(self, tensors: Tensors, dtype: Any) -> Array:
-        """Lay down one model (size,), with zeros for tensors that are not given."""
+        """Return one model as a flat array (size,), with zeros for tensors that are not given."""
         weights = np.zeros(self.size, dtype)
         for name, view in self.views(weights).items():
             if name in tensors:
@@ -149,7 +150,7 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the order in memory of tensors that do not lie as they are: see `Rows`."""
+    """Return the tensors whose axes lie in another order in memory, as `Rows` takes them."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     for name, shape in network.shapes.items():
@@ -170,10 +171,10 @@ def body_of(
     dtype: Any,
     matched: bool = False,
 ) -> tuple[Any, Any]:
-    """Lay out the body of a network that has one, and its buffers for this number of examples.
+    """Return the compiled layout of a network's convolutions or LSTMs, and buffers for them.
 
-    `offsets` are where tensors begin in a model; with `matched` errors are added to those of
-    convolutions' outputs.
+    `rows` is the number of examples at a time. `offsets` are where tensors begin in the flat model.
+    With `matched`, further errors are added to those of convolutions' outputs.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.compiled_convolutions import convolutions_of
@@ -191,10 +192,10 @@ def body_of(
 def body_outputs(
     network: Network, tensors: Tensors, x: torch.Tensor
 ) -> tuple[torch.Tensor, int] | None:
-    """Compute the input of the affine maps of one network, on the CPU: (N·predictions, units).
+    """Compute the input of one network's affine maps in compiled code: (N·predictions, units).
 
-    `tensors` are (*shape), x is (N, D), floating. Returns it and the number of layers below, or
-    None for a network without a known body.
+    `tensors` are (*shape), x is (N, D), floating, on the CPU. Returns this and how many layers were
+    computed, or None for a network that compiled code does not know or that has affine maps alone.
     """
     import torch
 

@@ -30,7 +30,7 @@ WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # of DataParallel and torch.com
 
 @dataclass(frozen=True)
 class StackedModels:
-    """The state dicts of J clients as one: tensors[name] is float32 (J, *shape).
+    """The state dicts of J clients, read and stacked: tensors[name] is float32 (J, *shape).
 
     `layers` are the state dicts' names of layers, in order; `widths` hidden units of each client if
     these differ; see `LocalModels`.
@@ -46,7 +46,7 @@ class StackedModels:
 
 @dataclass(frozen=True)
 class StateForm:
-    """Form in which state dicts of a module are read and written.
+    """How state dicts of a user's PyTorch module are named, to read and write models of it.
 
     `names` map each key to the tensor that it holds; tied keys have the same one. `fixed` are
     buffers that all state dicts have alike, by key; `varying` names and types of the other buffers.
@@ -58,12 +58,12 @@ class StateForm:
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def of(self, model: Spec) -> Spec:
-        """Give a model this form, so that its network has the form's buffers."""
+        """Return `model` with this form attached, so that its network has the form's buffers."""
         item = model.component
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
-        """Write the state dict of one of the networks of tensors (m, *shape)."""
+        """Return the state dict of network number `network` of tensors (m, *shape)."""
         import torch
 
         state = {}
@@ -77,7 +77,7 @@ class StateForm:
 
 
 def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Give a model of an own module the form with the buffers that its own code makes."""
+    """Return `model`, a user's module, with the form of the state dict that its own code makes."""
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())
@@ -89,7 +89,10 @@ def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
-    """Read J state dicts that the module would load as they are; the model gets their form."""
+    """Stack J state dicts of a user's module; raise for one that the module would not load.
+
+    `where` names the state dicts in errors. The returned model knows their keys (`StateForm`).
+    """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{name} is not a state dict, or holds no tensors")
@@ -109,9 +112,10 @@ def stacked_module(
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
-    """Find the number of classes with which the model loads a state dict; else take the first.
+    """Return the module's network with as many classes as the state dict's tensors imply.
 
-    Which size of a tensor counts the classes depends on the module: the last tensor's come first.
+    Which size of a tensor counts the classes depends on the module: all are tried, the last
+    tensor's first. If no number fits, the first network that can be made is returned.
     """
     made, errors = [], []
     sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
@@ -131,7 +135,7 @@ def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNe
 
 
 def _names(module: torch.nn.Module) -> dict[str, str]:
-    """Map each key of the module's state dict to the parameter or buffer that it holds."""
+    """Return for each key of a module's state dict the name of the parameter or buffer it holds."""
     named = [*module.named_parameters(), *module.named_buffers()]
     known = {id(value): name for name, value in named}
     state = module.state_dict(keep_vars=True)
@@ -145,7 +149,7 @@ def _names(module: torch.nn.Module) -> dict[str, str]:
 
 
 def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
-    """Say why a module would not load a state dict, in words that follow the state dict's name."""
+    """Return the reasons why a module would not load a state dict, as texts; empty if it would."""
     import torch
 
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
@@ -165,7 +169,10 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack parameters, and buffers that differ or that training moves; return the form as well."""
+    """Stack the parameters of state dicts, and the buffers that differ or that training changes.
+
+    Returns the state dicts' form and the tensors (J, *shape) by name; `where` names them in errors.
+    """
     import torch
 
     module, names = network.module, _names(network.module)
@@ -201,7 +208,11 @@ def _stacked(
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return the state dict as it is, and without each prefix that a wrapper put before keys."""
+    """Return a state dict with its keys as they are, and without prefixes that wrappers added.
+
+    DataParallel and torch.compile put such prefixes, as 'module.'. Each pair is (prefix, state
+    dict).
+    """
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):
         prefix, inner = found[-1]
@@ -214,7 +225,10 @@ def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert a tensor or array to float32; refuse one without finite numbers."""
+    """Convert a tensor or array to float32; raise FedreproError unless its numbers are finite.
+
+    `key` and `where` name it in errors.
+    """
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()

@@ -51,9 +51,9 @@ PREDICTION_ROWS = 2500
 
 @dataclass(frozen=True)
 class Network:
-    """A neural network: layers for inputs of one shape, without weights.
+    """A neural network without weights: layers for inputs of one shape, for many models at once.
 
-    `prior_sd` is that of variational weights, whose prior then is N(0, prior_sd²).
+    `prior_sd`: of variational weights, whose prior is N(0, prior_sd²).
     """
 
     shape: Shape
@@ -63,7 +63,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return each layer, the shape of its input, and its tensors: local name to name."""
+        """Return (layer, input shape, {local name: name} of its tensors) for each layer."""
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
@@ -75,7 +75,7 @@ class Network:
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
-        """Return each layer and its tensors, in the order of evaluation.
+        """Return each layer and the names of its tensors, in the order of evaluation.
 
         A pooling goes before the ReLU below it, which then has a quarter to do: the largest value
         of a window is the same either way, and gets the same gradient.
@@ -88,7 +88,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return all tensors by name, in order."""
+        """Return all tensors' shapes and initialisations (Parameter) by name, in order."""
         return {
             name: layer.parameters(shape)[local]
             for layer, shape, names in self.places
@@ -97,17 +97,17 @@ class Network:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Tensor names and shapes, in order."""
+        """Return the shapes of all tensors by name, in order."""
         return {name: parameter.shape for name, parameter in self.parameters.items()}
 
     @property
     def dropout(self) -> float:
-        """Share of hidden units left out in training."""
+        """Return the share of hidden units left out in training, 0 without dropout."""
         return max((layer.rate for layer in self.layers if isinstance(layer, Dropout)), default=0.0)
 
     @property
     def sizes(self) -> tuple[int, ...] | None:
-        """(inputs, hidden…, outputs) of a fully connected ReLU network, or None for others.
+        """Return (inputs, hidden…, outputs) of a fully connected ReLU network; None for others.
 
         There may be dropout after every hidden layer, and every layer has a bias.
         """
@@ -122,20 +122,20 @@ class Network:
 
     @cached_property
     def of_means(self) -> Network:
-        """Make the network of the means, with affine maps where weights are drawn."""
+        """Return the network whose weights are the means of this network's variational ones."""
         drawn = Variational
         layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
         return Network(self.shape, tuple(layers))
 
     @property
     def all_drawn(self) -> bool:
-        """Whether it is a perceptron all of whose weights are drawn."""
+        """Return whether the network is a perceptron all of whose weights are variational."""
         kinds = {type(layer) for layer in self.layers}
         return Variational in kinds and kinds <= {Variational, Relu}
 
     @property
     def products(self) -> int:
-        """Multiplications that predict one example, a kernel's at each place it is laid on."""
+        """Return the multiplications that predict one example, as a measure of computation."""
         total = 0
         for layer, shape, _ in self.places:
             weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
@@ -146,7 +146,10 @@ class Network:
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Tensors that no gradient moves, which only own modules have; `counts`: whole numbers."""
+        """Return the names of tensors that no gradient changes, such as running statistics.
+
+        Only users' modules have such tensors.
+        """
         return ()
 
     @property
@@ -155,16 +158,16 @@ class Network:
 
     @property
     def norms(self) -> tuple[str, ...]:
-        """Tensors of the layers that buffers belong to."""
+        """Return the names of the tensors of layers with running statistics, such as BatchNorm."""
         return ()
 
     @property
     def draws(self) -> bool:
-        """Whether training draws random numbers (dropout, variational weights)."""
+        """Return whether training draws random numbers (dropout, variational weights)."""
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
-        """Count hidden units of networks with these tensors (m, *shape), all layers and m together.
+        """Count the hidden units, over all layers, of m networks with these tensors (m, *shape).
 
         The tensors may be wider than the network says, as matching makes them. Returns None for
         layers without rows of units: convolutions, recurrence.
@@ -196,13 +199,13 @@ class Network:
 
     @property
     def classes(self) -> int:
-        """Number of classes: outputs of the last layer."""
+        """Return the number of classes: outputs of the last layer."""
         layer, shape, _ = self.places[-1]
         return math.prod(layer.output(shape))
 
     @cached_property
     def predictions(self) -> int:
-        """Count predictions for one example: 1, or one after each character of a window."""
+        """Return the predictions per example: 1, or one after each character of a window."""
         windows = [shape[0] for layer, shape, _ in self.places if isinstance(layer, EachPosition)]
         return windows[0] if windows else 1
 
@@ -219,22 +222,22 @@ class Network:
         return torch.cat([x[..., 1:].to(y.dtype), y.unsqueeze(-1)], -1).flatten(-2)
 
     def weighed(self, weight: torch.Tensor) -> torch.Tensor:
-        """Convert weights (…, B) of examples to those of their predictions, (…, B·predictions)."""
+        """Spread weights of examples (…, B) evenly over their predictions: (…, B·predictions)."""
         if self.predictions == 1:
             return weight
         return weight.repeat_interleave(self.predictions, -1) / self.predictions
 
     @cached_property
     def widest(self) -> int:
-        """Count the floats of the largest activation of one example."""
+        """Return how many numbers the largest layer output has for one example."""
         return max(math.prod(layer.output(shape)) for layer, shape, _ in self.places)
 
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw tensors (*shape) to start from, float32.
+        """Draw initial weights of one model: tensors (*shape) by name, float32.
 
-        normal: weights from N(0, weight_sd²), constant biases (PFNM, Table 1). fan_in: weights
+        init normal: weights from N(0, weight_sd²), constant biases (PFNM, Table 1). fan_in: weights
         and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1). glorot: weights
         uniform within ±√(6/(fan_in + fan_out)), the rest as before, but constant biases.
         """
@@ -245,7 +248,10 @@ class Network:
         }
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B·predictions, K) from tensors (A, *shape) and flat x (A, B, D)."""
+        """Compute logits (A, B·predictions, K) of A models: tensors (A, *shape), flat x (A, B, D).
+
+        `run` has the options of the pass and records activations.
+        """
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
         for layer, names in self.evaluated:
@@ -254,7 +260,7 @@ class Network:
         return x
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (N·predictions, K) of one network, from tensors (*shape) and x (N, D).
+        """Compute logits (N·predictions, K) of one model: tensors (*shape) and x (N, D).
 
         Where nothing is differentiated, on the CPU, convolutions and recurrent layers are compiled.
         """
@@ -275,14 +281,14 @@ class Network:
 
     @property
     def prediction_rows(self) -> int:
-        """Examples that are predicted at once, so that activations stay within 64 MB."""
+        """Return how many examples to predict at once, so that activations stay within 64 MB."""
         return max(1, min(PREDICTION_ROWS, PREDICTION_FLOATS // self.widest))
 
 
 def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
-    """Make the fully connected ReLU network of sizes (inputs, hidden…, outputs).
+    """Return the fully connected ReLU network of sizes (inputs, hidden…, outputs).
 
-    A dropout above 0 is applied after every hidden layer.
+    A dropout rate above 0 is applied after every hidden layer.
     """
     layers: list[Layer] = []
     for units in sizes[1:-1]:
@@ -291,14 +297,17 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 
 
 def dense_spec(hidden: tuple[int, ...]) -> Spec:
-    """Return the spec of a fully connected network with these hidden widths (none: logistic)."""
+    """Return the model component of a fully connected network with these hidden widths.
+
+    Without hidden layers this is logistic regression.
+    """
     if not hidden:
         return components("model")["logistic"].spec()
     return components("model")["mlp"].spec({"hidden": list(hidden)})
 
 
 def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
-    """Return hidden widths, from the tensors (leading dimension: networks)."""
+    """Return the hidden widths of fully connected networks, from tensors (m, *shape) by name."""
     layers = sum(name.startswith("weight") for name in tensors)
     return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))
 
@@ -319,9 +328,10 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network: its hidden layers, and its output layer as a network on their output.
+    """Split a network in two: its hidden layers, and its output layer as a network of its own.
 
-    Dropout before the output layer belongs to the latter, whose tensors have the number 0.
+    So the last layer can be trained alone. Dropout before the output layer belongs to the latter,
+    whose tensors have the number 0.
 
     Raises:
         FedreproError: For a network that does not end in an affine map.
@@ -339,7 +349,7 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
-    """Make fully connected ReLU layers of these tensors, (1, *shape) each.
+    """Return the network of fully connected ReLU layers whose tensors `body` has, (1, *shape).
 
     Raises:
         FedreproError: For tensors that are not such layers on `inputs` numbers.

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Scaled(Protocol):
-    """Examples that a network predicts: inputs as stored, (N, D), and how to scale them."""
+    """Examples to predict: inputs as stored, (N, D), and how to scale them for a network."""
 
     @property
     def inputs(self) -> torch.Tensor: ...
     @property
     def dtype(self) -> torch.dtype:
-        """The type in which networks compute."""
+        """Return the type of numbers in which networks compute."""
 
     def scaled(self, rows: slice) -> torch.Tensor:
-        """Return inputs of some rows as networks see them: floating (n, D)."""
+        """Return the inputs of some rows, scaled as networks take them: floating (n, D)."""
 
 
 Gate = Mapping[str, np.ndarray]  # a small network on the logits of several
@@ -35,13 +35,13 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
-    """Make the network of a model spec for examples of this shape and these classes."""
+    """Return the network of a model component for examples of this shape and number of classes."""
     return _network_of(model, model.component, tuple(shape), classes)
 
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Make a network; `component` is in the key because another one may have taken the name."""
+    """Make a network, cached; `component` tells models of one name in changed files apart."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 
@@ -52,10 +52,11 @@ def _network_of(model: Spec, component: Component, shape: tuple[int, ...], class
 def predict_belief(
     network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled, samples: int, rng: RngKey
 ) -> torch.Tensor:
-    """Compute class scores (N·predictions, K): the mean of softmax(logits) over draws of weights.
+    """Return class probabilities (N·predictions, K) of a Bayesian network, means over draws.
 
-    `tensors` (*shape) are of one belief, `rng` is the place that draws belong to. A network
-    without spreads predicts once. Source: P2P, section 5.2, which does not say how many draws.
+    `tensors` (*shape) are means and spreads of its weights, drawn `samples` times by the key `rng`.
+    A network without spreads predicts once. Source: P2P, section 5.2, which does not say how many
+    draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
@@ -63,7 +64,10 @@ def predict_belief(
 def draws_of(
     network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: RngKey
 ) -> dict[str, np.ndarray]:
-    """Draw weights from N(mean, softplus(spread)²), tensors (samples, *shape) by name."""
+    """Draw weights from N(mean, softplus(spread)²): tensors (samples, *shape) by name.
+
+    A network without variational weights is returned once, (1, *shape).
+    """
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
     generator = rng.stream("predictive-weights")
@@ -84,11 +88,10 @@ def probabilities(
     weights: np.ndarray | None,
     examples: Scaled,
 ) -> torch.Tensor:
-    """Compute class scores sum_i weights[i] * softmax(logits_i), some examples at a time.
+    """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
-    `tensors` are (m, *shape), `weights` (m, K) or None (every network counts 1/m). Returns
-    (N·predictions, K) on the examples' device. Source: PFNM, supplement 4.1 (uniform and
-    weighted ensemble).
+    `tensors` are (m, *shape), `weights` (m, K) or None (every network counts 1/m). The scores lie
+    on the examples' device. Source: PFNM, supplement 4.1 (uniform and weighted ensemble).
     """
     import torch
 
@@ -103,10 +106,10 @@ def votes(
     examples: Scaled,
     rng: RngKey,
 ) -> torch.Tensor:
-    """Compute class scores sum_i weights[i] * [the class that network i predicts].
+    """Return the votes for each class: sum_i weights[i] * [network i predicts the class], float64.
 
-    Random numbers below TIE, drawn at the place `rng`, decide between equally many votes. Shapes as
-    of `probabilities`; float64.
+    (N·predictions, K), arguments as of `probabilities`. Random numbers below TIE, drawn by the key
+    `rng`, decide between equally many votes.
     """
     import torch
 
@@ -126,7 +129,10 @@ def _summed(
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:
-    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
+    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K).
+
+    Arguments as of `probabilities`; `scores` maps a network's logits to its scores.
+    """
     import torch
 
     held = loaded(tensors, examples)
@@ -149,7 +155,7 @@ def _summed(
 
 
 def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
-    """Convert weights by name to tensors of the type and on the device of examples."""
+    """Convert weights by name to tensors of the examples' type and on their device."""
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype
@@ -160,7 +166,7 @@ def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, tor
 
 
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
-    """Compute the gate's output, (n, K), from the logits of m networks side by side, (n, m · K).
+    """Return the output (n, K) of a gate, a small network on the logits (n, m · K) of m networks.
 
     The gate is weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1, with ReLU between; or one
     layer.
@@ -176,7 +182,7 @@ def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
 def joint_logits(
     network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled
 ) -> np.ndarray:
-    """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
+    """Return the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
     held = loaded(tensors, examples)
@@ -192,7 +198,7 @@ def joint_logits(
 def gated(
     network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
 ) -> torch.Tensor:
-    """Compute class scores (N, K): the gate's logits."""
+    """Return class scores (N, K) of m networks, tensors (m, *shape), combined by a gate."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

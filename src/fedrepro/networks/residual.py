@@ -15,14 +15,17 @@ GROUPS = 2  # of GroupNorm, as in Hsieh et al., ICML 2020
 
 
 def norm_of(norm: Norm, channels: int) -> nn.Module:
-    """Make the normalisation of these channels; none is the identity."""
+    """Return the normalisation layer for this number of channels; the identity for 'none'."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(GROUPS, channels) if norm == "group" else nn.Identity()
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions c and a shortcut: relu(s(x) + c(x)), s 1×1 where the shape changes."""
+    """A residual block: two 3×3 convolutions c and a shortcut s, relu(s(x) + c(x)).
+
+    s is a 1×1 convolution where the shape changes, else the identity.
+    """
 
     def __init__(self, inputs: int, channels: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -43,10 +46,11 @@ class ResidualBlock(nn.Module):
 
 
 class SmallResNet(nn.Module):
-    """A 3×3 convolution, three stages of `blocks` residual blocks, and an affine map of means.
+    """A residual network for small images, such as ResNet-20, with `blocks` blocks per stage.
 
-    Channels double and sides halve from stage to stage. Convolutions start as He et al. draw them;
-    without normalisation each block starts as its shortcut.
+    A 3×3 convolution, three stages of blocks, averages over positions, and an affine map. Channels
+    double and sides halve from stage to stage. Convolutions start as He et al. draw them; without
+    normalisation each block starts as its shortcut.
     """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:

@@ -47,15 +47,15 @@ def stack(
     layers: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> StackedModels:
-    """Read the state dicts of clients.
+    """Stack the state dicts of clients, as plain PyTorch saves them, into tensors (J, *shape).
 
     `models` name their network, one for all or one for each; by default it is fully connected with
-    ReLU. Others need the `shape` of one example. `layers` are in order where that of the state
-    dicts is another; `names` name these in errors.
+    ReLU. Others need the `shape` of one example. `layers` are names in order, where the state dicts
+    have another order; `names` name the state dicts in errors.
 
     Raises:
-        FedreproError: For other forms than those at the top, and shapes that differ from the
-            model's, or between clients in more than the widths of fully connected layers.
+        FedreproError: For other forms than this module's docstring says, and for shapes that differ
+            from the model's, or between clients in more than the widths of fully connected layers.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
@@ -125,9 +125,9 @@ def unstack(
     layers: Sequence[str] | None = None,
     widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Convert the m networks of tensors (m, *shape) to state dicts of torch tensors, float32.
+    """Return the m networks of tensors (m, *shape) as state dicts of torch tensors, float32.
 
-    `layers` name the layers; by default as in an `nn.Sequential` of them, or as an own
+    `layers` name the layers; by default as in an `nn.Sequential` of them, or as a user's
     `torch.nn.Module` does. `widths` are hidden units of each network, if these differ.
 
     Raises:
@@ -189,7 +189,7 @@ def unstack(
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Check examples of each client and class, int64 (clients, classes); None if not known.
+    """Return the examples of each client and class as int64 (clients, classes); None if not given.
 
     Raises:
         FedreproError: For another shape, or numbers that are not counts.
@@ -230,11 +230,11 @@ class StoredLayer(NamedTuple):
 
     @property
     def tensor(self) -> np.ndarray:
-        """The weight as networks here keep it: (in, out); that of a convolution as it is."""
+        """Return the weight as networks here keep it: (in, out), or unchanged for a convolution."""
         return self.weight.T if self.weight.ndim == 2 else self.weight
 
     def padded(self, inputs: int, units: int) -> StoredLayer:
-        """Add zeros to a fully connected layer, up to these sizes."""
+        """Return a fully connected layer widened with zeros to this number of inputs and units."""
         more = units - len(self.weight)
         weight = np.pad(self.weight, ((0, more), (0, inputs - self.weight.shape[1])))
         return StoredLayer(
@@ -243,7 +243,10 @@ class StoredLayer(NamedTuple):
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """List the layers of a state dict from inputs to outputs: in its order, or in `order`."""
+    """Return the layers of a state dict from inputs to outputs, in its order or in `order`.
+
+    Raises FedreproError, in which `where` names the state dict, if the layers do not fit together.
+    """
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
@@ -301,7 +304,10 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return what networks share that differ at most in widths of fully connected layers."""
+    """Return layer names, biases and shapes, equal for networks that can be combined.
+
+    Fully connected networks may differ in hidden widths.
+    """
     dense = all(layer.weight.ndim == 2 for layer in layers)
     shapes = [layer.weight.shape for layer in layers]
     ends = (shapes[0][1], shapes[-1][0])
@@ -309,7 +315,7 @@ def _architecture(layers: Sequence[StoredLayer]) -> Any:
 
 
 def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, where: str) -> None:
-    """Refuse layers of another number or shape than the model's."""
+    """Raise FedreproError if a state dict's layers differ from the model's in number or shape."""
     wanted = [(layer, names) for layer, _, names in network.places if names]
     odd = next((one for one, _ in wanted if not isinstance(one, Affine | Convolution2d)), None)
     if odd is not None:
@@ -336,17 +342,20 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 
 @dataclass(frozen=True)
 class MixedNetwork(Network):
-    """One of several networks, for methods that take networks as they are.
+    """Several architectures as one network, for methods that take clients' networks as they are.
 
-    A model has the tensors of all architectures, named by their number, and says which of them it
-    is; those of the others are zeros, which nothing reads.
+    A model has the tensors of all architectures, named by number, and says which architecture it is
+    of; the tensors of the others are zeros, which nothing reads.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return the tensors of all members, and (architectures,), a one among zeros."""
+        """Return the tensors of all architectures by name, and the one that says which is meant.
+
+        The latter is (architectures,), a one among zeros.
+        """
         own = {
             f"{k}.{name}": parameter
             for k, member in enumerate(self.members)
@@ -360,7 +369,7 @@ class MixedNetwork(Network):
 
     @property
     def products(self) -> int:
-        """Multiplications that predict one example by the largest member."""
+        """Return the multiplications that predict one example by the largest architecture."""
         return max(member.products for member in self.members)
 
     @property
@@ -373,7 +382,7 @@ class MixedNetwork(Network):
         return max(member.widest for member in self.members)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B, K), one model after another."""
+        """Compute logits (A, B, K) of A models, each by its own architecture, one after another."""
         import torch
 
         logits = []
@@ -390,7 +399,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Read the state dicts of clients with a network each, as `stack` does."""
+    """Stack state dicts of clients with different architectures, as `stack` does."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one for all, or one "

@@ -37,17 +37,17 @@ NEAR = 1e-4  # up to which two ways of computing a score are the same
 
 
 def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
-    """Register a class or a function that returns a `torch.nn.Module` as a model (decorator).
+    """Register a user's class or function that returns a `torch.nn.Module` as a model (decorator).
 
-    It is called with `shape`, of one example as the module takes it, (channels, height, width)
-    for an image, and `classes`; its keyword-only arguments that have an `Arg` are parameters. The
+    It is called with `shape`, of one example as the module takes it, (channels, height, width) for
+    an image, and `classes`; its keyword-only arguments that have an `Arg` are parameters. The
     module maps (B, *shape) to logits (B, classes). For `version` see `registry.register`.
     """
     return register("model", name, version, None, title=title or name, **{MODULE: True})
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """Make the network of such a model for examples of this shape and these classes.
+    """Return the network of a model that is a `torch.nn.Module`, after trying it on a few examples.
 
     Raises:
         FedreproError: For a model that returns no module, or one that cannot be trained, averaged
@@ -75,7 +75,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class OwnModule:
-    """A module as a layer, and findings from trying it.
+    """A user's `torch.nn.Module` as a single layer, with what was found by trying it.
 
     Counts are for one example, and include those of parts that are modules themselves.
 
@@ -99,27 +99,27 @@ class OwnModule:
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Buffers that count among the tensors."""
+        """Return the names of buffers that count among the model's tensors."""
         return tuple(dict.fromkeys((*self.varying, *self.moving)))
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Parameters and the buffers that count among them, by its own names."""
+        """Return the module's parameters and the buffers that count among its tensors, by name."""
         return _tensors(self.module, self.buffers)
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return the shapes of these tensors."""
+        """Return the module's tensors by name, with shapes, as `Parameter`; `shape` is not used."""
         return {
             name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
             for name, value in self.tensors.items()
         }
 
     def output(self, shape: Shape) -> Shape:
-        """Return (classes,)."""
+        """Return the shape (classes,) of one example's output; `shape` is not used."""
         return (self.classes,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map (A, B, *shape) to (A, B, classes); training writes its moving buffers in place.
+        """Compute logits of A models: (A, B, *shape) to (A, B, classes); training updates buffers.
 
         Raises:
             FedreproError: For a minibatch that is too small for a layer.
@@ -151,7 +151,7 @@ class OwnModule:
         return torch.stack(logits)
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Map x (B, *shape) to (B, classes) by one model's tensors (*shape)."""
+        """Compute logits (B, classes) of x (B, *shape) by one model's tensors (*shape)."""
         import torch
 
         # as data, so that writing there is not differentiated
@@ -170,7 +170,7 @@ class OwnModule:
 
     @cached_property
     def together(self) -> bool:
-        """Return whether `torch.vmap` can compute several models at once."""
+        """Return whether `torch.vmap` can compute several models at once with this module."""
         import torch
 
         if self.moving:
@@ -185,7 +185,7 @@ class OwnModule:
 
 @dataclass(frozen=True)
 class ModuleNetwork(Network):
-    """A network of one module; `make` returns a new one, with weights drawn by its own code."""
+    """A network that is one `torch.nn.Module`; `make` returns a new, initialised module."""
 
     make: Callable[[], torch.nn.Module] = field(kw_only=True)
 
@@ -197,38 +197,41 @@ class ModuleNetwork(Network):
 
     @property
     def module(self) -> torch.nn.Module:
-        """The module, with the buffers that all models have."""
+        """Return the PyTorch module itself, which has the buffers that all models share."""
         return self._module.module
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Tensors (*shape) of the module itself, as it was made."""
+        """Return the tensors (*shape) of the module itself by name, as the module was made."""
         return {name: value.detach() for name, value in self._module.tensors.items()}
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute one model's logits (B, classes) of x (B, *shape), in the module's mode."""
+        """Compute logits (B, classes) of x (B, *shape) by one model, in the module's current mode.
+
+        The mode is training or prediction.
+        """
         return self._module.logits(tensors, x)
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Buffers that training changes or that differ between models: no gradient moves them."""
+        """Return the names of tensors that no gradient changes, such as running statistics."""
         return self._module.buffers
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
-        """List the buffers that hold whole numbers."""
+        """Return the names of buffers that hold whole numbers."""
         held = dict(self.module.named_buffers())
         return tuple(name for name in self.buffers if not held[name].is_floating_point())
 
     @cached_property
     def norms(self) -> tuple[str, ...]:
-        """List the tensors of layers whose buffers training changes."""
+        """Return the names of tensors of layers whose buffers training changes (BatchNorm)."""
         owners = {name.rpartition(".")[0] for name in self._module.moving}
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
     @cached_property
     def places(self) -> tuple[tuple[OwnModule, Shape, dict[str, str]], ...]:
-        """Return the module, whose tensors have its own names."""
+        """Return the module as the only layer, the shape of its input, and its tensors' names."""
         names = self._module.parameters(self.shape)
         return ((self._module, self.shape, {name: name for name in names}),)
 
@@ -247,9 +250,9 @@ class ModuleNetwork(Network):
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw tensors (*shape) to start from, float32, as the module itself draws them.
+        """Draw initial weights of one model by the module's own code: tensors (*shape), float32.
 
-        PyTorch's generator begins at the place `rng`; other arguments are for other networks.
+        PyTorch's generator is seeded by `rng`; other arguments are for other networks.
         """
         import torch
 
@@ -265,13 +268,13 @@ class ModuleNetwork(Network):
 
 
 def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return parameters and these buffers, by the module's own names."""
+    """Return a module's parameters, and its buffers of these names, by name."""
     held = dict(made.named_buffers())
     return {**dict(made.named_parameters()), **{name: held[name] for name in buffers}}
 
 
 def _require_trainable(name: str, made: torch.nn.Module) -> None:
-    """Refuse parameters that cannot be trained as others are."""
+    """Raise FedreproError if a module has no parameters, or one that cannot be trained."""
     import torch
 
     parameters = dict(made.named_parameters())
@@ -291,9 +294,10 @@ def _require_trainable(name: str, made: torch.nn.Module) -> None:
 
 
 def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
-    """Run a module on examples of zeros and ones for its sizes, products and buffers.
+    """Run a module on a few examples to find its sizes, multiplications and buffers.
 
-    Refuses anything but a score for each class, and scores that depend on other examples.
+    Raises FedreproError for anything but one score per class, and for scores that depend on other
+    examples.
     """
     import torch
 
@@ -303,7 +307,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
     sizes: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
-        """Record numbers in the output of a part, and its multiplications, for one example.
+        """Record a part's output size and multiplications for one example, when the part is called.
 
         A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
         """
@@ -352,7 +356,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
 
 
 def _require_in_place(name: str, layer: OwnModule, x: torch.Tensor) -> None:
-    """Refuse buffers that a step of training replaces by other tensors."""
+    """Raise FedreproError if training replaces a buffer by a new tensor instead of changing it."""
     import torch
 
     before = {key: layer.tensors[key].detach().clone().float() for key in layer.moving}
@@ -384,7 +388,7 @@ def _saying(name: str, shape: Shape) -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's generator, and restore it afterwards; None draws nothing."""
+    """Seed PyTorch's generator for the body, and restore it after; with None change nothing."""
     import torch
 
     if seed is None:

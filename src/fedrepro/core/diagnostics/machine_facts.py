@@ -27,9 +27,9 @@ from fedrepro.core.provenance import versions
 
 @dataclass(frozen=True)
 class Observation:
-    """One line about a machine: its subject `what`, and the observation in words.
+    """One line about a machine: its subject `what`, such as memory, and the observation in words.
 
-    With `wrong`, results cannot be trusted or runs fail until it is fixed.
+    wrong: True if results cannot be trusted, or runs fail, until this is fixed.
     """
 
     what: str
@@ -57,7 +57,7 @@ SLURM_SECONDS = 5  # to wait for its controller
 
 
 def facts() -> Iterator[Observation]:
-    """Observe versions, processor, cores, memory, disk and SLURM; compute nothing."""
+    """Yield observations of versions, processor, cores, memory, disk and SLURM; compute nothing."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     named = (f"{name} {version}" for name, version in versions().items())
     yield Observation("versions", ", ".join(named))
@@ -78,13 +78,16 @@ def _text(path: Path) -> str:
 
 
 def _line(text: str, name: str) -> str:
-    """Return the rest of the line that begins with a name, which may be a pattern."""
+    """Return the value after 'name:' on the first such line of `text`; `name` may be a pattern."""
     match = re.search(rf"^(?:{name})\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else ""
 
 
 def processor(cpuinfo: Path | None = None) -> Observation:
-    """Observe the processor's name and the flags that decide how libraries compute."""
+    """Observe the processor's name and the flags that decide how libraries compute.
+
+    `cpuinfo` is the file to read, by default /proc/cpuinfo.
+    """
     text = _text(cpuinfo := cpuinfo or CPUINFO)
     name = _line(text, "model name|Hardware") or platform.processor() or "without a name"
     flags = _line(text, "flags|Features").split()
@@ -94,7 +97,10 @@ def processor(cpuinfo: Path | None = None) -> Observation:
 
 
 def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
-    """Observe total memory, free memory, and the limit of a container or a batch job."""
+    """Observe total memory, free memory, and the limit of a container or a batch job.
+
+    The files to read are by default /proc/meminfo and those below /sys/fs/cgroup.
+    """
     text = _text(meminfo or MEMINFO)
     numbers = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
     total, free = (int(number[0]) * 1024 if number else 0 for number in numbers)
@@ -108,7 +114,7 @@ def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observat
 
 
 def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
-    """Observe the free room for results and for temporary files."""
+    """Observe the free disk space for results and temporary files; wrong if below `least` bytes."""
     for what, folder in (("results", "."), ("temporary files", tempfile.gettempdir())):
         try:
             free = shutil.disk_usage(folder).free
@@ -146,7 +152,7 @@ SIZE = (32, 784, 100)  # rows, inner, columns: a minibatch by the weights of PFN
 
 
 def libraries() -> Iterator[Observation]:
-    """Observe each library that computes, and variables that steer them; raise nothing."""
+    """Observe each library that computes, and environment variables that steer libraries."""
     for what, ask in ASKED.items():
         try:
             yield from ask()
@@ -158,7 +164,7 @@ def libraries() -> Iterator[Observation]:
 
 
 def checked_product(name: str, product: Product) -> Observation:
-    """Check that a product differs from that in float64 by no more than rounding in any order."""
+    """Check a library's matrix product against float64; wrong if off by more than rounding."""
     rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
@@ -206,7 +212,7 @@ def _blas() -> Iterator[Observation]:
 
 
 def _numba() -> Iterator[Observation]:
-    """Observe the processor that Numba compiles for: LLVM asks the processor itself."""
+    """Observe Numba's version and the processor that it compiles for."""
     version, binding = import_module("numba").__version__, import_module("llvmlite.binding")
     yield Observation("Numba", f"{version}, compiles for {binding.get_host_cpu_name()}")
 
@@ -221,7 +227,11 @@ SLOTS = "FEDREPRO_GPU_JOBS"
 
 
 def slots() -> int:
-    """Return how many jobs may compute on one GPU; refuse what is not a positive whole number."""
+    """Return how many jobs may share one GPU, from the variable FEDREPRO_GPU_JOBS, by default 1.
+
+    Raises:
+        FedreproError: the variable is not a positive whole number.
+    """
     value = os.environ.get(SLOTS, "1")
     if not value.isdecimal() or int(value) < 1:
         raise FedreproError(

@@ -21,7 +21,10 @@ NOT_RUNNABLE = 127
 
 
 def main(arguments: list[str]) -> int:
-    """Take the lock and become the command; return an exit status only when that fails."""
+    """Lock a file and become the given command; return an exit status only when that fails.
+
+    `arguments` are LOCKFILE, --, and the command with its own arguments.
+    """
     if len(arguments) < 3 or arguments[1] != "--":
         print("usage: run_locked.py LOCKFILE -- COMMAND...", file=sys.stderr)
         return REFUSED
@@ -43,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def take(lockfile: Path) -> int:
-    """Lock the file and return the descriptor with the lock; BlockingIOError if it is taken."""
+    """Lock the file, return its open descriptor; raise BlockingIOError if the lock is taken."""
     lockfile.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lockfile, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -57,7 +60,7 @@ def take(lockfile: Path) -> int:
 
 
 def refusal(lockfile: Path) -> str:
-    """Say who holds the lock, since when, and what to do, in one sentence."""
+    """Return a sentence that says who holds the lock on `lockfile`, since when, and what to do."""
     pid, _, since = lockfile.read_text(encoding="utf-8").partition(" ")
     if not since:  # taken this very moment
         return "another run is at work in this folder: wait until it has ended."
@@ -73,7 +76,7 @@ def refusal(lockfile: Path) -> str:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process of this number exists."""
+    """Return whether a process with this number exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

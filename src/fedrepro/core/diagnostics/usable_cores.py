@@ -11,9 +11,10 @@ CGROUPS = "/sys/fs/cgroup"
 
 
 def usable_cores(cgroups: str = CGROUPS, own: str = "/proc/self/cgroup") -> int:
-    """Count the processors of the affinity (`taskset`, SLURM) that a control group allows as well.
+    """Return the number of CPU cores that this process may use (`taskset`, SLURM, control groups).
 
-    A limit on processor time, as of `docker --cpus`, counts down to whole processors, at least 1.
+    A limit on processor time, as of `docker --cpus`, counts down to whole cores, at least 1.
+    `cgroups` and `own` are the folder and file in which Linux states such limits.
     """
     affinity = getattr(os, "sched_getaffinity", None)  # not on a Mac
     given = len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -12,22 +12,26 @@ PAD = 8
 
 
 def padded_to(columns: int) -> int:
-    """Round a number of columns up to whole vectors of PAD numbers."""
+    """Return the number of columns rounded up to a multiple of 8 (PAD), as vector code needs."""
     return -(-columns // PAD) * PAD
 
 
 def row_of(columns: int) -> int:
-    """Count the numbers from row to row of a matrix with these columns.
+    """Return the distance in memory (in numbers) between rows of a matrix with these columns.
 
-    Rows 2 KiB or a multiple of it apart share few sets of the first cache, where a panel of a
-    product then does not stay: it takes up to three times as long. So they get 16 numbers more.
+    Rows are filled up to whole vectors. Rows 2 KiB or a multiple of it apart share few sets of the
+    first cache, where a panel of a product then does not stay: it takes up to three times as long.
+    So such rows get 16 numbers more.
     """
     width = -(-columns // PAD) * PAD
     return width + 16 if width % 512 == 0 else width
 
 
 def aligned(size: int, dtype: Any, place: int = 0, unit: int = LINE) -> np.ndarray[Any, Any]:
-    """Make zeros (size,) that begin `place` bytes behind a whole unit of memory, such as a line."""
+    """Return zeros (size,) that begin in memory `place` bytes after a multiple of `unit` bytes.
+
+    By default a unit is a cache line, 64 bytes, so that vector code reads whole lines.
+    """
     if not size:
         return np.zeros(0, dtype)
     count = size * np.dtype(dtype).itemsize

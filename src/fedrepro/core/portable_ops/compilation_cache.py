@@ -19,7 +19,7 @@ from numba.core.caching import UserProvidedCacheLocator
 
 
 def compiled_folder() -> Path:
-    """Return the folder of all compiled code.
+    """Return the folder where Numba keeps all compiled code, in the user's cache by default.
 
     Raises:
         RuntimeError: Without a home folder.
@@ -31,7 +31,10 @@ def compiled_folder() -> Path:
 
 
 class ByContent(UserProvidedCacheLocator):
-    """A folder of NUMBA_CACHE_DIR, or of the user's cache, for each content of a source file."""
+    """Tells Numba where to cache compiled code: a folder for each content of a source file.
+
+    The folder lies in NUMBA_CACHE_DIR or in the user's cache, so copies of the package share it.
+    """
 
     def __init__(self, py_func: Any, py_file: str) -> None:
         self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
@@ -40,7 +43,7 @@ class ByContent(UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
-        """Make the locator; return None without a source file or a folder that can be written."""
+        """Make the locator for a function of `py_file`; None if its folder cannot be written."""
         try:
             locator = cls(py_func, py_file)
             locator.ensure_cache_path()  # type: ignore[no-untyped-call]
@@ -51,7 +54,10 @@ class ByContent(UserProvidedCacheLocator):
 
 @contextmanager
 def kept_by_content() -> Iterator[None]:
-    """Let Numba cache functions by content, or in the source's folder where that fails."""
+    """Let Numba cache functions compiled in the body by their source's content (`ByContent`).
+
+    Where that fails, compiled code goes next to the source.
+    """
     config: Any = numba.config
     before = config.CACHE_LOCATOR_CLASSES
     ours = f"{ByContent.__module__}.{ByContent.__name__}"
@@ -64,9 +70,10 @@ def kept_by_content() -> Iterator[None]:
 
 @contextmanager
 def one_process(what: str) -> Iterator[None]:
-    """Let one of several jobs compile the code that all need; the others wait and read it.
+    """Run the body in one of several jobs at a time, so that only one compiles what all need.
 
-    Where nothing can be written each compiles by itself.
+    `what` names the code, and with it the lock file; the other jobs wait and then read the cache.
+    Where nothing can be written, each job compiles by itself.
     """
     try:
         path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
@@ -83,7 +90,7 @@ def one_process(what: str) -> Iterator[None]:
 
 
 def compiled_once(function: Any) -> None:
-    """Let `one_process` compile a function of Numba's for each kind of arguments."""
+    """Change a Numba function so that only one job at a time compiles it (`one_process`)."""
     compile_now, name = function.compile, function.py_func.__qualname__
 
     def compile_or_wait(kinds: Any) -> Any:

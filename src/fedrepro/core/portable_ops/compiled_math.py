@@ -35,19 +35,20 @@ Function = Callable[..., Any]
 
 
 def named_after(function: Function, calls: Collection[ModuleType]) -> None:
-    """Name a function after the sources of modules that it calls.
+    """Append a hash of the source of the modules `calls` to a function's name.
 
-    Numba looks at the function's own file alone, but names the code that it keeps after it.
+    Numba caches compiled code by name and by the function's own file alone; with the hash, a change
+    in a module that the function calls makes Numba compile it again.
     """
     sources = "".join(inspect.getsource(module) for module in (aligned_buffers, *calls))
     function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
 
 
 def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
-    """Compile a function to machine code, which is cached on disk where that can be written.
+    """Compile a function to machine code by Numba, cached on disk where that can be written.
 
     A division by zero gives infinity, as in NumPy: looking for it would keep loops from being
-    vectors. `calls` are modules of the compiled functions that it calls.
+    vectors. `calls` are modules with the compiled functions that it calls.
     """
     if calls:
         named_after(function, calls)
@@ -62,13 +63,13 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
 
 
 def inner(function: Function) -> Any:
-    """Compile a function that only compiled functions call, and cache it with them."""
+    """Compile a function that only compiled functions call; its code is cached with theirs."""
     jit: Any = numba.njit
     return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
-    """Make a function of compiled code that is another one for each type of its first argument.
+    """Return a function for compiled code that picks another by the type of its first argument.
 
     Args:
         plain: the function for all types that `kinds` lacks.
@@ -108,7 +109,7 @@ PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
 class Vectors:
-    """Writer of code for vectors of `lanes` numbers, by default of VECTOR bits."""
+    """Writes LLVM code that works on vectors of `lanes` numbers, by default of 512 bits."""
 
     def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
         bits = dtype.bitwidth
@@ -124,7 +125,7 @@ class Vectors:
         return self.builder.call(self.fused, [a, b, c])
 
     def spread(self, pointer: Any) -> Any:
-        """Load a number into all lanes."""
+        """Write code that copies the number at `pointer` into all elements of a vector."""
         nowhere, word = ir.Constant(self.type, ir.Undefined), ir.IntType(32)
         number = self.builder.load(pointer)
         lane = self.builder.insert_element(nowhere, number, ir.Constant(word, 0))
@@ -132,7 +133,7 @@ class Vectors:
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
     def at(self, pointer: Any, place: Any = None) -> Any:
-        """Point to the vector that begins `place` numbers behind a pointer."""
+        """Return a pointer to the vector that begins `place` numbers after `pointer`."""
         if place is not None:
             pointer = self.builder.gep(pointer, [place])
         return self.builder.bitcast(pointer, self.type.as_pointer())
@@ -145,18 +146,19 @@ class Vectors:
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Point to number `at` of an array."""
+    """Return an LLVM pointer to element number `at` of a Numba array of type `kind`."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 
 def _tile_of(
     typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
 ) -> Any:
-    """Compute out = begin + a @ b for up to ROWS rows; the number of columns is a literal.
+    """Compute out = begin + a @ b for up to ROWS rows and a fixed number of columns, in registers.
 
-    terms: runs of a sum, and terms of a run. out, begin: (pointer, at, row stride). a, b: (pointer,
-    at, stride from run to run, from term to term). of: a's row stride; or (places, at), from where
-    on the places of a's rows are listed.
+    An intrinsic of Numba: returns the signature and the function that writes the LLVM code.
+    columns: a literal. terms: how many runs a sum has, and terms of a run. out, begin: (pointer,
+    at, row stride). a, b: (pointer, at, stride from run to run, from term to term). of: a's row
+    stride; or (places, at), from where on the places of a's rows are listed.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -176,7 +178,7 @@ def _tile_of(
             return ir.Constant(index, value)
 
         def across(pointer: Any, at: Any) -> list[Any]:
-            """Point to the vectors of a row."""
+            """Return pointers to the vectors of a row that begins `at` after `pointer`."""
             starts = range(0, width, vector.lanes)
             return [vector.at(pointer, builder.add(at, constant(start))) for start in starts]
 
@@ -188,11 +190,11 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Add the terms of one run."""
+                """Write code that adds the products of run number `turn` to the vectors `sums`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
-                    """Add one more term to each sum."""
+                    """Write code that adds the product of term k to each of the vectors `sums`."""
                     at = builder.add(b_at, builder.mul(k, b_steps[1]))
                     values = [vector.load(pointer) for pointer in across(b, at)]
                     at, new = builder.add(a_at, builder.mul(k, a_steps[1])), []
@@ -225,7 +227,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write the code of a tile for each of these heights, and a switch between them."""
+    """Write the LLVM code of `tile(height)` for all `heights`, and a switch on `rows`."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:
@@ -240,9 +242,10 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
-    """Write a loop of values = body(values, k), k from first to end; return values and the last k.
+    """Write an LLVM loop of values = body(values, k) for k from `first` to `end`.
 
-    One turn of the loop has the code of `times` values of k.
+    Returns the last values and the last k. The loop is unrolled: one turn has the code of `times`
+    values of k.
     """
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
@@ -272,7 +275,11 @@ def _multiply(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_row: int, a_inner: int,
     b: Any, b_row: int, rows: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """Compute `product`; matrices are pointers, followed by their strides."""
+    """Compute out = begin + a @ b in tiles that registers hold, panel by panel for the cache.
+
+    out, begin (rows, columns), a (rows, length), b (length, columns) are pointers; *_row are
+    strides from row to row, and a_inner is the stride within a row of a.
+    """
     # what is read again and again should be the smaller one, or stay in the first cache
     panel = columns if length * columns <= FEW else PANEL
     for first in range(0, columns, panel):
@@ -303,9 +310,9 @@ def _multiply(
 
 @cache
 def multiplier(dtype: str) -> Any:
-    """Compile the product of float32 or float64 numbers, to call by its address.
+    """Compile the matrix product of float32 or float64 numbers, to be called by its address.
 
-    It is the most code by far, so it is compiled by itself and not again with all that call it.
+    The product is the most code by far, so it is compiled once and not again with all its callers.
     """
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
@@ -314,7 +321,10 @@ def multiplier(dtype: str) -> Any:
 
 
 def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Compile a function of numbers of a dtype, to call by its address; one process does it."""
+    """Compile `function` for this signature, to be called by its address; one process does it.
+
+    `dtype` names the type of numbers, as part of the lock's name.
+    """
     try:
         with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
             return numba.cfunc(signature, cache=True)(function)
@@ -333,9 +343,10 @@ def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: A
 
 
 def call_address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Write a call of the function at an address, with the numbers of the tuples that follow.
+    """Write an LLVM call of the function whose address is the first argument (called by Numba).
 
-    An array at the beginning of a tuple, and the place after it, become a pointer.
+    The tuples that follow are unpacked as its arguments; an array at the beginning of a tuple, and
+    the place after it, become one pointer.
     """
     address, *tuples = arguments
     values: list[Any] = []

@@ -42,7 +42,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 
 def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """Compute value / scale of a stored number, given inverse = 1 / scale."""
+    """Return value / scale, as of a stored pixel, in compiled code; inverse = 1 / scale."""
     raise NotImplementedError
 
 
@@ -64,7 +64,7 @@ def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
 
 @inner
 def odd_terms(q: float) -> float:
-    """Sum 1/3 + q/5 + q²/7 + …: atanh(z) = z + z q times this, where q = z² is at most a ninth."""
+    """Return 1/3 + q/5 + q²/7 + …, so that atanh(z) = z + z q odd_terms(q), where q = z² ≤ 1/9."""
     p = 0.0
     for k in range(len(ODD)):
         p = fma(p, q, ODD[len(ODD) - 1 - k])
@@ -73,7 +73,10 @@ def odd_terms(q: float) -> float:
 
 @inner
 def log_of(x: float) -> float:
-    """Compute log(x) of a float64 that is at least the smallest normal number, or not finite."""
+    """Return log(x) of a float64 x, with equal bits on all CPUs, in compiled code.
+
+    x must not be subnormal; zero, negative and infinite x and NaN are returned as they are.
+    """
     if not 0 < x < math.inf:
         return x
     bits = np.float64(x).view(np.int64)
@@ -89,12 +92,12 @@ def log_of(x: float) -> float:
 
 
 def softplus_of(x: Any) -> Any:
-    """Compute log(1 + exp(x)) of a scalar in compiled functions; `_softplus_of` has each dtype."""
+    """Return log(1 + exp(x)) of a scalar in compiled code, with equal bits on all CPUs."""
     raise NotImplementedError
 
 
 def exp_of(x: Any) -> Any:
-    """Compute exp(x) of a scalar that is not above zero, likewise."""
+    """Return exp(x) of a scalar x ≤ 0 in compiled code, with equal bits on all CPUs."""
     raise NotImplementedError
 
 

@@ -38,7 +38,12 @@ def _multiply_at(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_run: int, a_step: int,
     b: Any, b_run: int, b_step: int, places: Any, rows: int, runs: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """Compute `product_at`; matrices are pointers, followed by their strides."""
+    """Compute out = begin + a @ b, where rows of a are read in place, such as windows of an image.
+
+    Row r of a begins places[r] numbers into a, and has `runs` runs of `length` numbers. Matrices
+    are pointers, each followed by its strides: from row to row, or from run to run and term to
+    term.
+    """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
     together = max(1, DEEP // length)
@@ -75,7 +80,7 @@ named_after(_multiply_at, [compiled_math])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """Compile the product by places of float32 or float64 numbers, to call by its address."""
+    """Compile the product `_multiply_at` of float32 or float64, to be called by its address."""
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(
@@ -107,7 +112,10 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Return the places of the four values of a window."""
+    """Return the positions of the four values of the 2×2 window that begins at `at`.
+
+    `right` and `down` are the distances in memory to the next column and row.
+    """
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
@@ -115,9 +123,11 @@ def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
 def _largest(
     typing: Any, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
 ) -> Any:
-    """Write the ReLU of the largest of a 2×2 window of PAD channels, and note its position.
+    """Write max(0, the largest value) of a 2×2 window of 8 channels (PAD), and note its position.
 
-    The first of equal values is taken, NOWHERE is noted where none is above zero, and NaN stays.
+    An intrinsic of Numba for pooling with ReLU: reads x from `at` on (neighbours `right` and
+    `down`), writes to out at `to`, and notes positions 0 to 3 in `chosen` at `noted`. The first of
+    equal values is taken, NOWHERE is noted where none is above zero, and NaN stays.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -152,7 +162,11 @@ def _given_back(
     typing: Any, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
     down: Any,
 ) -> Any:  # fmt: skip
-    """Write errors of PAD channels to where their values came from in a window, zeros elsewhere."""
+    """Write errors of a pooling's output (8 channels) to the inputs they came from, else zeros.
+
+    The backward pass of `_largest`, an intrinsic of Numba: reads `error` from `at` on and the
+    positions in `chosen` from `noted` on, and writes the 2×2 window of `below` that begins at `to`.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         error, at, chosen, noted, below, to, right, down = arguments

@@ -13,7 +13,7 @@ from fedrepro.core.portable_ops.compiled_math import Array, inner
 
 
 def _high_of(typing: Any, a: Any, b: Any) -> Any:
-    """Compute the upper 64 bits of a product of two uint64."""
+    """Compute the upper 64 bits of the product of two uint64 (an intrinsic of Numba)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)
@@ -31,10 +31,10 @@ WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 @inner
 def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
-    """Write random words, uint64 (n,), from place `first` of a stream on.
+    """Write random uint64 to `out`, (n,), from number `first` of a stream on, in compiled code.
 
-    They are those of numpy.random.Philox with this key, uint64 (2,), and the counter
-    (0, inside, piece, 0): Philox 4x64 with ten rounds.
+    The numbers are those of numpy.random.Philox with this key, uint64 (2,), and the counter (0,
+    inside, piece, 0): Philox 4x64 with ten rounds.
     """
     for block in range(first // 4, -(-(first + len(out)) // 4)):
         k0, k1 = key[0], key[1]

@@ -35,18 +35,18 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writer of the code for the vectors of a tile."""
+    """Writes LLVM code for a tile: up to 10 vectors of one row, or 5 rows of one vector."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         super().__init__(builder, dtype)
         self.context, self.index = context, index
 
     def data(self, kind: Any, array: Any, at: Any) -> Any:
-        """Point to number `at` of an array."""
+        """Return an LLVM pointer to element number `at` of an array of type `kind`."""
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write the code of all kinds of tiles, and a switch between them."""
+        """Write the code of all kinds of tiles by `one(kind, vectors)`, and a switch on `kind`."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -55,13 +55,13 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def parts(self, kind: int) -> list[range]:
-        """Split the vectors of a tile into groups that the registers hold; return their numbers."""
+        """Split the vectors of a tile of this kind into index ranges that fit into registers."""
         count = kind if kind <= VECTORS else kind - VECTORS + 1
         each = -(-count // -(-count // HELD))
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Return pointers to these vectors of a tile that begins at `first`."""
+        """Return pointers to the vectors `part` of a tile that begins at `first`, rows `apart`."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
@@ -77,10 +77,11 @@ class _Tile(Vectors):
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """Compute image += sum_m amounts[m] · laid[which[m]:], m from part[0] to part[1], for a tile.
+    """Add amounts[m] · (row of `laid` from which[m] on) to a tile of `image`, for a range of m.
 
-    kind: the number of vectors of a row; above VECTORS, rows of one vector, less VECTORS - 1.
-    image, laid: (array, at, from row to row of the tile).
+    An intrinsic of Numba. m runs from part[0] to part[1]. kind: the number of vectors of a row;
+    above VECTORS, rows of one vector, less VECTORS - 1. image, laid: (array, at, from row to row of
+    the tile).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -120,11 +121,12 @@ def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """Compute the gradients of `lay` for one row of `laid`, of a tile.
+    """Compute the gradients of `lay` with respect to one row of `laid`, and to `count` amounts.
 
-    The row's gradient is added to moved; lanes of the gradients of `count` amounts to sums.
-    errors: (array, at, from row to row of the tile), from which tile m begins seats[m] further.
-    laid, moved: arrays, and with the first where both begin and the stride.
+    An intrinsic of Numba, for one tile. The row's gradient is added to `moved`, and vectors whose
+    elements add up to the gradients of the amounts to `sums`. errors: (array, at, from row to row
+    of the tile), the errors of the image; tile m begins seats[m] further. laid, moved: arrays, and
+    with the first where both begin and the stride.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -171,7 +173,10 @@ lift: Any = intrinsic(_lift)
 
 
 def _total(typing: Any, sums: Any, at: Any) -> Any:
-    """Sum the lanes that begin at `at`: halves, halves of these, and so on."""
+    """Return the sum of the vector of `sums` that begins at `at`, always in one order.
+
+    An intrinsic of Numba; halves are added, halves of these, and so on: equal bits on all CPUs.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Compute a @ b, (n, k) by (k, m) or stacks of both, without gradients."""
+    """Return a @ b, (n, k) by (k, m) or stacks of both, without gradients; on the CPU by NumPy.
+
+    NumPy's products give equal bytes on CPUs of Intel and AMD, which PyTorch's do not.
+    """
     import torch
 
     if a.device.type != "cpu":
@@ -34,7 +37,10 @@ def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Compute x @ weight + bias, differentiable: (A, B, n), (A, n, m) and (A, m) to (A, B, m)."""
+    """Return x @ weight + bias of A models, differentiable, with equal bytes on all CPUs.
+
+    (A, B, n), (A, n, m) and (A, m) give (A, B, m).
+    """
     import torch
 
     if x.device.type != "cpu":
@@ -45,7 +51,7 @@ def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -
 
 @cache
 def _affine() -> Any:
-    """Make the autograd function, on first use, because torch is imported late."""
+    """Return the autograd function of `portable_affine`, made on first use; torch loads late."""
     import torch
 
     class AffineProduct(torch.autograd.Function):
@@ -70,19 +76,19 @@ def _affine() -> Any:
 
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
-    """Compute e**x; its relative error grows to |x| roundings."""
+    """Return e**x, with equal bytes on all CPUs; its relative error grows to |x| roundings."""
     return (x * math.log2(math.e)).exp2()
 
 
 def logarithm(x: torch.Tensor) -> torch.Tensor:
-    """Compute log x by the C library."""
+    """Return log x, computed by the C library, with equal bytes on all CPUs."""
     import torch
 
     return torch.xlogy(torch.ones_like(x), x)
 
 
 def root(x: torch.Tensor) -> torch.Tensor:
-    """Compute the square root, rounded correctly on the CPU; without a gradient."""
+    """Return the square root of x, without a gradient; on the CPU correctly rounded, by NumPy."""
     import torch
 
     detached = x.detach()
@@ -94,16 +100,19 @@ def root(x: torch.Tensor) -> torch.Tensor:
 
 
 def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
-    """Convolve model by model, differentiable.
+    """Convolve the images of A models, each by its own kernels; fast on GPUs, differentiable.
 
-    (A, B, C, H, W) by (A, O, C, k, k) to (A, B, O, H', W').
+    x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W').
     """
     output: torch.Tensor = _convolution().apply(x, weight, padding)
     return output
 
 
 def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
-    """Unfold the windows of each image: (A, B, C, H, W) to (A · B, C · k · k, H' · W')."""
+    """Return the windows of each image as columns: (A, B, C, H, W) to (A · B, C · k · k, H' · W').
+
+    A convolution is then a matrix product. `kernel` is the side k; `padding` adds zeros around.
+    """
     from torch.nn.functional import pad
 
     around = pad(x, (padding,) * 4) if padding else x
@@ -114,7 +123,7 @@ def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
 
 @cache
 def _convolution() -> Any:
-    """Make the autograd function, on first use, because torch is imported late."""
+    """Return the autograd function of `convolved`, made on first use as torch loads slowly."""
     import torch
     from torch.nn.functional import fold
 
