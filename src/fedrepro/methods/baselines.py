@@ -23,7 +23,7 @@ from fedrepro.training.training_settings import settings_of
 
 @method("local", kind="control", label="clients alone", any_width=True)
 def local(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Sequence[GlobalModel]:
-    """Let each client predict with its own model: the mean over clients, and the worst client."""
+    """Return each client's own model, scored by the mean over clients and the worst client."""
     return [clients.alone(j) for j in range(clients.clients)]
 
 

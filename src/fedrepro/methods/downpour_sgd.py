@@ -59,7 +59,7 @@ class DownpourSgd:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at every client, then take the master's steps along the messages sent."""
+        """Train at every client, then take the master's steps; return the new state."""
         flat = state["flat"].clone()
         sent = self._messages(flat, clients, rng)
         if self.messages == "sequential":

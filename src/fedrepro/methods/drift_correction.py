@@ -51,7 +51,7 @@ class FedNova(DrawnForSteps):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train, and average their updates, each divided by its steps."""
+        """Train at drawn clients and average their normalised updates; return the new state."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         trained = self.trained(state, clients, chosen, rng)
@@ -155,7 +155,7 @@ class Scaffold(DrawnForSteps):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train with corrected steps, and move weights and controls."""
+        """Train at drawn clients by corrected steps; return new weights and controls."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["control"]).items()}
@@ -213,7 +213,7 @@ class FedDyn(DrawnForSteps):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Let drawn clients train with a pull to x + h_j / alpha; update the weights and all h."""
+        """Train at drawn clients with a pull to x + h_j / alpha; return new weights and all h."""
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["h"]).items()}
         client_h = gather_client_state(state["kept"], chosen, nothing)

@@ -202,7 +202,7 @@ class Scheduled(Averaging):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train, average their models, and take the server's step."""
+        """Train at drawn clients, average, and step at the server; return the new state."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
         after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
         traffic = None

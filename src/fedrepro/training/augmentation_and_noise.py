@@ -181,7 +181,7 @@ class ModelNoise:
         return drawn
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a 64-bit seed for each of the first `models` models, for draws of own modules."""
+        """Draw a 64-bit seed for each of the first `models` models, for users' torch layers."""
         return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
 
     def write(self, model: int, out: np.ndarray) -> None:
@@ -276,7 +276,7 @@ class BlockNoise:
         return _contiguous(like).normal_(generator=self.generator)
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a seed for each of `models` models, for the random draws of own modules."""
+        """Draw a seed for each of `models` models, for random draws in users' torch layers."""
         import torch
 
         drawn = torch.randint(

@@ -74,9 +74,9 @@ class Laid(NamedTuple):
     x: what the received network gives its affine maps, shown: the same as (C, H, W); images: its
     convolutions' buffers. laid: a kernel, a strip for each source channel and kernel row; moved:
     its gradient. image: what the map gives back, then its error. bias, summed: along a row of the
-    target, and its gradient. Numbers that are not zero: by place, where each list begins (firsts)
-    and ends, in corners where it lays the kernel, in which the rows of laid, amounts; of a channel,
-    in seats where they lay, own amounts, cells where they are in a map. sums: vector sums.
+    target, and its gradient. Lists of nonzero numbers by place: firsts and ends of each list,
+    corners where the kernel is laid, which rows of laid, amounts; lists by channel: seats in the
+    image, own amounts, cells of the map. sums: vector sums.
     """
 
     x: Array
@@ -208,7 +208,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
 def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Laid) -> None:
     """Compute the received network's convolutional features of the minibatch that `mine` holds.
 
-    They are written to room.x as (rows, place, channel), and to room.shown as (rows, channel,
+    Features are written to room.x as (rows, place, channel), and to room.shown as (rows, channel,
     place).
     """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]

@@ -82,7 +82,7 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return examples in memory, and the indices there of each client's rows, int64 (n,)."""
+        """Return the data set that holds these rows, and each client's indices there, int64."""
         return self, rows
 
 

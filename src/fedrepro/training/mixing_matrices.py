@@ -96,8 +96,9 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 def period(weights: np.ndarray) -> int:
     """Return the greatest common divisor of the lengths of all cycles of a strongly connected W.
 
-    It is the gcd over edges of (steps to i) + 1 - (steps to j), by steps from node 0. Source:
-    Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
+    Averaging by W settles only if it is 1. It is the gcd over edges of (steps to i) + 1 - (steps to
+    j), by steps from node 0. Source: Denardo, Periods of connected networks and powers of
+    nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)

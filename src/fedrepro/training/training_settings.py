@@ -114,7 +114,7 @@ class Procedure:
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may move weights while it computes the gradient."""
+        """Return whether compiled code may apply gradients while it computes them."""
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
@@ -127,7 +127,7 @@ class Procedure:
 
     @property
     def rows(self) -> int:
-        """Return how many examples are computed at once: a minibatch, or a piece of all."""
+        """Return how many examples are computed at once: a minibatch, or part of all data."""
         batch_size = self.settings.batch_size
         if batch_size is not None:
             return batch_size
@@ -147,7 +147,7 @@ class Procedure:
         return schedule(tasks, settings.batch_size, settings.epochs)
 
     def require_pieces(self) -> None:
-        """Raise FedreproError if steps on all examples meet a term that needs whole batches."""
+        """Raise FedreproError if full-batch steps meet a loss term that needs whole batches."""
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
             for term in (*whole, *self.perturbations):

@@ -258,7 +258,7 @@ class _Table:
         return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
-        """Return how many new atoms a client may open: one per unit, or one past the width cap."""
+        """Return how many new atoms a client may open: one per unit, up to the width cap."""
         width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:

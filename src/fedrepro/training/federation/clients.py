@@ -59,7 +59,7 @@ class ClientData:
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return the examples of these clients, and the rows of each there, int64 (n,)."""
+        """Return these clients' `on` examples (train or validation), and each one's rows there."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -103,8 +103,7 @@ class Clients:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
         They come from the client's hold-out split (validation_at: clients) or else from the data
-        set's validation split, as the partition gives it out. Methods declare
-        client_validation_examples.
+        set's validation split. Methods must declare client_validation_examples.
 
         Raises:
             FedreproError: For a client that has none.
@@ -160,7 +159,7 @@ class Clients:
     ) -> Trained:
         """Train a model at each of the chosen clients from `start`; return all trained models.
 
-        Methods declare rounds or client_training for it. Minibatches follow (seed, trial, client,
+        Methods must declare rounds or client_training. Minibatches follow (seed, trial, client,
         round, epoch), so a method that trains a client more than once in a round gives each time a
         `call` of its own, rng.at(call=1). Results are in the order of `chosen` and say which models
         are finite: the method rejects the others, or makes them an error by `checked`.
@@ -247,7 +246,7 @@ class Clients:
 
         Each client starts afresh and trains by the local training procedure, without augmentation,
         and with the network's dropout after further hidden layers alone. The body goes to clients,
-        trained layers come back. Methods declare rounds or client_training for it. Source: GEMS,
+        trained layers come back. Methods must declare rounds or client_training. Source: GEMS,
         section 3.2, step 4 (layers above the merged one are trained again).
 
         Args:
@@ -286,8 +285,8 @@ class Clients:
 
         Clients hold equally many examples, and `weights` (1, *shape) are one model for all. A
         client that takes one step needs no optimiser of its own, so one pass serves all. A client
-        whose loss is not finite has gradients of NaN. Methods declare rounds or client_training for
-        it; the network must not draw.
+        whose loss is not finite has gradients of NaN. Methods must declare rounds or
+        client_training; networks must not draw.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -304,7 +303,7 @@ class Clients:
     ) -> Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) at each chosen client.
 
-        Methods declare client_evaluation (`on` training examples) or client_validation
+        Methods must declare client_evaluation (`on` training examples) or client_validation
         (validation). Clients send two numbers for each candidate, NaN from a client that has no
         such examples.
         """
@@ -329,7 +328,7 @@ class Clients:
     ) -> list[Reply]:
         """Let the chosen clients compute an answer on their examples; return each one's arrays.
 
-        Methods declare client_answers for it. Bytes of the answers, bytes of weights that clients
+        Methods must declare client_answers. Bytes of the answers, bytes of weights that clients
         do not have yet, seconds, and passes over the examples are counted.
 
         Args:
@@ -386,7 +385,7 @@ class Clients:
         return replies.answers
 
     def models(self, up: int, down: int) -> Traffic:
-        """Return the cost of sending `up` models to the server and `down` models to clients."""
+        """Return the messages and bytes of `up` models to the server and `down` to clients."""
         return models_sent(self.network, up, down)
 
     def _note(self, members: list[int], losses: np.ndarray, finite: np.ndarray) -> None:
@@ -485,7 +484,7 @@ class GraphNodes(Clients):
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """Return the cost of one message of `numbers` floats, or a model, along each edge."""
+        """Return messages and bytes of `numbers` floats, or a model, sent along each edge."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 

@@ -15,7 +15,7 @@ from fedrepro.training.flat_models import Layout
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
-    """Return the cost of sending `up` models to the server and `down` models to clients."""
+    """Return the messages and bytes of sending `up` models to the server and `down` to clients."""
     each = Layout(network.shapes).numbers * FLOAT_BYTES
     return Traffic(up, down, up * each, down * each)
 

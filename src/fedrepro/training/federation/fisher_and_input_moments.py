@@ -58,7 +58,7 @@ class BodyMoments:
     def of(
         cls, network: Network, tensors: Mapping[str, torch.Tensor], device: str, rows: int
     ) -> Self | None:
-        """Make the object, or return None for a network without convolutions, or on a GPU."""
+        """Return a `BodyMoments`, or None for a network without convolutions, or on a GPU."""
         parts = parts_of(network)
         if device != "cpu" or parts is None or not parts.convolutions:
             return None
