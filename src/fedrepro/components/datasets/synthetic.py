@@ -127,7 +127,7 @@ def synthetic(
     ] = 2.0,
     draw: Annotated[int, Arg("which draw of all of it", least=0)] = 0,
 ) -> Arrays:
-    """Generate FedProx's synthetic data: at client k labels are argmax(W_k x + b_k), of 10 classes.
+    """Generate FedProx's synthetic data: 60 inputs, 10 classes argmax(W_k x + b_k) at client k.
 
     W_k and b_k ~ N(u_k, 1), u_k ~ N(0, alpha); x ~ N(v_k, diag(j^-1.2)), v_k ~ N(B_k, 1), B_k ~
     N(0, beta): variances, as printed. A client has `least` examples and a log-normal number more,

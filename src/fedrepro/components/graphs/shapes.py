@@ -113,8 +113,8 @@ def small_world(
 ) -> np.ndarray:
     """Connect nodes in a ring with their nearest ones, and rewire some edges at random.
 
-    Of no more nodes than neighbours and one, all are neighbours. Draws are repeated until one is
-    connected, at most 100 times.
+    A graph is drawn once per trial. Of no more nodes than neighbours and one, all are neighbours.
+    Draws are repeated until one is connected, at most 100 times.
     """
     import networkx as nx
 
