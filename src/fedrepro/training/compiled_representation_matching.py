@@ -248,7 +248,10 @@ def give_back(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
-    """Copy the kernel of map `p`, turned round, and its bias into `room`; zero its gradients."""
+    """Copy the kernel of map f_j, turned round, and its bias into `room`; zero its gradients.
+
+    `p` is the row of `maps.table` that describes the map, `c` that of its source convolution.
+    """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -263,7 +266,10 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) -> None:
-    """Write (or add, if `add`) the gradient of the weight and bias of map `p` to `to`."""
+    """Write (or add, if `add`) the gradient of the weight and bias of map f_j to `to`.
+
+    `p` is the row of `maps.table` that describes the map; `to` is laid out as the model.
+    """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -276,10 +282,10 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) 
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Find where the source activation of map `p` lies for example `b`.
+    """Find where the activation that map f_j starts from lies for example number `b`.
 
-    Returns its array, the begin in the array, and where the pooling noted which pixels were
-    largest.
+    `p` is the map's row of `Maps.table`. Returns the activation's array, where it begins there, and
+    where the pooling noted which pixels were largest.
     """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
@@ -293,8 +299,8 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -> int:
     """List the nonzero numbers of a source image, place by place, in the buffers of `room`.
 
-    Returns how many places have such numbers. Only these numbers need to be multiplied by the
-    kernel.
+    Returns how many places have such numbers, the only ones to multiply by the kernel. `p` is the
+    map's row of `Maps.table`, `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
@@ -335,7 +341,10 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 
 @inner
 def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: Laid) -> int:
-    """List the nonzero numbers of channel `k` of a source image in `room`; return their number."""
+    """List the nonzero numbers of channel `k` of a source image in `room`; return their number.
+
+    `p` is the map's row of `Maps.table`, `source` comes from `source_of`.
+    """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
     channels = c[CHANNELS]
@@ -402,10 +411,10 @@ def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: Laid
 ) -> None:
-    """Propagate the error in room.image back through map `p`, to its source and its kernel.
+    """Propagate the error in room.image back through map f_j, to its source and its kernel.
 
     Errors of the source's nonzero numbers are written to mine.extra from `to` on, and the gradient
-    of the kernel is added to room.moved.
+    of the kernel is added to room.moved. `p` is the map's row of `maps.table`.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

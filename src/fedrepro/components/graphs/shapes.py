@@ -47,7 +47,10 @@ def hears_of(graph: nx.Graph) -> np.ndarray:
 def complete(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Connect every node with every other; with self-loops one round makes all models equal."""
+    """Return mixing weights of a complete graph, (N, N): every node hears every other.
+
+    With self-loops one round makes all models equal.
+    """
     import networkx as nx
 
     return weighed(nx.complete_graph(clients), weights, self_loops)
@@ -57,7 +60,7 @@ def complete(
 def ring(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Connect nodes in a ring: each hears the one before and the one after it."""
+    """Return mixing weights of a ring, (N, N): each node hears the one before and the one after."""
     import networkx as nx
 
     return weighed(nx.cycle_graph(clients), weights, self_loops)
@@ -67,7 +70,7 @@ def ring(
 def star(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Connect node 0 with all others, which hear node 0 alone.
+    """Return mixing weights of a star, (N, N): node 0 hears all others, which hear node 0 alone.
 
     Node 0 has data like any other; a server without data is a federated method instead.
     """
@@ -85,7 +88,7 @@ def grid(
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,
 ) -> np.ndarray:
-    """Connect nodes in a grid: each hears those left, right, above and below it.
+    """Return mixing weights of a grid, (N, N): nodes hear those left, right, above and below.
 
     The grid is a rectangle close to a square. Node i is in row i // columns; 8 nodes are two rows
     of four, and a prime number is one row.
@@ -111,7 +114,7 @@ def small_world(
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,
 ) -> np.ndarray:
-    """Connect nodes in a ring with their nearest ones, and rewire some edges at random.
+    """Return mixing weights of a ring of near neighbours with randomly rewired edges, (N, N).
 
     A graph is drawn once per trial. Of no more nodes than neighbours and one, all are neighbours.
     Draws are repeated until one is connected, at most 100 times.

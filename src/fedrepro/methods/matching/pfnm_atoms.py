@@ -218,9 +218,9 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Running sums of the units in each slot (place of an atom), to compute gains of further units.
+    """PFNM's running sums of the units in each atom (common unit), for rewards of further units.
 
-    The atoms of the past hold the first slots.
+    An atom lives in a slot, a row of every array. The atoms of the past hold the first slots.
     """
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
@@ -255,7 +255,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Set the sums of these slots to those of a new atom without members: the prior alone."""
+        """Set the sums in these slots (rows, one per common unit) to the prior, without members."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
@@ -263,9 +263,10 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add (np.add) a client's units to different slots, or take them out (np.subtract).
+        """Add (np.add) a client's units to the sums in slots, or take them out (np.subtract).
 
-        Unit l of the client, in row order, belongs to slots[l].
+        Unit l of the client, in row order, belongs to slots[l] (rows, one per common unit), all
+        different.
         """
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
@@ -279,7 +280,7 @@ class RunningSums:
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
         """Return what each unit of a client gains by joining each of the slots: (L_j, slots).
 
-        `counts` are the members of these slots; see `gain`.
+        A slot is the row of a common unit; `counts` are the members of these slots. See `gain`.
         """
         atoms = Gaussians(
             self.lengths[slots],

@@ -228,7 +228,7 @@ class _Table:
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
-        """Put a client's units into slots; atoms that are `new` come last, in unit order."""
+        """Put a client's units into slots (common units); `new` ones come last, in unit order."""
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
@@ -244,7 +244,10 @@ class _Table:
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return the best column for each unit of a client by equation (9), given all others."""
+        """Return the best column for each unit of a client by equation (9), given all others.
+
+        Columns are the present common units, then new ones. int64 (L_j,).
+        """
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -421,7 +424,10 @@ def inner_layer(
 
 
 def _own_part(network: UnitArrays, layer: int) -> Array:
-    """Return each unit's bias, and for the lowest layer its weights from the inputs: (L, ·)."""
+    """Return each unit's coordinates that need no layer above: bias, in the lowest layer weights.
+
+    Shape (L, 1), or (L, D + 1) in the lowest layer, with the weights from the D inputs.
+    """
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
 

@@ -241,9 +241,10 @@ class _Walk:
         counted: bool = True,
         gives: bool = True,
     ) -> None:
-        """Record that an axis of a parameter lists the units of a set.
+        """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
-        A part that is called again has one set, so sets of equal axes are joined.
+        Each unit has `places` entries there. A layer that is called again has one set of units, so
+        sets noted for equal axes are joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:

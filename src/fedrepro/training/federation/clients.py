@@ -166,7 +166,7 @@ class Clients:
 
         Args:
             start: tensors (1, *shape), shared, or one each.
-            rng: the place of the round.
+            rng: the random key of the round.
             epochs: passes over the examples of each client.
             chosen: clients that train, by default all.
             lr: for all, or one each.
